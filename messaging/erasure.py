@@ -53,7 +53,7 @@ ERASED_ANSWER = b'{"erased":true}'
 _ERASE_ANSWERS = """
 UPDATE messaging_idempotencyrecord SET body = %(erased)s
 WHERE tenant_id = %(tenant_id)s AND status IS NOT NULL AND body <> %(erased)s
-  AND EXISTS (SELECT FROM unnest(%(names)s::bytea[]) AS name WHERE position(name IN body) > 0)
+  AND EXISTS (SELECT 1 FROM unnest(%(names)s::bytea[]) AS name WHERE position(name IN body) > 0)
 """
 
 

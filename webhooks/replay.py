@@ -144,7 +144,8 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
 
 def _in_flight(delivery: Delivery) -> bool:
     """Whether a worker holds the lease of the first attempt; by the database's clock, like every lease."""
-    return Delivery.objects.filter(
+    own = Delivery.objects.for_tenant(delivery.tenant_id)
+    return own.filter(
         pk=delivery.pk, status=Delivery.Status.PENDING, attempts=0, leased_until__gt=Now()
     ).exists()
 
@@ -162,21 +163,26 @@ SELECT id FROM webhook_deliveries
 WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoint_id = %(endpoint_id)s
   AND status = ANY(%(statuses)s) AND replay_of IS NULL
   AND id NOT IN (SELECT replay_of FROM webhook_deliveries
-                 WHERE endpoint_id = %(endpoint_id)s AND status IN ('pending', 'failed') AND is_replay
-                   AND replay_of IS NOT NULL)
+                 WHERE tenant_id = %(tenant_id)s AND endpoint_id = %(endpoint_id)s
+                   AND status IN ('pending', 'failed') AND is_replay AND replay_of IS NOT NULL)
   AND (%(event_types)s::text[] IS NULL OR event_type = ANY(%(event_types)s))
 """
 
-# Deliveries are made with their event or after it, so those of the range's events lie at or after its begin.
-_DATA = (
-    "(SELECT body FROM event_payloads p WHERE p.expires_on = event.payload_expires_on AND p.id = event.id)"
+_ENDPOINT = """
+WITH e AS MATERIALIZED (
+    SELECT id, format, event_types, waba_ids, phone_number_ids, statuses, filter_path
+    FROM webhooks_endpoint WHERE id = %(endpoint_id)s
 )
-_MISSED = f"""
-SELECT event.id FROM events event JOIN webhooks_endpoint e ON e.id = %(endpoint_id)s
+"""
+# Deliveries are made with their event or after it, so those of the range's events lie at or after its begin.
+_DATA = """(SELECT body FROM event_payloads p WHERE p.tenant_id = %(tenant_id)s
+            AND p.expires_on = event.payload_expires_on AND p.id = event.id)"""
+_MISSED = f"""{_ENDPOINT}
+SELECT event.id FROM events event CROSS JOIN e
 WHERE event.tenant_id = %(tenant_id)s AND event.environment = %(environment)s
   AND event.id >= %(first)s AND event.id < %(last)s AND {WANTED.format(event="event", data=_DATA)}
   AND (%(event_types)s::text[] IS NULL OR event.type = ANY(%(event_types)s))
-  AND NOT EXISTS (SELECT FROM webhook_deliveries d
+  AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d
                   WHERE d.tenant_id = %(tenant_id)s AND d.id >= %(first)s
                     AND d.event_id = event.id AND d.endpoint_id = %(endpoint_id)s)
 """  # noqa: S608 - no value is formatted in
@@ -186,9 +192,11 @@ _ALONE = "SELECT pg_try_advisory_xact_lock(hashtextextended('replay:' || %s::tex
 
 # What waits in a chunk is not queued a second time.
 _FRESH = """
-SELECT id FROM ({matching}) AS matching
-WHERE id NOT IN (SELECT unnest(source_ids) FROM webhooks_replaychunk
-                 WHERE endpoint_id = %(endpoint_id)s AND missed = %(missed)s)
+WITH queued AS MATERIALIZED (
+    SELECT unnest(source_ids) AS id FROM webhooks_replaychunk
+    WHERE endpoint_id = %(endpoint_id)s AND missed = %(missed)s
+)
+SELECT id FROM ({matching}) AS matching WHERE id NOT IN (SELECT id FROM queued)
 """
 
 _COUNT = """
@@ -284,26 +292,26 @@ INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_i
 SELECT new.id, s.tenant_id, s.environment, s.endpoint_id, s.event_id, s.event_type, 'pending', 0, now(), '[]',
        true, s.id, {CUSTOMER_KEY.format(event="event")}
 FROM unnest(%(new_ids)s::uuid[], %(source_ids)s::uuid[]) AS new (id, source_id)
-JOIN webhook_deliveries s ON s.id = new.source_id
-JOIN webhooks_endpoint e ON e.id = s.endpoint_id
-LEFT JOIN events event ON event.id = s.event_id
-WHERE s.id = ANY(%(source_ids)s::uuid[])
+JOIN webhook_deliveries s ON s.tenant_id = %(tenant_id)s AND s.id = new.source_id
+CROSS JOIN (VALUES (%(ordered)s)) AS e (ordered)
+LEFT JOIN events event ON event.tenant_id = %(tenant_id)s AND event.id = s.event_id
+WHERE s.tenant_id = %(tenant_id)s AND s.id = ANY(%(source_ids)s::uuid[])
 """  # noqa: S608 - no value is formatted in
 
 _RELEASE_MISSED = f"""
 INSERT INTO webhook_deliveries (id, tenant_id, environment, endpoint_id, event_id, event_type, status, attempts,
                                 next_attempt_at, attempt_log, is_replay, customer_key)
-SELECT new.id, event.tenant_id, event.environment, e.id, event.id, event.type, 'pending', 0, now(), '[]', true,
-       {CUSTOMER_KEY.format(event="event")}
+SELECT new.id, event.tenant_id, event.environment, %(endpoint_id)s, event.id, event.type, 'pending', 0, now(),
+       '[]', true, {CUSTOMER_KEY.format(event="event")}
 FROM unnest(%(new_ids)s::uuid[], %(source_ids)s::uuid[]) AS new (id, source_id)
-JOIN events event ON event.id = new.source_id
-JOIN webhooks_endpoint e ON e.id = %(endpoint_id)s
-WHERE event.id = ANY(%(source_ids)s::uuid[])
+JOIN events event ON event.tenant_id = %(tenant_id)s AND event.id = new.source_id
+CROSS JOIN (VALUES (%(ordered)s)) AS e (ordered)
+WHERE event.tenant_id = %(tenant_id)s AND event.id = ANY(%(source_ids)s::uuid[])
 """  # noqa: S608 - no value is formatted in
 
 _WAITING = """
-SELECT count(*) FROM (SELECT FROM webhook_deliveries
-                      WHERE endpoint_id = %s AND status IN ('pending', 'failed') LIMIT %s) AS open
+SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries
+                      WHERE tenant_id = %s AND endpoint_id = %s AND status IN ('pending', 'failed') LIMIT %s) AS open
 """
 
 
@@ -353,7 +361,7 @@ def _release_one(endpoint_id: UUID) -> int:
         )
         if endpoint is None:
             return 0
-        cursor.execute(_WAITING, [endpoint_id, MOST_WAITING])
+        cursor.execute(_WAITING, [endpoint.tenant_id, endpoint_id, MOST_WAITING])
         if cursor.fetchone()[0] >= MOST_WAITING:
             return 0
         chunk = ReplayChunk.objects.filter(endpoint_id=endpoint_id, due_at__lte=Now()).order_by("id").first()
@@ -362,7 +370,9 @@ def _release_one(endpoint_id: UUID) -> int:
         cursor.execute(
             _RELEASE_MISSED if chunk.missed else _RELEASE_DELIVERIES,
             {
+                "tenant_id": endpoint.tenant_id,
                 "endpoint_id": endpoint_id,
+                "ordered": endpoint.ordered,
                 "source_ids": chunk.source_ids,
                 "new_ids": [ids.uuid7() for _ in chunk.source_ids],
             },

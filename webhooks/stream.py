@@ -5,12 +5,13 @@ reconnects, the id of the last event. The response is the text form of server-se
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.http import HttpResponse, QueryDict
@@ -25,6 +26,7 @@ from gateway.api.validation import did_you_mean
 from gateway.api.viewsets import AnsweredByListener, ResourceViewSet
 from gateway.clock import now
 from gateway.database import partitions
+from gateway.database.distribution import together
 from gateway.database.statements import Statements, id_range, uuids
 from gateway.roles import KeyScope
 from webhooks.events import envelope, filters
@@ -85,13 +87,26 @@ class Horizon(NamedTuple):
     begun: int
 
 
+# On Citus a transaction is numbered by the coordinator and may be committed there before a node shows its rows. The
+# coordinator inserts a row for each of its parts, in that transaction, and deletes it when the part is surely
+# committed. The row's `xmin` is the lower half of the number.
+_SETTLED_ON_NODES = """
+least(pg_snapshot_xmin(s), (
+    SELECT min(number - CASE WHEN number > next THEN 4294967296 ELSE 0 END)::text::xid8
+    FROM pg_dist_transaction AS part,
+        LATERAL (SELECT pg_snapshot_xmax(s)::text::bigint) AS s (next),
+        LATERAL (SELECT (next >> 32 << 32) + part.xmin::text::bigint) AS p (number)
+))
+"""
+_SETTLED = _SETTLED_ON_NODES if settings.DATABASE_IS_DISTRIBUTED else "pg_snapshot_xmin(s)"
+_HORIZON = f"""
+SELECT event_position({_SETTLED})::text, event_position(pg_snapshot_xmax(s))::text FROM pg_current_snapshot() s
+"""  # noqa: S608 - only a part of the statement is formatted in
+
+
 def horizon() -> Statements[Horizon]:
     """The horizon now."""
-    ((settled, begun),) = yield (
-        "SELECT event_position(pg_snapshot_xmin(s))::text, event_position(pg_snapshot_xmax(s))::text "
-        "FROM pg_current_snapshot() s",
-        {},
-    )
+    ((settled, begun),) = yield _HORIZON, {}
     return Horizon(int(settled), int(begun))
 
 
@@ -184,50 +199,43 @@ class Look(NamedTuple):
 
 
 # Each listener's events are one walk through the index by position, up to transactions that have ended.
+_WANTED = """
+unnest(%(places)s::int[], %(owners)s::uuid[], %(environments)s::text[], %(transactions)s::text[], %(events)s::uuid[])
+    AS w (place, tenant_id, environment, transaction_id, event_id)
+"""
+_FOLLOWS = """
+    e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.tenant_id = w.tenant_id AND e.environment = w.environment
+    AND (e.position, e.id) > (w.transaction_id::xid8, w.event_id) AND e.id >= %(first)s AND e.id < %(end)s
+"""
 _AFTER = f"""
-WITH horizon AS MATERIALIZED (
-    SELECT event_position(pg_snapshot_xmin(s)) AS settled, event_position(pg_snapshot_xmax(s)) AS begun
-    FROM pg_current_snapshot() s
-)
-SELECT h.settled::text, h.begun::text, found.*
-FROM horizon h LEFT JOIN LATERAL (
 SELECT w.place, e.position::text, e.id, e.type, e.phone_number_id
-FROM unnest(%(tenants)s::uuid[], %(environments)s::text[], %(transactions)s::text[], %(events)s::uuid[])
-     WITH ORDINALITY AS w (tenant_id, environment, transaction_id, event_id, place)
+FROM {_WANTED}
 CROSS JOIN LATERAL (
     SELECT id, position, type, phone_number_id FROM events e
-    WHERE e.tenant_id = w.tenant_id AND e.environment = w.environment
-      AND (e.position, e.id) > (w.transaction_id::xid8, w.event_id)
-      AND e.position < h.settled AND e.id >= %(first)s AND e.id < %(end)s
+    WHERE {_FOLLOWS} AND e.position < %(settled)s::text::xid8
     ORDER BY e.position, e.id LIMIT {PAGE}
 ) e
 ORDER BY w.place, e.position, e.id
-) found ON true
-"""  # noqa: S608 - only a number is formatted in
+"""  # noqa: S608 - only parts of statements are formatted in
 _PASSING = """
 SELECT w.place, e.id
 FROM unnest(%(places)s::int[], %(ids)s::uuid[], %(paths)s::text[]) AS w (place, event_id, path)
-JOIN events e ON e.id = w.event_id AND e.id BETWEEN %(first)s AND %(last)s
-JOIN event_payloads p ON p.expires_on = e.payload_expires_on AND p.id = e.id
+JOIN events e ON e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.id = w.event_id
+  AND e.id BETWEEN %(first)s AND %(last)s
+JOIN event_payloads p ON p.tenant_id = ANY(%(tenants)s::uuid[]) AND p.tenant_id = e.tenant_id
+  AND p.expires_on = e.payload_expires_on AND p.id = e.id
 WHERE event_passes(p.body, e.type, w.path::jsonpath)
 """
-_NEWS = """
-SELECT w.place
-FROM unnest(%(tenants)s::uuid[], %(environments)s::text[], %(transactions)s::text[], %(events)s::uuid[])
-     WITH ORDINALITY AS w (tenant_id, environment, transaction_id, event_id, place)
-WHERE EXISTS (
-    SELECT FROM events e
-    WHERE e.tenant_id = w.tenant_id AND e.environment = w.environment
-      AND (e.position, e.id) > (w.transaction_id::xid8, w.event_id) AND e.id >= %(first)s AND e.id < %(end)s
-)
-"""
+_NEWS = f"SELECT w.place FROM {_WANTED} WHERE EXISTS (SELECT 1 FROM events e WHERE {_FOLLOWS})"  # noqa: S608
 
 
 def look(wanted: Sequence[Wanted]) -> Statements[Look]:
     """The events that follow each position and whose transactions, and all before them, have ended."""
-    (first, *others) = yield _AFTER, _parameters(wanted)
-    settled, begun, place, *_ = first
-    rows = [] if place is None else [row[2:] for row in (first, *others)]
+    # Read first: what had ended then is there to be read.
+    seen = yield from horizon()
+    rows: list[tuple[Any, ...]] = []
+    for values in _parameters(wanted):
+        rows += yield _AFTER, {**values, "settled": str(seen.settled)}
     envelopes = yield from envelope.loading(list({event_id for _, _, event_id, *_ in rows}))
     passing = yield from _passing(wanted, [(row[0], row[2]) for row in rows])
     pages: list[list[Found]] = [[] for _ in wanted]
@@ -236,7 +244,7 @@ def look(wanted: Sequence[Wanted]) -> Statements[Look]:
         position = Position(int(transaction_id), event_id)
         found = Found(position, kind, phone_number_id, envelopes[event_id], passes)
         pages[place - 1].append(found)
-    return Look(Horizon(int(settled), int(begun)), pages)
+    return Look(seen, pages)
 
 
 def _passing(wanted: Sequence[Wanted], rows: Sequence[tuple[int, UUID]]) -> Statements[set[tuple[int, UUID]]]:
@@ -246,32 +254,46 @@ def _passing(wanted: Sequence[Wanted], rows: Sequence[tuple[int, UUID]]) -> Stat
         for place, event_id in rows
         if (path := wanted[place - 1].filter_path) is not None
     ]
-    if not filtered:
-        return set()
-    places, event_ids, paths = map(list, zip(*filtered, strict=True))
-    values = {"places": places, "ids": uuids(event_ids), "paths": paths, **id_range(event_ids)}
-    return {(place, event_id) for place, event_id in (yield _PASSING, values)}
+    passing: set[tuple[int, UUID]] = set()
+    for tenants, some in together(filtered, lambda each: wanted[each[0] - 1].tenant_id):
+        places, event_ids, paths = map(list, zip(*some, strict=True))
+        values = {
+            "tenants": uuids(tenants),
+            "places": places,
+            "ids": uuids(event_ids),
+            "paths": paths,
+            **id_range(event_ids),
+        }
+        passing.update((yield _PASSING, values))
+    return passing
 
 
 def with_news(wanted: Sequence[Wanted]) -> Statements[set[int]]:
     """The indexes of those whose position something follows: cheaper than a look."""
-    rows = yield _NEWS, _parameters(wanted)
-    return {place - 1 for (place,) in rows}
+    places: set[int] = set()
+    for values in _parameters(wanted):
+        places.update(place - 1 for (place,) in (yield _NEWS, values))
+    return places
 
 
-def _parameters(wanted: Collection[Wanted]) -> dict[str, object]:
+def _parameters(wanted: Collection[Wanted]) -> Iterator[dict[str, object]]:
+    """The parameters of each statement that reads for the listeners. Their places begin with 1."""
     moment = now()
     oldest = min(
         [moment, *(ids.created_at(each.after.event_id) for each in wanted if each.after.event_id.int)]
     )
-    return {
-        "tenants": [each.tenant_id for each in wanted],
-        "environments": [each.environment for each in wanted],
-        "transactions": [str(each.after.transaction_id) for each in wanted],
-        "events": [each.after.event_id for each in wanted],
-        "first": ids.first_at(oldest - LATEST),
-        "end": ids.first_at(moment + timedelta(days=1)),
-    }
+    for tenants, group in together(enumerate(wanted, 1), lambda each: each[1].tenant_id):
+        some = [each for _, each in group]
+        yield {
+            "tenants": uuids(tenants),
+            "places": [place for place, _ in group],
+            "owners": uuids(each.tenant_id for each in some),
+            "environments": [each.environment for each in some],
+            "transactions": [str(each.after.transaction_id) for each in some],
+            "events": uuids(each.after.event_id for each in some),
+            "first": ids.first_at(oldest - LATEST),
+            "end": ids.first_at(moment + timedelta(days=1)),
+        }
 
 
 # --- Server-sent events: the text form of the event stream.

@@ -22,8 +22,6 @@ TABLES = (
     "event_payloads",
     "webhook_deliveries",
     "messages",
-    "figure_changes",
-    "figures_due",
     "figures",
     "api_requests",
     "messaging_idempotencyrecord",
@@ -57,6 +55,11 @@ def together(items: Iterable[Item], tenant_of: Callable[[Item], UUID]) -> list[t
     if settings.DATABASE_IS_DISTRIBUTED:
         return [([tenant_id], own) for tenant_id, own in of_tenant.items()]
     return [(list(of_tenant), everything)] if everything else []
+
+
+def is_distributed(table: str) -> bool:
+    """Whether a table's rows are on the nodes of a cluster."""
+    return settings.DATABASE_IS_DISTRIBUTED and table in TABLES
 
 
 def distribute() -> list[str]:

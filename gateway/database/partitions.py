@@ -22,6 +22,7 @@ from rest_framework import serializers
 
 from gateway import ids
 from gateway.clock import isoformat, now
+from gateway.database import distribution
 from gateway.monitoring import admin_health, metrics
 
 # --- Indexes of partitioned tables, built without blocking writes. `CREATE INDEX` on the parent would block them.
@@ -321,11 +322,18 @@ def delete_before(
     model: type[models.Model], column: str, moment: datetime | int, *, batch: int = BATCH_ROWS
 ) -> int:
     """Delete a table's rows whose `column` is before a moment or number. The column has an index. Returns how many."""
+    table, name = model._meta.db_table, sql.Identifier(column)
+    if distribution.is_distributed(table):
+        with connection.cursor() as cursor:
+            cursor.execute(
+                sql.SQL("DELETE FROM {} WHERE {} < %s").format(sql.Identifier(table), name), [moment]
+            )
+            return int(cursor.rowcount)
     # Rows that another run is deleting are skipped.
     statement = sql.SQL(
         "DELETE FROM {table} WHERE ctid = ANY(ARRAY("
         "SELECT ctid FROM {table} WHERE {column} < %s ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))"
-    ).format(table=sql.Identifier(model._meta.db_table), column=sql.Identifier(column))
+    ).format(table=sql.Identifier(table), column=name)
     deleted: int = 0
     while True:
         with connection.cursor() as cursor:

@@ -67,8 +67,8 @@ FROM (SELECT 1) AS always LEFT JOIN LATERAL (
         WHERE (wa_id IS NULL OR of_wa_id = 1) AND (user_id IS NULL OR of_user_id = 1)
         ORDER BY id DESC OFFSET 0
     ) AS r
-    WHERE NOT EXISTS (SELECT FROM messages m WHERE m.tenant_id = %(tenant_id)s AND m.wa_id = r.wa_id AND {later})
-      AND NOT EXISTS (SELECT FROM messages m WHERE m.tenant_id = %(tenant_id)s AND m.user_id = r.user_id AND {later})
+    WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.tenant_id = %(tenant_id)s AND m.wa_id = r.wa_id AND {later})
+      AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.tenant_id = %(tenant_id)s AND m.user_id = r.user_id AND {later})
     ORDER BY id DESC LIMIT %(limit)s
 ) AS h ON true
 ORDER BY h.id DESC

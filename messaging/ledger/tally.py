@@ -166,7 +166,7 @@ GROUP BY o.endpoint_id
 # with two events was recorded twice.
 _SENDS = """
 SELECT count(*) FILTER (WHERE e.wamid IS NOT NULL), count(*) FILTER (WHERE e.wamid IS NOT NULL AND EXISTS (
-    SELECT FROM events other WHERE other.tenant_id = e.tenant_id AND other.wamid = e.wamid AND other.id < e.id
+    SELECT 1 FROM events other WHERE other.tenant_id = e.tenant_id AND other.wamid = e.wamid AND other.id < e.id
       AND other.id >= %(earliest)s AND other.type = 'message.outbound' AND other.environment = e.environment
 ))
 FROM events e

@@ -533,9 +533,12 @@ def test_the_stream_is_read_by_its_index(tenant: Tenant) -> None:
             "EXPLAIN " + reading._AFTER,
             {
                 "tenants": [tenant.id],
+                "places": [1],
+                "owners": [tenant.id],
                 "environments": ["live"],
                 "transactions": ["5"],
                 "events": [ids.uuid7()],
+                "settled": "9",
                 "first": ids.uuid7(),
                 "end": UUID(int=ids.uuid7().int + 2**80),
             },

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any, Literal
 
 from django.conf import settings
@@ -12,6 +13,7 @@ from django.db import connection
 
 from gateway import ids
 from gateway.clock import now
+from gateway.database.distribution import together
 from gateway.outbound.client import Answer
 from tenants.models import Tenant
 from webhooks.destinations.interface import TOO_LARGE
@@ -182,13 +184,13 @@ class AnswerAllowance:
 
 # Through the partial index `delivery_with_answers`, one tenant at a time.
 _PRUNE = """
-UPDATE webhook_deliveries SET answers = NULL WHERE id IN (
-    SELECT d.id FROM unnest(%s::int[], %s::uuid[]) AS over (days, last_id)
-    JOIN tenants_tenant t ON t.retention_days = over.days
+UPDATE webhook_deliveries SET answers = NULL WHERE tenant_id = ANY(%(tenants)s) AND id IN (
+    SELECT d.id FROM unnest(%(owners)s::uuid[], %(ends)s::uuid[]) AS over (tenant_id, last_id)
     CROSS JOIN LATERAL (
         SELECT id FROM webhook_deliveries
-        WHERE tenant_id = t.id AND answers IS NOT NULL AND id < over.last_id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
-    ) d LIMIT %s
+        WHERE tenant_id = ANY(%(tenants)s) AND tenant_id = over.tenant_id AND answers IS NOT NULL
+          AND id < over.last_id LIMIT %(rows)s FOR NO KEY UPDATE SKIP LOCKED
+    ) d LIMIT %(rows)s
 )
 """
 
@@ -196,13 +198,20 @@ UPDATE webhook_deliveries SET answers = NULL WHERE id IN (
 def prune_answers() -> int:
     """Delete stored answers whose events are past retention. Returns the number of deliveries changed."""
     moment = now()
-    retentions = list(Tenant.objects.values_list("retention_days", flat=True).distinct())
-    ends = [ids.first_at(moment - timedelta(days=days)) for days in retentions]
     pruned = 0
-    while True:
-        with connection.cursor() as cursor:
-            cursor.execute(_PRUNE, [retentions, ends, PRUNED_ROWS, PRUNED_ROWS])
-            rows: int = cursor.rowcount
-        pruned += rows
-        if rows < PRUNED_ROWS:
-            return pruned
+    retentions = Tenant.objects.order_by().values_list("id", "retention_days")
+    for tenants, of_tenants in together(retentions, itemgetter(0)):
+        ends = [ids.first_at(moment - timedelta(days=days)) for _, days in of_tenants]
+        rows = PRUNED_ROWS
+        while rows == PRUNED_ROWS:
+            with connection.cursor() as cursor:
+                values: dict[str, Any] = {
+                    "tenants": tenants,
+                    "owners": tenants,
+                    "ends": ends,
+                    "rows": PRUNED_ROWS,
+                }
+                cursor.execute(_PRUNE, values)
+                rows = cursor.rowcount
+            pruned += rows
+    return pruned

@@ -3,6 +3,7 @@
 Both read partial indexes, so their cost does not grow with the deliveries that were ever made.
 """
 
+from operator import itemgetter
 from typing import Any
 
 from django.db import connection
@@ -10,6 +11,7 @@ from django.db.models import Min
 from rest_framework import serializers
 
 from gateway.clock import isoformat, now
+from gateway.database.distribution import together
 from gateway.monitoring import admin_health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey.connection import valkey
@@ -40,39 +42,44 @@ COUNTED_ROWS = 10_000
 HELD_ROWS = 200
 """Most due deliveries of an ordered endpoint that are searched for the first one that waits for no earlier event."""
 
-# The index that yields the busy endpoints also yields their due rows.
-_RETRIES = f"""{BUSY}
-SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
+_BUSY = f"""{BUSY}
+SELECT e.tenant_id, e.id, e.ordered
 FROM busy
 JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
 JOIN tenants_tenant t ON t.id = e.tenant_id AND {SERVED.format(row="e")}
+"""  # noqa: S608 - only parts of statements are formatted in
+# The index that yields the busy endpoints also yields their due rows.
+_RETRIES = """
+SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
+FROM unnest(%(endpoints)s::uuid[]) AS busy (endpoint_id)
 CROSS JOIN LATERAL (
     SELECT count(*) AS rows, min(next_attempt_at) AS oldest
     FROM (SELECT next_attempt_at FROM webhook_deliveries d
-          WHERE d.endpoint_id = busy.endpoint_id AND d.status = 'failed' AND d.next_attempt_at <= now()
-          ORDER BY d.next_attempt_at LIMIT %s) AS first
+          WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = busy.endpoint_id
+            AND d.status = 'failed' AND d.next_attempt_at <= now()
+          ORDER BY d.next_attempt_at LIMIT %(rows)s) AS first
 ) due
-"""  # noqa: S608 - only parts of statements are formatted in
+"""
 # A delivery behind an earlier event of the same customer is not claimed before that event is settled, so it does not
 # count.
-_OLDEST = f"""{BUSY}
+_OLDEST = """
 SELECT min(due.oldest)
-FROM busy
-JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
-JOIN tenants_tenant t ON t.id = e.tenant_id AND {SERVED.format(row="e")}
+FROM unnest(%(endpoints)s::uuid[], %(ordered)s::bool[]) AS busy (endpoint_id, ordered)
 CROSS JOIN LATERAL (
     SELECT next_attempt_at AS oldest
     FROM (SELECT d.* FROM webhook_deliveries d
-          WHERE d.endpoint_id = busy.endpoint_id AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now()
-          ORDER BY d.next_attempt_at LIMIT CASE WHEN e.ordered THEN %s ELSE 1 END) AS first
+          WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = busy.endpoint_id
+            AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now()
+          ORDER BY d.next_attempt_at LIMIT CASE WHEN busy.ordered THEN %(rows)s ELSE 1 END) AS first
     WHERE first.customer_key IS NULL OR NOT EXISTS (
-        SELECT FROM webhook_deliveries o
-        WHERE o.endpoint_id = first.endpoint_id AND o.customer_key = first.customer_key
+        SELECT 1 FROM webhook_deliveries o
+        WHERE o.tenant_id = ANY(%(tenants)s::uuid[]) AND o.endpoint_id = first.endpoint_id
+          AND o.customer_key = first.customer_key
           AND o.status IN ('pending', 'failed') AND (o.event_id, o.id) < (first.event_id, first.id)
     )
     LIMIT 1
 ) due
-"""  # noqa: S608 - only parts of statements are formatted in
+"""
 _DEAD = (
     "SELECT count(*) FROM webhook_deliveries WHERE status = 'dead' AND dead_at > now() - interval '24 hours'"
 )
@@ -97,12 +104,12 @@ def _secrets_unreadable() -> int:
 def _health() -> dict[str, Any]:
     """Due retries of active endpoints, deliveries that died within a day, and active endpoints in trouble."""
     with connection.cursor() as cursor:
-        cursor.execute(_RETRIES, [COUNTED_ROWS])
-        retries, oldest = cursor.fetchone()
+        counted = _of_busy(cursor, _RETRIES, COUNTED_ROWS)
         cursor.execute(_DEAD)
         (dead,) = cursor.fetchone()
+    oldest = min((at for _, at in counted if at), default=None)
     return {
-        "retries_due": retries,
+        "retries_due": sum(rows for rows, _ in counted),
         "oldest_due_retry_at": isoformat(oldest) if oldest else None,
         "dead_24h": dead,
         "endpoints_circuit_open": _circuits_open(),
@@ -110,10 +117,22 @@ def _health() -> dict[str, Any]:
     }
 
 
+def _of_busy(cursor: Any, statement: str, rows: int) -> list[tuple[Any, ...]]:
+    """The rows of a statement about the endpoints that have open deliveries."""
+    cursor.execute(_BUSY)
+    found: list[tuple[Any, ...]] = []
+    for tenants, busy in together(cursor.fetchall(), itemgetter(0)):
+        endpoints, ordered = [row[1] for row in busy], [row[2] for row in busy]
+        cursor.execute(
+            statement, {"tenants": tenants, "endpoints": endpoints, "ordered": ordered, "rows": rows}
+        )
+        found += cursor.fetchall()
+    return found
+
+
 def _oldest_due_age() -> float:
     with connection.cursor() as cursor:
-        cursor.execute(_OLDEST, [HELD_ROWS])
-        (oldest,) = cursor.fetchone()
+        oldest = min((at for (at,) in _of_busy(cursor, _OLDEST, HELD_ROWS) if at), default=None)
     return max(0.0, (now() - oldest).total_seconds()) if oldest else 0.0
 
 

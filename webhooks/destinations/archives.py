@@ -2,35 +2,53 @@
 object.
 """
 
+from operator import itemgetter
+
 from django.db import connection
 
+from gateway.database.distribution import together
 from webhooks.delivery_rows import MOST_HURRIED
+from webhooks.models import Endpoint
 
 FULL_OBJECT = 1_000
 """Waiting deliveries of one archive that are sent before the hour ends."""
 
 _WAITS = "d.status = 'pending' AND d.attempts = 0 AND d.leased_until IS NULL AND d.next_attempt_at > now()"
+_OF_ENDPOINT = "d.tenant_id = ANY(%(tenants)s) AND d.endpoint_id = e.id"
 _HURRY = f"""
 WITH full_one AS (
-    SELECT e.id FROM webhooks_endpoint e
-    WHERE e.kind = 's3' AND e.status = 'active' AND %(rows)s <= (
+    SELECT e.id FROM unnest(%(endpoints)s) AS e (id)
+    WHERE %(rows)s <= (
         SELECT count(*) FROM (
-            SELECT FROM webhook_deliveries d WHERE d.endpoint_id = e.id AND {_WAITS} LIMIT %(rows)s
+            SELECT 1 FROM webhook_deliveries d WHERE {_OF_ENDPOINT} AND {_WAITS} LIMIT %(rows)s
         ) AS waiting
     )
 ), early AS (
-    SELECT d.id FROM full_one CROSS JOIN LATERAL (
-        SELECT d.id FROM webhook_deliveries d WHERE d.endpoint_id = full_one.id AND {_WAITS}
+    SELECT d.id FROM full_one e CROSS JOIN LATERAL (
+        SELECT d.id FROM webhook_deliveries d WHERE {_OF_ENDPOINT} AND {_WAITS}
         LIMIT %(most)s FOR UPDATE SKIP LOCKED
     ) d
 )
-UPDATE webhook_deliveries d SET next_attempt_at = now() FROM early WHERE d.id = early.id
-"""  # noqa: S608 - only a condition is formatted in
+UPDATE webhook_deliveries d SET next_attempt_at = now() FROM early
+WHERE d.tenant_id = ANY(%(tenants)s) AND d.id = early.id
+"""  # noqa: S608 - only conditions are formatted in
 
 
 def hurry() -> int:
     """Make waiting deliveries due for archives that have enough for an object. Returns the number of deliveries."""
+    archives = Endpoint.objects.filter(kind=Endpoint.Kind.S3, status=Endpoint.Status.ACTIVE).order_by()
+    hurried = 0
     with connection.cursor() as cursor:
-        cursor.execute(_HURRY, {"rows": FULL_OBJECT, "most": MOST_HURRIED})
-        rows: int = cursor.rowcount
-    return rows
+        for tenants, rows in together(archives.values_list("tenant_id", "id"), itemgetter(0)):
+            endpoints = [endpoint_id for _, endpoint_id in rows]
+            cursor.execute(
+                _HURRY,
+                {
+                    "tenants": tenants,
+                    "endpoints": endpoints,
+                    "rows": FULL_OBJECT,
+                    "most": MOST_HURRIED,
+                },
+            )
+            hurried += cursor.rowcount
+    return hurried

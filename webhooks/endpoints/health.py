@@ -34,7 +34,7 @@ SELECT line.endpoint_id, line.customer_key, first.event_id, first.id, first.next
 FROM unnest(%(endpoints)s::uuid[], %(customers)s::bigint[]) AS line (endpoint_id, customer_key)
 CROSS JOIN LATERAL (
     SELECT event_id, id, status, next_attempt_at FROM webhook_deliveries d
-    WHERE d.endpoint_id = line.endpoint_id AND d.customer_key = line.customer_key
+    WHERE d.tenant_id = %(tenant_id)s AND d.endpoint_id = line.endpoint_id AND d.customer_key = line.customer_key
       AND d.status IN ('pending', 'failed')
     ORDER BY d.event_id, d.id LIMIT 1
 ) AS first
@@ -56,7 +56,7 @@ def with_holds(deliveries: Sequence[Delivery], *, tenant_id: UUID, environment: 
     if not waiting:
         return deliveries
     by_endpoint = _of_endpoints(tenant_id, environment)
-    first = _first_failed(waiting)
+    first = _first_failed(tenant_id, waiting)
     for delivery in waiting:
         hold = by_endpoint.get(delivery.endpoint_id)
         if hold is None and (head := first.get((delivery.endpoint_id, delivery.customer_key))) is not None:
@@ -92,7 +92,9 @@ def _of_endpoints(tenant_id: UUID, environment: str) -> Mapping[UUID, Hold]:
     return found
 
 
-def _first_failed(waiting: Iterable[Delivery]) -> Mapping[_Line, tuple[UUID, UUID, datetime]]:
+def _first_failed(
+    tenant_id: UUID, waiting: Iterable[Delivery]
+) -> Mapping[_Line, tuple[UUID, UUID, datetime]]:
     """The first open delivery of each customer's line, where that delivery failed and will be retried."""
     lines = list(
         {
@@ -107,6 +109,7 @@ def _first_failed(waiting: Iterable[Delivery]) -> Mapping[_Line, tuple[UUID, UUI
         cursor.execute(
             _FIRST,
             {
+                "tenant_id": tenant_id,
                 "endpoints": uuids(endpoint_id for endpoint_id, _ in lines),
                 "customers": [customer_key for _, customer_key in lines],
             },
@@ -126,14 +129,15 @@ _WAITING = """
 SELECT count(*), min(id::text)::uuid, min(next_attempt_at), min(next_attempt_at) FILTER (WHERE status = 'failed')
 FROM (
     SELECT id, status, next_attempt_at FROM webhook_deliveries
-    WHERE endpoint_id = %s AND status IN ('pending', 'failed')
+    WHERE tenant_id = %s AND endpoint_id = %s AND status IN ('pending', 'failed')
     ORDER BY next_attempt_at LIMIT %s
 ) AS waiting
 """
 _LAST_FAILURE = """
 SELECT last_error, last_http_status FROM (
     SELECT status, next_attempt_at, last_error, last_http_status FROM webhook_deliveries
-    WHERE endpoint_id = %s AND status IN ('pending', 'failed') ORDER BY next_attempt_at DESC LIMIT %s
+    WHERE tenant_id = %s AND endpoint_id = %s AND status IN ('pending', 'failed')
+    ORDER BY next_attempt_at DESC LIMIT %s
 ) AS latest WHERE status = 'failed' ORDER BY next_attempt_at DESC LIMIT 1
 """
 # After a delivery's last attempt, or a 410, no waiting delivery has the reason; the dead one has.
@@ -201,7 +205,7 @@ def health_of(endpoint: Endpoint) -> Health:
     is_failing = endpoint.consecutive_failures > 0
     is_open = endpoint.circuit_open_until is not None
     with connection.cursor() as cursor:
-        cursor.execute(_WAITING, [endpoint.id, COUNTED_ROWS])
+        cursor.execute(_WAITING, [endpoint.tenant_id, endpoint.id, COUNTED_ROWS])
         waiting, oldest, next_attempt_at, next_retry_at = cursor.fetchone()
         if endpoint.ordered:
             # Deliveries behind the retry of an earlier event are due, but go out only after it.
@@ -213,7 +217,7 @@ def health_of(endpoint: Endpoint) -> Health:
         if endpoint.secret_unreadable_since is not None:
             reason = Reason("secret_unreadable", None)
         elif is_failing or is_open:
-            cursor.execute(_LAST_FAILURE, [endpoint.id, COUNTED_ROWS])
+            cursor.execute(_LAST_FAILURE, [endpoint.tenant_id, endpoint.id, COUNTED_ROWS])
             row = cursor.fetchone()
             if row is None:
                 cursor.execute(_LAST_GIVEN_UP, [endpoint.tenant_id, COUNTED_ROWS, endpoint.id])

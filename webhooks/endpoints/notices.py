@@ -55,15 +55,16 @@ WITH taken AS (
     RETURNING delivery_id
 )
 SELECT d.id, d.event_id, d.event_type, d.attempts, d.last_error, d.last_http_status
-FROM webhook_deliveries d JOIN taken ON taken.delivery_id = d.id ORDER BY d.id
+FROM webhook_deliveries d JOIN taken ON taken.delivery_id = d.id WHERE d.tenant_id = %s ORDER BY d.id
 """
 # In the partial index `delivery_due`, retries come after deliveries that were never attempted. So failures are among
 # the last rows.
 _FAILS_WITH_OTHERS = """
 SELECT EXISTS (
-    SELECT FROM (
+    SELECT 1 FROM (
         SELECT status, event_type FROM webhook_deliveries
-        WHERE endpoint_id = %s AND status IN ('pending', 'failed') ORDER BY next_attempt_at DESC LIMIT %s
+        WHERE tenant_id = %s AND endpoint_id = %s AND status IN ('pending', 'failed')
+        ORDER BY next_attempt_at DESC LIMIT %s
     ) AS latest WHERE status = 'failed' AND event_type <> ALL(%s)
 )
 """
@@ -122,7 +123,7 @@ def _report_exhausted(endpoint_id: UUID) -> int:
         if endpoint is None:
             ExhaustedDelivery.objects.filter(endpoint_id=endpoint_id).delete()
             return 0
-        cursor.execute(_TAKE_EXHAUSTED, [endpoint_id, MOST_EXHAUSTED])
+        cursor.execute(_TAKE_EXHAUSTED, [endpoint_id, MOST_EXHAUSTED, endpoint.tenant_id])
         if not (taken := cursor.fetchall()):
             return 0
         data = {"count": len(taken), "deliveries": [_named(*row) for row in taken[:MOST_NAMED]]}
@@ -214,7 +215,9 @@ def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
 def _fails_with_others(endpoint: Endpoint) -> bool:
     """Whether a failed delivery other than an operational event waits for a retry."""
     with connection.cursor() as cursor:
-        cursor.execute(_FAILS_WITH_OTHERS, [endpoint.id, COUNTED_ROWS, list(OPERATIONAL_TYPES)])
+        cursor.execute(
+            _FAILS_WITH_OTHERS, [endpoint.tenant_id, endpoint.id, COUNTED_ROWS, list(OPERATIONAL_TYPES)]
+        )
         return bool(cursor.fetchone()[0])
 
 

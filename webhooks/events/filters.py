@@ -174,11 +174,15 @@ def _named(given: Mapping[str, Any]) -> Iterator[str]:
 
 # --- Preview: what a filter does to the events that pass an endpoint's other filters.
 _PREVIEW = f"""
+WITH e AS MATERIALIZED (
+    SELECT id, format, event_types, waba_ids, phone_number_ids, statuses
+    FROM webhooks_endpoint WHERE id = %(endpoint_id)s
+)
 SELECT event.id, event.type, event_passes(p.body, event.type, %(path)s::jsonpath)
 FROM (SELECT * FROM events WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s
       ORDER BY id DESC LIMIT %(looked_at)s) AS event
-JOIN webhooks_endpoint e ON e.id = %(endpoint_id)s
-JOIN event_payloads p ON p.expires_on = event.payload_expires_on AND p.id = event.id
+CROSS JOIN e
+JOIN event_payloads p ON p.tenant_id = %(tenant_id)s AND p.expires_on = event.payload_expires_on AND p.id = event.id
 WHERE {WANTED_BY_MEMBERS.format(event="event")}
 ORDER BY event.id DESC LIMIT %(previewed)s
 """  # noqa: S608 - no value is formatted in

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from operator import attrgetter
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -19,6 +21,7 @@ from django.db.models import QuerySet
 
 from gateway import ids
 from gateway.clock import now
+from gateway.database.distribution import together
 from gateway.database.partitions import PartitionedTable, delete_before, register
 from gateway.database.transactions import concerns_all
 from webhooks.models import EXPUNGED, OLDEST_HISTORY, Event, EventKey, RetentionMove, expires_on
@@ -85,12 +88,12 @@ FOR NO KEY UPDATE
 """
 _MOVE_EVENTS = """
 UPDATE events e SET payload_expires_on = m.expires_on
-FROM unnest(%s::uuid[], %s::date[]) AS m (id, expires_on) WHERE e.id = m.id
+FROM unnest(%s::uuid[], %s::date[]) AS m (id, expires_on) WHERE e.tenant_id = %s AND e.id = m.id
 """
 _MOVE_BODIES = """
 UPDATE event_payloads p SET expires_on = m.later
 FROM unnest(%s::uuid[], %s::date[], %s::date[]) AS m (id, before, later)
-WHERE p.expires_on = m.before AND p.id = m.id
+WHERE p.tenant_id = %s AND p.expires_on = m.before AND p.id = m.id
 """
 
 
@@ -186,11 +189,20 @@ def _move_events(work: RetentionMove, size: int) -> int:
         }
         cursor.execute(
             _MOVE_EVENTS,
-            [[event.id for event in events], [event.belongs_on(work.retention_days) for event in events]],
+            [
+                [event.id for event in events],
+                [event.belongs_on(work.retention_days) for event in events],
+                work.tenant_id,
+            ],
         )
         cursor.execute(
             _MOVE_BODIES,
-            [[body for body, _ in moves], [before for _, before in moves], list(moves.values())],
+            [
+                [body for body, _ in moves],
+                [before for _, before in moves],
+                list(moves.values()),
+                work.tenant_id,
+            ],
         )
         return len(events)
 
@@ -200,32 +212,33 @@ def _move_events(work: RetentionMove, size: int) -> int:
 # The rows of events, deliveries and messages stay as the record of what was delivered when. Message ids and
 # customer ids are removed from them. Idempotent.
 _DELETE_BODIES = """
-DELETE FROM event_payloads p USING unnest(%s::date[], %s::uuid[]) AS gone (expires_on, id)
-WHERE p.expires_on = gone.expires_on AND p.id = gone.id
+DELETE FROM event_payloads p USING unnest(%(days)s::date[], %(bodies)s::uuid[]) AS gone (expires_on, id)
+WHERE p.tenant_id = ANY(%(tenants)s) AND p.expires_on = gone.expires_on AND p.id = gone.id
 """
 _EXPUNGE_PERSONS = """
-UPDATE events SET wamid = NULL, wa_id = NULL, user_id = NULL, dedupe_key = %s || id
-WHERE id = ANY(%s)
+UPDATE events SET wamid = NULL, wa_id = NULL, user_id = NULL, dedupe_key = %(expunged)s || id::text
+WHERE tenant_id = ANY(%(tenants)s) AND id = ANY(%(ids)s)
 """
 # Locked in the order in which publishing locks them.
 _EXPUNGE_MESSAGES = """
 WITH locked AS (
     SELECT m.tenant_id, m.environment, m.key, m.month, m.id FROM messages m
-    WHERE (m.tenant_id, m.environment, m.key) IN (
-        SELECT e.tenant_id, e.environment, e.wamid FROM events e WHERE e.id = ANY(%s) AND e.wamid IS NOT NULL
+    WHERE m.tenant_id = ANY(%(tenants)s) AND (m.tenant_id, m.environment, m.key) IN (
+        SELECT e.tenant_id, e.environment, e.wamid FROM events e
+        WHERE e.tenant_id = ANY(%(tenants)s) AND e.id = ANY(%(ids)s) AND e.wamid IS NOT NULL
     )
     ORDER BY m.tenant_id, m.environment, m.key, m.month
     FOR UPDATE
 )
-UPDATE messages m SET key = %s || locked.id, wa_id = NULL, user_id = NULL, referral_ctwa_clid = NULL
+UPDATE messages m SET key = %(expunged)s || locked.id::text, wa_id = NULL, user_id = NULL, referral_ctwa_clid = NULL
 FROM locked
-WHERE m.tenant_id = locked.tenant_id AND m.environment = locked.environment AND m.key = locked.key
-  AND m.month = locked.month
+WHERE m.tenant_id = ANY(%(tenants)s) AND m.tenant_id = locked.tenant_id
+  AND m.environment = locked.environment AND m.key = locked.key AND m.month = locked.month
 """
 # An endpoint's answer may quote the event.
 _EXPUNGE_ANSWERS = """
 UPDATE webhook_deliveries SET attempt_log = '[]', answers = NULL, customer_key = NULL
-WHERE event_id = ANY(%s) AND id >= %s
+WHERE tenant_id = ANY(%(tenants)s) AND event_id = ANY(%(ids)s) AND id >= %(first)s
   AND (attempt_log <> '[]' OR answers IS NOT NULL OR customer_key IS NOT NULL)
 """
 
@@ -235,12 +248,13 @@ def remaining(tenant_id: UUID) -> QuerySet[Event]:
     return Event.objects.for_tenant(tenant_id).exclude(dedupe_key__startswith=EXPUNGED)
 
 
+_EXPUNGED_BY = ("id", "tenant_id", "raw_id", "payload_expires_on")
+
+
 def in_batches(rows: QuerySet[Event]) -> Iterator[list[Event]]:
     """Events in the order of their ids, in batches; events that were expunged meanwhile are left out."""
     after = UUID(int=0)
-    while events := list(
-        rows.filter(id__gt=after).order_by("id").only("id", "raw_id", "payload_expires_on")[:BATCH_EVENTS]
-    ):
+    while events := list(rows.filter(id__gt=after).order_by("id").only(*_EXPUNGED_BY)[:BATCH_EVENTS]):
         after = events[-1].id
         yield events
 
@@ -255,15 +269,22 @@ def expunge_events(events: Sequence[Event]) -> int:
 
     The notification that an event came in goes with it, and with that the bodies of other events that it held.
     """
-    if not events:
-        return 0
-    bodies = [
-        (event.payload_expires_on, body) for event in events for body in (event.id, event.raw_id) if body
-    ]
-    event_ids = [event.id for event in events]
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_DELETE_BODIES, [[day for day, _ in bodies], [body for _, body in bodies]])
-        cursor.execute(_EXPUNGE_MESSAGES, [event_ids, EXPUNGED])
-        cursor.execute(_EXPUNGE_PERSONS, [EXPUNGED, event_ids])
-        cursor.execute(_EXPUNGE_ANSWERS, [event_ids, ids.first_at(events[0].created_at)])
+        for tenants, some in together(events, attrgetter("tenant_id")):
+            bodies = [
+                (event.payload_expires_on, body)
+                for event in some
+                for body in (event.id, event.raw_id)
+                if body
+            ]
+            values: dict[str, Any] = {
+                "tenants": tenants,
+                "ids": [event.id for event in some],
+                "days": [day for day, _ in bodies],
+                "bodies": [body for _, body in bodies],
+                "first": ids.first_at(events[0].created_at),
+                "expunged": EXPUNGED,
+            }
+            for statement in (_DELETE_BODIES, _EXPUNGE_MESSAGES, _EXPUNGE_PERSONS, _EXPUNGE_ANSWERS):
+                cursor.execute(statement, values)
     return len(events)

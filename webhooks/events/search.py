@@ -78,7 +78,7 @@ MAX_DELIVERIES = 200
 _STORED = """
 SELECT p.id, NULL, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s)::bigint, p.expires_on
 FROM event_payloads p
-WHERE p.expires_on = ANY(%(days)s::date[]) AND p.id = ANY(%(ids)s::uuid[])
+WHERE p.tenant_id = %(tenant_id)s AND p.expires_on = ANY(%(days)s::date[]) AND p.id = ANY(%(ids)s::uuid[])
   AND p.expires_on BETWEEN %(first_day)s AND %(last_day)s
 """
 _DELIVERIES_OF_EVENTS = """

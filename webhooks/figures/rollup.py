@@ -205,7 +205,7 @@ def _count(scope: dict[str, Any]) -> None:
         for counts in (COUNT_MESSAGES, COUNT_DELIVERIES):
             cursor.execute(_STORE.format(counts=counts), scope)
         cursor.execute(
-            "SELECT EXISTS (SELECT FROM figures WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s"
+            "SELECT EXISTS (SELECT 1 FROM figures WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s"
             " AND hour = %(hour)s AND measure = 'open')",
             scope,
         )
