@@ -31,9 +31,9 @@ _BEGIN = """
 INSERT INTO messaging_idempotencyrecord (tenant_id, environment, key, path, body_hash, started_at, headers)
 VALUES (%s, %s, %s, %s, %s, now(), '{}')
 ON CONFLICT (tenant_id, environment, key) DO UPDATE
-SET path = excluded.path, body_hash = excluded.body_hash, started_at = now(), status = NULL, headers = '{}',
-    body = NULL
-WHERE messaging_idempotencyrecord.started_at < now() - make_interval(secs => %s)
+SET path = excluded.path, body_hash = excluded.body_hash, started_at = excluded.started_at, status = NULL,
+    headers = '{}', body = NULL
+WHERE excluded.started_at - messaging_idempotencyrecord.started_at > make_interval(secs => %s)
 RETURNING started_at
 """
 _EARLIER = """

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from gateway import ids
 from gateway.api.call_log import SEND_ROUTES
 from gateway.api.errors import InvalidRequest, TooManyInFlight
 from gateway.clock import now
+from gateway.database.distribution import together
 from tenants.models import Tenant
 
 SECONDS = 10.0
@@ -143,8 +145,8 @@ WITH original AS MATERIALIZED (
            count(*) FILTER (WHERE o.last_error = 'payload_expired') AS expired
     FROM original o CROSS JOIN LATERAL (
         SELECT 1 FROM webhook_deliveries r
-        WHERE r.event_id = o.event_id AND r.id >= %(first)s AND r.endpoint_id = o.endpoint_id
-          AND r.is_replay AND r.status = 'delivered' LIMIT 1
+        WHERE r.tenant_id = %(tenant_id)s AND r.event_id = o.event_id AND r.id >= %(first)s
+          AND r.endpoint_id = o.endpoint_id AND r.is_replay AND r.status = 'delivered' LIMIT 1
     ) replayed
     WHERE o.status = 'dead' GROUP BY o.endpoint_id
 ), accepted AS (
@@ -166,7 +168,7 @@ GROUP BY o.endpoint_id
 # with two events was recorded twice.
 _SENDS = """
 SELECT count(*) FILTER (WHERE e.wamid IS NOT NULL), count(*) FILTER (WHERE e.wamid IS NOT NULL AND EXISTS (
-    SELECT 1 FROM events other WHERE other.tenant_id = e.tenant_id AND other.wamid = e.wamid AND other.id < e.id
+    SELECT 1 FROM events other WHERE other.tenant_id = %(tenant_id)s AND other.wamid = e.wamid AND other.id < e.id
       AND other.id >= %(earliest)s AND other.type = 'message.outbound' AND other.environment = e.environment
 ))
 FROM events e
@@ -270,30 +272,33 @@ COLUMNS = ("sent", "received", "statuses", "events", "deliveries", "delivered")
 # One index range for each tenant and kind, so the events of a tenant are read only for its own line.
 _USAGE = """
 SELECT t.id, sent.n, received.n, statuses.n, everything.n, delivery.n, delivery.delivered
-FROM tenants_tenant t
-CROSS JOIN LATERAL (SELECT CASE WHEN t.sandbox THEN 'test' ELSE 'live' END AS environment) world
+FROM unnest(%(owners)s::uuid[], %(environments)s::text[]) AS t (id, environment)
 CROSS JOIN LATERAL (
-    SELECT count(*) AS n FROM events e WHERE e.tenant_id = t.id AND e.environment = world.environment
+    SELECT count(*) AS n FROM events e
+    WHERE e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.tenant_id = t.id AND e.environment = t.environment
       AND e.type = 'message.outbound' AND e.wamid IS NOT NULL AND e.id >= %(first)s AND e.id < %(end)s
 ) sent
 CROSS JOIN LATERAL (
-    SELECT count(*) AS n FROM events e WHERE e.tenant_id = t.id AND e.environment = world.environment
+    SELECT count(*) AS n FROM events e
+    WHERE e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.tenant_id = t.id AND e.environment = t.environment
       AND e.type = 'message.inbound' AND e.id >= %(first)s AND e.id < %(end)s
 ) received
 CROSS JOIN LATERAL (
-    SELECT count(*) AS n FROM events e WHERE e.tenant_id = t.id AND e.environment = world.environment
+    SELECT count(*) AS n FROM events e
+    WHERE e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.tenant_id = t.id AND e.environment = t.environment
       AND e.type = 'message.status' AND e.id >= %(first)s AND e.id < %(end)s
 ) statuses
 CROSS JOIN LATERAL (
-    SELECT count(*) AS n FROM events e WHERE e.tenant_id = t.id AND e.environment = world.environment
+    SELECT count(*) AS n FROM events e
+    WHERE e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.tenant_id = t.id AND e.environment = t.environment
       AND e.id >= %(first)s AND e.id < %(end)s
 ) everything
 CROSS JOIN LATERAL (
     SELECT count(*) AS n, count(*) FILTER (WHERE d.status = 'delivered') AS delivered
-    FROM webhook_deliveries d WHERE d.tenant_id = t.id AND d.environment = world.environment
+    FROM webhook_deliveries d
+    WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.tenant_id = t.id AND d.environment = t.environment
       AND d.id >= %(first)s AND d.id < %(end)s
 ) delivery
-WHERE t.id = ANY(%(tenants)s)
 """
 
 
@@ -301,12 +306,15 @@ def count_usage(counting: Counting, *, tenants: Sequence[Tenant], span: TimeSpan
     """A line for each tenant, in the given order. Sandbox tenants are counted in their sandbox, all others in the
     live environment.
     """
-    found = {
-        tenant_id: figures
-        for tenant_id, *figures in counting.rows(
-            _USAGE, {"tenants": [tenant.id for tenant in tenants], **span.ids}
-        )
-    }
+    found: dict[UUID, list[Any]] = {}
+    for tenant_ids, group in together(tenants, attrgetter("id")):
+        values = {
+            "tenants": tenant_ids,
+            "owners": tenant_ids,
+            "environments": ["test" if tenant.sandbox else "live" for tenant in group],
+            **span.ids,
+        }
+        found |= {tenant_id: figures for tenant_id, *figures in counting.rows(_USAGE, values)}
     return [
         {
             "tenant_id": tenant.id,
