@@ -243,6 +243,12 @@ class TestAnEndpoint:
         release_all()
         assert Delivery.objects.filter(is_replay=True).count() == 1
 
+    def test_events_of_the_other_environment_are_not_missed(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        publish_one(tenant, environment="test")
+        assert ask(api, endpoint, status=["missed"]).json() == {"queued": 0}
+
     def test_events_that_the_endpoint_does_not_want_are_not_missed(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
     ) -> None:

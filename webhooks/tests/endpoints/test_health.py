@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook
 
+from gateway import ids
 from gateway.clock import isoformat, now
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
@@ -119,6 +120,15 @@ class TestHealth:
         assert shown_health(api, endpoint)["last_hour"]["attempted"] == 1
         assert shown_health(api, other)["last_hour"]["attempted"] == 0
         assert shown_health(api, other)["waiting"]["count"] == 0
+
+    @pytest.mark.parametrize(("minutes", "counted"), [(59, 1), (61, 0)])
+    def test_the_last_hour_is_an_hour(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], minutes: int, counted: int
+    ) -> None:
+        publish_one(tenant)
+        dispatcher.run()
+        Delivery.objects.update(id=ids.first_at(now() - timedelta(minutes=minutes)))
+        assert shown_health(api, endpoint)["last_hour"]["attempted"] == counted
 
     def test_a_backlog_is_counted_up_to_a_bound(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
