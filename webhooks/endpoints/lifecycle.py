@@ -399,9 +399,8 @@ def _notify(endpoint: Endpoint) -> None:
     """Signal the endpoint's change and update the checklist, in the same transaction."""
     endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id, environment=endpoint.environment)
     own = ApiKey.Environment.TEST if endpoint.tenant.sandbox else ApiKey.Environment.LIVE
-    if endpoint.environment == own:
-        done = has_verified(tenant_id=endpoint.tenant_id, environment=own)
-        checklist.mark(tenant_id=endpoint.tenant_id, step="webhook_verified", done=done)
+    done = has_verified(tenant_id=endpoint.tenant_id, environment=own)
+    checklist.mark(tenant_id=endpoint.tenant_id, step="webhook_verified", done=done)
 
 
 def find_inbox(*, tenant_id: UUID, environment: str) -> Endpoint | None:
