@@ -1,4 +1,4 @@
-# The project's tasks: `make` lists them. A fresh machine needs Python 3.11, git and make.
+# The project's tasks: `make` lists them. A fresh machine needs Python 3.11 or newer, git and make.
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3.11 || command -v python3 || echo python3.11)
@@ -155,11 +155,11 @@ lock: $(BIN)/.for-development ## Pin the requirements anew, with hashes
 
 # Each stamp is newer than what it was made from; a stamp is written only after its installation succeeded.
 $(BIN)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
-		echo "Python 3.11 is missing: install it (Debian: apt-get install python3.11 python3.11-venv)," \
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null || { \
+		echo "Python 3.11 to 3.14 is missing: install it (Debian: apt-get install python3 python3-venv)," \
 			"or say where it is: PYTHON=/path/to/python3.11 make run"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-		echo "Python's venv module is missing: install it (Debian: apt-get install python3.11-venv)."; exit 1; }
+		echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv)."; exit 1; }
 	@$(PYTHON) -m venv --clear .venv || { \
 		echo "Making .venv failed: see above, then run make again."; exit 1; }
 	@touch $@

@@ -25,10 +25,12 @@ def raw_server(connected: Connected, tls: ssl.SSLContext | None = None) -> Itera
 
     async def serve() -> None:
         stopped = asyncio.Event()
-        async with await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls) as server:
-            url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            started.set_result((url, asyncio.get_running_loop(), stopped))
-            await stopped.wait()
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
+        url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        started.set_result((url, asyncio.get_running_loop(), stopped))
+        await stopped.wait()
+        # Since Python 3.12 `async with` would wait until every client has left.
+        server.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()

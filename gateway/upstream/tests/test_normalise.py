@@ -228,7 +228,7 @@ def test_a_field_in_the_wrong_place_is_found(entry: dict[str, object]) -> None:
         (b'{"object":NaN}', "the body is not JSON"),
         (b"\xef\xbb\xbf{}", "the body is not JSON"),
         (b"[" * 100_000, "the body is not JSON"),
-        (b"[" * 5_000 + b"1234567890123456789" + b"]" * 5_000, "the body is not JSON"),
+        (b"[" * 50_000 + b"1234567890123456789" + b"]" * 50_000, "the body is not JSON"),
         (b"[]", "the body is not an object"),
         (b"9" * 5_000, "the body is not an object"),
         (b"{}", "object is not whatsapp_business_account"),
