@@ -105,6 +105,8 @@ def test_a_used_key_says_when(api: Api, key: api_keys.NewKey) -> None:
 def test_a_use_that_is_stored_late_hides_no_later_one(
     key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
+    write_behind.flush()  # uses by earlier tests
+    empty_valkey.delete(api_keys.LAST_USED)
     later = now()
     ApiKey.objects.filter(pk=key.row.pk).update(last_used_at=later)
     empty_valkey.hset(api_keys.LAST_USED, str(key.row.pk), str(later.timestamp() - 60))
