@@ -102,7 +102,7 @@ def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:
 
 
 def token_refused(account: BusinessAccount) -> None:
-    """Mail a tenant that the token of an account does not work. Sets `token_mailed_at`, unsaved."""
+    """Mail a tenant that the token of an account does not work. Sets `token_mailed_at`, without saving."""
     if account.environment == ApiKey.Environment.LIVE and _is_due(account.token_mailed_at):
         account.token_mailed_at = now()
         _send(account.tenant_id, "token_invalid", {"account": account, "numbers": _names(account)})

@@ -165,9 +165,9 @@ class Room:
     def unserved(
         self, tenants: Mapping[UUID, UUID], claimed: Mapping[UUID, int], wanting: Iterable[UUID]
     ) -> "Unserved":
-        """Why the endpoints `wanting`, which may have more due, got no more than `claimed`.
+        """The limits that kept a claim from taking more for the endpoints `wanting`, which may have more due.
 
-        `tenants` has the tenant of each endpoint that the claim asked for.
+        `claimed` has the number that each endpoint got, `tenants` the tenant of each endpoint of the claim.
         """
         of_tenants: Counter[UUID] = Counter()
         for endpoint_id, tenant_id in tenants.items():

@@ -49,8 +49,8 @@ PAUSE_SECONDS = 0.5
 """The pause after a claim that failed."""
 PACE_SECONDS = 0.1
 AHEAD_SECONDS = 0.25
-"""How far claims run ahead of the senders: by the deliveries that end within this time at the present rate. They wait
-in the dispatcher while the next claim is under way. Slow receivers make the number small.
+"""Deliveries are claimed this long before a sender is free for them, at the present rate of the senders. They wait in
+the dispatcher while the next claim is under way. With slow receivers only few are claimed ahead.
 """
 
 
