@@ -112,6 +112,24 @@ def test_one_payment_pays_everything_that_is_due(
     assert statuses() == ["open", "open"]
 
 
+@pytest.mark.parametrize("is_of_all", [True, False])
+def test_after_a_link_has_ended_another_asks_for_the_same(
+    provider: RunningSimulator, payer: Tenant, two: list[Invoice], is_of_all: bool
+) -> None:
+    def pay(at: datetime) -> PaymentAttempt:
+        if is_of_all:
+            return payment_links.pay_all(tenant_id=payer.id, at=at)
+        return payment_links.pay_now(invoice=two[0], at=at, return_url="https://shop.example/paid")
+
+    first = pay(AT)
+    provider.control("POST", "clock/advance", {"hours": 24 * 365})
+    again = pay(AT + timedelta(hours=25))
+    first.refresh_from_db()
+    assert (first.status, again.status) == ("failed", "created")
+    for name in ("amount_paise", "pays_all", "return_url", "invoice_id"):
+        assert getattr(again, name) == getattr(first, name), name
+
+
 def test_a_link_of_everything_ends_before_anything_else_is_paid_or_corrected(
     provider: RunningSimulator, payer: Tenant, two: list[Invoice]
 ) -> None:
