@@ -220,3 +220,19 @@ def test_ids_that_are_none_are_dropped() -> None:
     payload = {"payment": {"entity": {"id": "pay_\0", "order_id": 7, "token_id": ["x"]}}}
     notice = CLIENT.read_notice(json.dumps({"event": "payment.captured", "payload": payload}).encode())
     assert not (notice.ids)
+
+
+@pytest.mark.parametrize("rows", [0, 99, 100, 101, 250])
+@responses.activate
+def test_a_list_is_read_to_its_end_in_pages(rows: int) -> None:
+    def page(request: requests.PreparedRequest) -> tuple[int, dict[str, str], str]:
+        query = parse_qs(urlsplit(str(request.url)).query)
+        skip, most = int(query["skip"][0]), int(query["count"][0])
+        items = [
+            {"id": f"setl_{place}", "status": "processed", "amount": 1, "utr": "U", "created_at": 1}
+            for place in range(skip, min(skip + most, rows))
+        ]
+        return 200, {}, json.dumps({"items": items})
+
+    responses.add_callback(responses.GET, "https://razorpay.example/v1/settlements", callback=page)
+    assert [each.id for each in Razorpay().settlements()] == [f"setl_{place}" for place in range(rows)]
