@@ -26,6 +26,7 @@ from gateway.api.errors import (
     ServiceUnavailable,
     UriTooLong,
 )
+from web.request import IS_WHOLE
 from web.strangers import is_known
 
 KEEP_ALIVE_SECONDS = 75
@@ -262,6 +263,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self.offers_protocol:
             return
+        self.scope[IS_WHOLE] = True  # type: ignore[literal-required]
         connections.has_read(self)
         super().on_message_complete()
 
