@@ -1,6 +1,6 @@
 """The ledger: every act is posted once and sums to zero, and a surplus pays what is due next."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -22,7 +22,8 @@ from billing.models import (
     SettledItem,
 )
 from billing.payments import attempts, bank_transfers, payment_links, refunds, settlements
-from billing.payments.provider import Payment
+from billing.payments.provider import Payment, Settled, Settlement
+from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
 from billing.tests.test_money import at_once
 from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
@@ -158,6 +159,30 @@ def test_what_the_provider_settled_is_booked_with_its_fees(
     assert "clearing" not in found
     assert SettledItem.objects.count() == 2
     assert_balanced()
+
+
+def test_settlements_are_read_back_until_enough_are_booked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A settlement may appear behind newer ones, so the first that is booked does not end the reading."""
+    at, read = ist(2026, 12, 4), []
+    account = LedgerPosting.Account
+    for place in (0, 2, 3):
+        amounts = {account.BANK: 1, account.CLEARING: -1}
+        ledger.post(LedgerEntry.Act.SETTLEMENT, f"settlement setl_{place}", at, amounts, text="")
+
+    def listed(_: Razorpay) -> Iterator[Settlement]:
+        for place in range(6):
+            read.append(place)
+            yield Settlement(f"setl_{place}", 1, "U1", at)
+
+    def items(_: Razorpay, settlement: Settlement) -> list[Settled]:
+        return [Settled(f"pay_{settlement.id}", settlement.id, "payment", 1, 0, 0, 1)]
+
+    monkeypatch.setattr(settlements, "LOOKED_BACK", 2)
+    monkeypatch.setattr(Razorpay, "settlements", listed)
+    monkeypatch.setattr(Razorpay, "settled_of", items)
+    settlements.reconcile(at)
+    assert read == [0, 1, 2]
+    assert [item.settlement_id for item in SettledItem.objects.all()] == ["setl_1"]
 
 
 def test_an_upgrade_waits_for_invoices_of_before_the_ledger(invoice: Invoice) -> None:
