@@ -95,6 +95,15 @@ FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.p
 	$(addprefix messaging/tests/test_,incoming.py batch_runner.py ledger.py) \
 	tenants/tests/test_key_cache.py web/tests
 
+# Of these packages' tests, those of the flows that Citus runs (docs/capacity.md).
+ON_CITUS := tests/citus webhooks/tests/test_publish.py webhooks/tests/test_replay.py webhooks/tests/test_message_log.py \
+	webhooks/tests/delivery/test_fences.py webhooks/tests/delivery/test_ordering.py web/tests/test_event_stream.py \
+	messaging/tests/sending messaging/tests/test_expunge.py
+
+citus: $(BIN)/.for-development ## Run the flows on a Citus cluster, restart its nodes, move a shard (built once from public source, or CITUS_SOURCE=clone)
+	@tests/citus/build.sh .citus
+	$(BIN)/python -m pytest -n 0 -p tests.citus.plugin --reuse-db $(ON_CITUS)
+
 upgrade: $(BIN)/.for-development ## Upgrade from the last release to this version and back, under load, from two checkouts
 	$(BIN)/pytest -n 0 -s tests/operating/upgrade.py
 

@@ -110,7 +110,8 @@ def begin(*, beside_web: int = 0) -> None:
     """
     databases: dict[str, dict[str, Any]] = settings.DATABASES
     for alias, database in databases.items():
-        if settings.DATABASE_PREPARED_STATEMENTS:
+        # Citus has to know the parameters: they say which node has the rows.
+        if settings.DATABASE_PREPARED_STATEMENTS and not settings.DATABASE_IS_DISTRIBUTED:
             _plan_once(database)
         # The primary can serve the replica's reads, so nobody waits long for a replica that is unavailable.
         _pool(database, beside_web, seconds=1 if alias == REPLICA else 5)

@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import structlog
+from django.conf import settings
 from django.db import (
     DEFAULT_DB_ALIAS,
     Error,
     InterfaceError,
+    InternalError,
     OperationalError,
     connection,
     connections,
@@ -105,10 +107,13 @@ def _limit(
 
 # --- Which exceptions of a statement mean that the database is unavailable, and which concern one row.
 
-DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout)
+DATABASE_UNAVAILABLE: tuple[type[Exception], ...] = (OperationalError, InterfaceError, PoolTimeout)
 """Unreachable, restarting, out of disk, or no free pooled connection in time. Postgres also raises these for some
 errors of a single statement: see `concerns_all`.
 """
+if settings.DATABASE_IS_DISTRIBUTED:
+    # What Citus raises when a node is lost within a transaction.
+    DATABASE_UNAVAILABLE += (InternalError,)
 _OF_ONE_STATEMENT = (
     errors.ProgramLimitExceeded,
     errors.StatementTooComplex,

@@ -27,8 +27,8 @@ _OPTIONS = {
 class Node:
     """One Postgres of the cluster, which can be stopped, killed and started again."""
 
-    def __init__(self, directory: Path, group: ProcessGroup, *, durable: bool) -> None:
-        self.directory, self._group, self._durable = directory, group, durable
+    def __init__(self, directory: Path, group: ProcessGroup, *, durable: bool, **options: str) -> None:
+        self.directory, self._group, self._durable, self._options = directory, group, durable, options
         self.host = str(embedded_addresses.socket_dir(directory))
         self.url = embedded_addresses.database_url(directory)
         directory.mkdir()
@@ -43,7 +43,7 @@ class Node:
             process_group=self._group.id,
             durable=self._durable,
             binaries=PROGRAMS,
-            extra_options=_OPTIONS,
+            extra_options={**_OPTIONS, **self._options, "citus.local_hostname": self.host},
         )
 
     def stop(self) -> None:
@@ -61,7 +61,9 @@ class Cluster:
 
     def __init__(self, directory: Path, *, workers: int, durable: bool = True) -> None:
         self._group = ProcessGroup()
-        self.coordinator = Node(directory / "coordinator", self._group, durable=durable)
+        # A transaction that has read a shard within its own process may not use several afterwards.
+        alone = {} if workers else {"citus.enable_local_execution": "off"}
+        self.coordinator = Node(directory / "coordinator", self._group, durable=durable, **alone)
         self.workers = [
             Node(directory / f"worker{place}", self._group, durable=durable) for place in range(workers)
         ]

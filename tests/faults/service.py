@@ -12,9 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import redis
-from django.db import OperationalError, connection
+from django.db import connection
 
 from gateway import embedded_addresses
+from gateway.database.transactions import DATABASE_UNAVAILABLE
 from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
 from phone_numbers.models import PhoneNumber
@@ -214,7 +215,7 @@ def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = READY_SE
         try:
             if holds():
                 return
-        except OperationalError:
+        except DATABASE_UNAVAILABLE:
             connection.close()
         assert time.monotonic() < deadline, what
         time.sleep(0.02)

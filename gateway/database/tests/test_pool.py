@@ -60,10 +60,13 @@ def test_the_operators_own_options_stay(database: dict[str, Any]) -> None:
     assert shown(database["OPTIONS"]["options"], "plan_cache_mode") == "force_generic_plan"
 
 
-def test_nothing_is_asked_of_a_pooler_that_keeps_no_statements(
-    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("setting", "value"), [("DATABASE_PREPARED_STATEMENTS", False), ("DATABASE_IS_DISTRIBUTED", True)]
+)
+def test_nothing_is_asked_of_a_pooler_that_keeps_no_statements_or_of_citus(
+    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch, setting: str, value: bool
 ) -> None:
-    monkeypatch.setattr(settings, "DATABASE_PREPARED_STATEMENTS", False)
+    monkeypatch.setattr(settings, setting, value)
 
     pool.begin()
 
