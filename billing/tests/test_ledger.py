@@ -22,7 +22,7 @@ from billing.models import (
     SettledItem,
 )
 from billing.payments import attempts, bank_transfers, payment_links, refunds, settlements
-from billing.payments.provider import Payment, Settled, Settlement
+from billing.payments.provider import Payment, ProviderRefused, Settled, Settlement
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
 from billing.tests.test_money import at_once
@@ -159,6 +159,24 @@ def test_what_the_provider_settled_is_booked_with_its_fees(
     assert "clearing" not in found
     assert SettledItem.objects.count() == 2
     assert_balanced()
+
+
+def test_a_debit_that_is_under_way_ends_no_mandate(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only after a failed debit does a mandate count as ended when the provider does not know it."""
+    mandate = set_up_mandate(provider, payer)
+    run(CHARGE)
+    attempt = PaymentAttempt.objects.get()
+    assert attempt.status == "processing"
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise ProviderRefused(provider_code="BAD_REQUEST_ERROR", reason=None, text="No such token")
+
+    monkeypatch.setattr(Razorpay, "find_mandate", refused)
+    attempts.refresh(attempt.id, CHARGE)
+    mandate.refresh_from_db()
+    assert mandate.status == "active"
 
 
 def test_settlements_are_read_back_until_enough_are_booked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,16 @@ def test_an_answer_is_a_refusal_only_when_it_says_so(
 
 
 @responses.activate
+def test_what_the_provider_said_of_the_account_is_stored() -> None:
+    said = "Your account is blocked. " * 20
+    responses.post(ORDERS, status=400, json={"error": {**BLOCKED["error"], "description": said}})
+    with pytest.raises(ProviderRefusesService):
+        Razorpay().create_order(receipt="r", amount_paise=1, invoice_number="1")
+    trouble = ProviderTrouble.objects.get()
+    assert (trouble.provider, trouble.status, trouble.text) == ("razorpay", 400, said[:300])
+
+
+@responses.activate
 def test_trouble_is_over_with_the_next_answer() -> None:
     responses.post(ORDERS, status=401, json={})
     responses.post(ORDERS, json={"id": "order_1"})
