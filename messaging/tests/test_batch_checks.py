@@ -82,7 +82,7 @@ def test_a_type_that_meta_added_is_metas_to_judge(api: Api, number: PhoneNumber)
     ("wrong", "says"),
     [
         (sent(name="order_updat"), "no template order_updat"),
-        (sent(language="hi"), "no language hi but en_US (132001)"),
+        (sent(language="hi"), "no language hi, only en_US (132001)"),
         (sent(body=1), "takes 2 parameters in the body, not 1 (132000)"),
         (sent(body=3), "takes 2 parameters in the body, not 3 (132000)"),
         (sent(button=0), "takes 1 parameter in button 0, not 0 (132000)"),
