@@ -138,7 +138,7 @@ class NodeView(GraphView):
         if found.kind == "number" and edge is None and request.method == "POST":
             if "webhook_url" in given.values:
                 raise InvalidRequest.of(
-                    webhook_url="Set webhook_configuration: Meta's callback is the gateway."
+                    webhook_url="Set webhook_configuration: Meta's callback is the gateway's."
                 )
             if "webhook_configuration" in given.values:
                 check_scope(caller_of(request), KeyScope.WEBHOOKS, method="POST")

@@ -196,7 +196,7 @@ class TestParametersInTheQuery:
         beside = api.post(
             f"/v25.0/{number.phone_number_id}", {"webhook_configuration": override, "pin": "123456"}
         )
-        assert "alone" in error_of(beside, 400, 100)["message"]
+        assert "on its own" in error_of(beside, 400, 100)["message"]
         past = api.post(f"/v25.0/{number.phone_number_id}?webhook_url=https://shop.example/a")
         assert "webhook_configuration" in error_of(past, 400, 100)["message"]
 
