@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from gateway.database.distribution import together
+from gateway.database.distribution import routed, together
 from gateway.database.statements import Statements, id_range, uuids
 
 # --- The columns of an endpoint's row that say where and how to send. They are read together with its deliveries.
@@ -59,11 +59,11 @@ class Leased(Protocol):
 
 # By primary key. A delivery that another worker has claimed since, after the lease expired, has a later lease and
 # stays.
-_RELEASE = """
+_RELEASE = routed("""
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL
 WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
   AND status IN ('pending', 'failed') AND leased_until > now() AND leased_until <= %(leased_until)s
-"""
+""")
 
 
 def releasing(deliveries: Iterable[Leased]) -> Statements[None]:

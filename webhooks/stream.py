@@ -26,7 +26,7 @@ from gateway.api.validation import did_you_mean
 from gateway.api.viewsets import AnsweredByListener, ResourceViewSet
 from gateway.clock import now
 from gateway.database import partitions
-from gateway.database.distribution import together
+from gateway.database.distribution import routed, together
 from gateway.database.statements import Statements, id_range, uuids
 from gateway.roles import KeyScope
 from webhooks.events import envelope, filters
@@ -203,10 +203,10 @@ _WANTED = """
 unnest(%(places)s::int[], %(owners)s::uuid[], %(environments)s::text[], %(transactions)s::text[], %(events)s::uuid[])
     AS w (place, tenant_id, environment, transaction_id, event_id)
 """
-_FOLLOWS = """
+_FOLLOWS = routed("""
     e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.tenant_id = w.tenant_id AND e.environment = w.environment
     AND (e.position, e.id) > (w.transaction_id::xid8, w.event_id) AND e.id >= %(first)s AND e.id < %(end)s
-"""
+""")
 _AFTER = f"""
 SELECT w.place, e.position::text, e.id, e.type, e.phone_number_id
 FROM {_WANTED}
@@ -217,7 +217,7 @@ CROSS JOIN LATERAL (
 ) e
 ORDER BY w.place, e.position, e.id
 """  # noqa: S608 - only parts of statements are formatted in
-_PASSING = """
+_PASSING = routed("""
 SELECT w.place, e.id
 FROM unnest(%(places)s::int[], %(ids)s::uuid[], %(paths)s::text[]) AS w (place, event_id, path)
 JOIN events e ON e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.id = w.event_id
@@ -225,7 +225,7 @@ JOIN events e ON e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.id = w.event_id
 JOIN event_payloads p ON p.tenant_id = ANY(%(tenants)s::uuid[]) AND p.tenant_id = e.tenant_id
   AND p.expires_on = e.payload_expires_on AND p.id = e.id
 WHERE event_passes(p.body, e.type, w.path::jsonpath)
-"""
+""")
 _NEWS = f"SELECT w.place FROM {_WANTED} WHERE EXISTS (SELECT 1 FROM events e WHERE {_FOLLOWS})"  # noqa: S608
 
 

@@ -27,7 +27,7 @@ from gateway import ids
 from gateway.api.call_log import SEND_ROUTES
 from gateway.api.errors import InvalidRequest, TooManyInFlight
 from gateway.clock import now
-from gateway.database.distribution import together
+from gateway.database.distribution import routed, together
 from tenants.models import Tenant
 
 SECONDS = 10.0
@@ -270,7 +270,7 @@ def _is_logged(span: TimeSpan) -> bool:
 COLUMNS = ("sent", "received", "statuses", "events", "deliveries", "delivered")
 
 # One index range for each tenant and kind, so the events of a tenant are read only for its own line.
-_USAGE = """
+_USAGE = routed("""
 SELECT t.id, sent.n, received.n, statuses.n, everything.n, delivery.n, delivery.delivered
 FROM unnest(%(owners)s::uuid[], %(environments)s::text[]) AS t (id, environment)
 CROSS JOIN LATERAL (
@@ -299,7 +299,7 @@ CROSS JOIN LATERAL (
     WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.tenant_id = t.id AND d.environment = t.environment
       AND d.id >= %(first)s AND d.id < %(end)s
 ) delivery
-"""
+""")
 
 
 def count_usage(counting: Counting, *, tenants: Sequence[Tenant], span: TimeSpan) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from django.db import connection
 
 from gateway import ids
 from gateway.clock import now
-from gateway.database.distribution import together
+from gateway.database.distribution import routed, together
 from gateway.outbound.client import Answer
 from tenants.models import Tenant
 from webhooks.destinations.interface import TOO_LARGE
@@ -183,7 +183,7 @@ class AnswerAllowance:
 
 
 # Through the partial index `delivery_with_answers`, one tenant at a time.
-_PRUNE = """
+_PRUNE = routed("""
 UPDATE webhook_deliveries SET answers = NULL WHERE tenant_id = ANY(%(tenants)s) AND id IN (
     SELECT d.id FROM unnest(%(owners)s::uuid[], %(ends)s::uuid[]) AS over (tenant_id, last_id)
     CROSS JOIN LATERAL (
@@ -192,7 +192,7 @@ UPDATE webhook_deliveries SET answers = NULL WHERE tenant_id = ANY(%(tenants)s) 
           AND id < over.last_id LIMIT %(rows)s FOR NO KEY UPDATE SKIP LOCKED
     ) d LIMIT %(rows)s
 )
-"""
+""")
 
 
 def prune_answers() -> int:

@@ -22,7 +22,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from gateway.database.distribution import together
+from gateway.database.distribution import routed, together
 from gateway.database.registration import DeadWorkers
 from gateway.database.statements import Statements, id_range, run, uuids
 from tenants.tenant_status import SERVED
@@ -60,7 +60,7 @@ SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS 
 
 # For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped.
 # Asked first for what is fresh, then for replays, of which an endpoint never has many waiting (replay.py).
-_LOCK = """
+_LOCK = routed("""
 SELECT due.id, share.endpoint_id, due.rescued
 FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS share (endpoint_id, rows)
 CROSS JOIN LATERAL (
@@ -70,10 +70,11 @@ CROSS JOIN LATERAL (
     ORDER BY d.next_attempt_at LIMIT share.rows
     FOR UPDATE SKIP LOCKED
 ) due
-"""
+""")
 
 # The calls of endpoints that have more due than their share, by the index `delivery_in_order`.
-_LOCK_URGENT = f"""
+_LOCK_URGENT = routed(
+    f"""
 SELECT due.id, ready.endpoint_id, due.rescued
 FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS ready (endpoint_id, rows)
 CROSS JOIN LATERAL (
@@ -85,15 +86,16 @@ CROSS JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) due
 """  # noqa: S608 - only a number is formatted in
+)
 
 # By primary key, partitions pruned by the ids.
-_LEASE = """
+_LEASE = routed("""
 UPDATE webhook_deliveries
 SET next_attempt_at = now() + make_interval(secs => %(lease)s),
     leased_until = now() + make_interval(secs => %(lease)s), leased_by = %(holder)s
 WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
 RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, leased_until
-"""
+""")
 
 # A lease lies in the index between now and its length from now, among retries that are due as soon.
 _LEASED = """
@@ -108,20 +110,20 @@ HOLDERS = BUSY + _LEASED.format(columns="DISTINCT leased.leased_by", holder="IS 
 _LEASES_OF = BUSY + _LEASED.format(
     columns="leased.id, leased.tenant_id", holder="= ANY(%(holders)s::bigint[])"
 )
-_END_LEASES = """
+_END_LEASES = routed("""
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = now()
 WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[])
   AND leased_until > now() AND leased_by = ANY(%(holders)s::bigint[])
-"""
+""")
 
 # Transfers the leases of deliveries that were handed over to another dispatcher, which did not receive them in time.
-_TAKE_LEASES = """
+_TAKE_LEASES = routed("""
 UPDATE webhook_deliveries d SET leased_by = %(holder)s
 FROM unnest(%(ids)s::uuid[], %(until)s::timestamptz[]) AS given (id, until)
 WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.id = given.id AND d.leased_until = given.until
   AND d.id BETWEEN %(first)s AND %(last)s AND d.status = 'pending' AND d.attempts = 0
 RETURNING d.id
-"""
+""")
 
 _PROBE = """
 UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s)
@@ -129,7 +131,7 @@ WHERE id = ANY(%s::uuid[]) AND circuit_open_until <= now()
 RETURNING id
 """
 
-_BURY = """
+_BURY = routed("""
 UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', next_attempt_at = NULL,
     leased_until = NULL, dead_at = now()
 WHERE tenant_id = ANY(%(tenants)s::uuid[])
@@ -138,7 +140,7 @@ WHERE tenant_id = ANY(%(tenants)s::uuid[])
                AND status IN ('pending', 'failed') LIMIT %(rows)s
              FOR UPDATE SKIP LOCKED)
 RETURNING 1
-"""
+""")
 
 # In the order of their ids, so two workers never wait for each other in a circle.
 _PUT_OFF_ENDPOINTS = """

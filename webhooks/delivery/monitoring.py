@@ -11,7 +11,7 @@ from django.db.models import Min
 from rest_framework import serializers
 
 from gateway.clock import isoformat, now
-from gateway.database.distribution import together
+from gateway.database.distribution import routed, together
 from gateway.monitoring import admin_health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey.connection import valkey
@@ -49,7 +49,7 @@ JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
 JOIN tenants_tenant t ON t.id = e.tenant_id AND {SERVED.format(row="e")}
 """  # noqa: S608 - only parts of statements are formatted in
 # The index that yields the busy endpoints also yields their due rows.
-_RETRIES = """
+_RETRIES = routed("""
 SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
 FROM unnest(%(endpoints)s::uuid[]) AS busy (endpoint_id)
 CROSS JOIN LATERAL (
@@ -59,10 +59,10 @@ CROSS JOIN LATERAL (
             AND d.status = 'failed' AND d.next_attempt_at <= now()
           ORDER BY d.next_attempt_at LIMIT %(rows)s) AS first
 ) due
-"""
+""")
 # A delivery behind an earlier event of the same customer is not claimed before that event is settled, so it does not
 # count.
-_OLDEST = """
+_OLDEST = routed("""
 SELECT min(due.oldest)
 FROM unnest(%(endpoints)s::uuid[], %(ordered)s::bool[]) AS busy (endpoint_id, ordered)
 CROSS JOIN LATERAL (
@@ -79,7 +79,7 @@ CROSS JOIN LATERAL (
     )
     LIMIT 1
 ) due
-"""
+""")
 _DEAD = (
     "SELECT count(*) FROM webhook_deliveries WHERE status = 'dead' AND dead_at > now() - interval '24 hours'"
 )

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from gateway.database.distribution import together
+from gateway.database.distribution import routed, together
 from gateway.database.statements import Statements, id_range, uuids
 
 AHEAD_SECONDS = 1.0
@@ -106,8 +106,8 @@ SELECT id FROM unnest(%s::uuid[]) AS ready (id)
 WHERE pg_try_advisory_xact_lock(hashtextextended('ordered:' || id::text, 0))
 """
 
-_OPEN = """d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = share.endpoint_id
-    AND d.status IN ('pending', 'failed')"""
+_OPEN = routed("""d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = share.endpoint_id
+    AND d.status IN ('pending', 'failed')""")
 _NEXT = f"""
     SELECT d.customer_key, d.next_attempt_at FROM webhook_deliveries d
     WHERE {_OPEN} AND d.customer_key {{after}} AND d.customer_key <= span.last
@@ -161,7 +161,7 @@ CROSS JOIN LATERAL (
 ) AS keyless
 """  # noqa: S608 - only parts of statements are formatted in
 
-_LOCK = """
+_LOCK = routed("""
 SELECT id, leased_until IS NOT NULL FROM webhook_deliveries
 WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
   AND status IN ('pending', 'failed')
@@ -169,7 +169,7 @@ WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id 
       endpoint_id = ANY(%(collecting)s::uuid[]) AND status = 'pending' AND attempts = 0 AND leased_until IS NULL
   ))
 FOR UPDATE SKIP LOCKED
-"""
+""")
 """A delivery that is locked for a claim: its id, its endpoint, and whether a lease of it ran out."""
 
 

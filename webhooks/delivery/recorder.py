@@ -18,7 +18,7 @@ import orjson
 import structlog
 from django.db import connection, transaction
 
-from gateway.database.distribution import together
+from gateway.database.distribution import routed, together
 from gateway.database.statements import LoopConnection, Statements, id_range, run, uuids
 from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all
 from gateway.outbound.client import Answer
@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 # Primary keys, partitions pruned by the ids; the log keeps its newest entries, and `answers` has a few places in turn.
 # Citus takes `now()` neither within CASE nor together with a column: null as the number of seconds makes null.
-_DELIVERIES = """
+_DELIVERIES = routed("""
 UPDATE webhook_deliveries d
 SET status = r.status,
     attempts = d.attempts + r.spent,
@@ -97,7 +97,7 @@ WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.id = r.id AND d.id = ANY(%(id
   AND d.id BETWEEN %(first)s AND %(last)s
   AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
 RETURNING d.id
-"""
+""")
 # A notice of each delivery that is given up, exactly when its outcome counts. One about a notice would make the next.
 _DELIVERIES_WITH_EXHAUSTED = f"""
 WITH recorded AS ({_DELIVERIES.rstrip()}, d.endpoint_id, d.event_type), exhausted AS (

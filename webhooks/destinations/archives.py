@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from django.db import connection
 
-from gateway.database.distribution import together
+from gateway.database.distribution import routed, together
 from webhooks.delivery_rows import MOST_HURRIED
 from webhooks.models import Endpoint
 
@@ -15,7 +15,8 @@ FULL_OBJECT = 1_000
 
 _WAITS = "d.status = 'pending' AND d.attempts = 0 AND d.leased_until IS NULL AND d.next_attempt_at > now()"
 _OF_ENDPOINT = "d.tenant_id = ANY(%(tenants)s) AND d.endpoint_id = e.id"
-_HURRY = f"""
+_HURRY = routed(
+    f"""
 WITH full_one AS (
     SELECT e.id FROM unnest(%(endpoints)s) AS e (id)
     WHERE %(rows)s <= (
@@ -32,6 +33,7 @@ WITH full_one AS (
 UPDATE webhook_deliveries d SET next_attempt_at = now() FROM early
 WHERE d.tenant_id = ANY(%(tenants)s) AND d.id = early.id
 """  # noqa: S608 - only conditions are formatted in
+)
 
 
 def hurry() -> int:

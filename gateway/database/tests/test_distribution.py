@@ -7,7 +7,7 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from gateway.database.distribution import TABLES, together
+from gateway.database.distribution import TABLES, routed, together
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 ROWS = [(FIRST, "a"), (SECOND, "b"), (FIRST, "c")]
@@ -25,6 +25,13 @@ def test_one_statement_names_all_tenants() -> None:
 def test_on_citus_each_statement_names_one_tenant(settings: Settings) -> None:
     settings.DATABASE_IS_DISTRIBUTED = True
     assert together(iter(ROWS), tenant_of) == [([FIRST], [ROWS[0], ROWS[2]]), ([SECOND], [ROWS[1]])]
+
+
+def test_only_on_citus_a_statement_has_the_conditions_on_tenants(settings: Settings) -> None:
+    statement = "SELECT FROM t WHERE t.tenant_id = ANY(%(tenants)s::uuid[]) AND t.id = ANY(%(ids)s::uuid[])"
+    assert routed(statement) == "SELECT FROM t WHERE true AND t.id = ANY(%(ids)s::uuid[])"
+    settings.DATABASE_IS_DISTRIBUTED = True
+    assert routed(statement) == statement
 
 
 @pytest.mark.parametrize("table", TABLES)
