@@ -79,12 +79,11 @@ bench: $(BIN)/.for-development ## Measure (NAME=delivery for one benchmark, with
 fuzz: $(BIN)/.for-development ## Run the long form of the contract tests: 100,000 calls (EXAMPLES=460 of each operation, PART=1/4)
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),460) FUZZ_PART=$(or $(PART),1/1) $(BIN)/pytest tests/e2e/test_contract.py
 
-faults: $(BIN)/.for-development ## Run the long form of the fault tests, a short soak, two cells, and the flows on Postgres 15 and Redis 7 behind PgBouncer
+faults: $(BIN)/.for-development ## Run the long form of the fault tests, a short soak, and the flows on Postgres 15 and Redis 7 behind PgBouncer
 	FAULTS=long $(BIN)/pytest -m faults
 	FAULTS=long $(BIN)/pytest -n 0 tests/faults/rare.py
 	$(BIN)/python -m tests.soak --events 3000 --sends 600 --faults 12
 	@$(call program,nginx /usr/sbin/nginx,nginx-light)
-	$(BIN)/pytest -n 0 tests/operating/two_cells.py
 	@$(call program,/usr/lib/postgresql/15/bin/postgres,postgresql-15)
 	@$(call program,/usr/sbin/pgbouncer,pgbouncer)
 	@$(call program,redis-server,redis-server)

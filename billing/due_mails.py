@@ -16,7 +16,7 @@ from django.db import transaction
 from billing import buyers, mails, overview
 from billing.einvoices import must_be_registered
 from billing.invoices import pdf
-from billing.isolation import each, of_this_cell
+from billing.isolation import each
 from billing.mails import mail_once
 from billing.models import CreditNote, Invoice, Mandate
 from billing.payments import corrections
@@ -40,7 +40,7 @@ def send_reminders(at: datetime) -> int:
         overdue_since__isnull=False, reminders_sent__lt=len(REMINDER_DAYS)
     )
     return each(
-        list(of_this_cell(overdue).values_list("id", flat=True)),
+        list(overdue.values_list("id", flat=True)),
         lambda invoice_id: _remind(invoice_id, at),
         step="reminders",
     )
@@ -83,7 +83,7 @@ def send_receipts(at: datetime) -> int:
         key = f"{invoice.number} {invoice.paid_at:%Y-%m-%d}"
         return mail_once(invoice.tenant_id, "receipt", key, at, lambda: mails.receipt(invoice))
 
-    return each(of_this_cell(paid).select_related("tenant").order_by("id"), send, step="receipts")
+    return each(paid.select_related("tenant").order_by("id"), send, step="receipts")
 
 
 def send_early_warnings(at: datetime) -> int:
@@ -149,7 +149,7 @@ def send_invoices(at: datetime) -> int:
             lambda: mails.invoice_issued(invoice, _pdf(invoice)),
         )
 
-    return each(of_this_cell(invoices).order_by("id"), send, step="invoice_mails")
+    return each(invoices.order_by("id"), send, step="invoice_mails")
 
 
 def send_credit_notes(at: datetime) -> int:
@@ -167,7 +167,7 @@ def send_credit_notes(at: datetime) -> int:
             lambda: mails.credit_note_issued(note, _pdf(note)),
         )
 
-    return each(of_this_cell(notes, "invoice__tenant").order_by("id"), send, step="credit_note_mails")
+    return each(notes.order_by("id"), send, step="credit_note_mails")
 
 
 def _since() -> timedelta:

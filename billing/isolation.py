@@ -6,28 +6,17 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import structlog
-from django.db.models import Model, QuerySet
 
 from gateway.database.transactions import concerns_all, is_lock_limit
-from tenants.tenant_status import ELSEWHERE
 
 log = structlog.get_logger(__name__)
 
 Item = TypeVar("Item")
-Row = TypeVar("Row", bound=Model)
 
 UNANSWERED_AT_MOST = 5
 """After this many unanswered items in a row, the rest waits for the next run."""
 HELD_AT_MOST = 10
 """The same after this many items in a row whose rows are locked. Each costs seconds, and all may need the same row."""
-
-
-def of_this_cell(rows: QuerySet[Row], tenant: str = "tenant") -> QuerySet[Row]:
-    """Those rows whose tenant lives in this cell: of one that moves or has moved, another cell bills and debits.
-
-    `tenant` is the path from a row to its tenant.
-    """
-    return rows.exclude(**{f"{tenant}__status__in": ELSEWHERE})
 
 
 class Unanswered(Exception):

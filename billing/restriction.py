@@ -11,10 +11,9 @@ from django.db import transaction
 from django.db.models import Min
 
 from billing import ledger
-from billing.isolation import each, of_this_cell
+from billing.isolation import each
 from billing.models import Invoice
 from tenants.models import Tenant
-from tenants.tenant_status import ELSEWHERE
 
 RESTRICTED_AFTER = timedelta(days=21)
 
@@ -59,7 +58,7 @@ def mark_overdue(at: datetime) -> int:
         return marked
 
     try:
-        return each(list(of_this_cell(late)), mark, step="overdue")
+        return each(list(late), mark, step="overdue")
     finally:
         _restrict(at)
 
@@ -72,7 +71,7 @@ def _restrict(at: datetime) -> None:
         past_due_since__lte=at - RESTRICTED_AFTER,
     )
     each(
-        list(long_overdue.exclude(status__in=ELSEWHERE).values_list("id", flat=True)),
+        list(long_overdue.values_list("id", flat=True)),
         lambda tenant_id: refresh(tenant_id=tenant_id, at=at),
         step="restriction",
     )

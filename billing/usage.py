@@ -22,7 +22,6 @@ from billing.pricing.periods import Period
 from phone_numbers.models import NumberStateInterval, PhoneNumber
 from tenants.models import ApiKey, Tenant
 from tenants.signup import tax_ids
-from tenants.tenant_status import ELSEWHERE
 
 BILLED = (Tenant.BillingStatus.TRIALING, Tenant.BillingStatus.ACTIVE, Tenant.BillingStatus.PAST_DUE)
 """Statuses of tenants that are billed, now or after the trial."""
@@ -124,7 +123,6 @@ def uncounted(period: Period) -> QuerySet[Tenant]:
             sandbox=False,
             created_at__lt=period.end,
         )
-        .exclude(status__in=ELSEWHERE)
         .exclude(billing_snapshots__period=str(period))
         .order_by("id")
     )

@@ -245,8 +245,6 @@ class AccountRoute:
     tenant_id: UUID
     waba_id: str
     environment: str
-    is_frozen: bool = False
-    """Whether the tenant moves between cells, so nothing may be written for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +257,6 @@ class NumberRoute:
     digits: str
     environment: str
     last_event_at: datetime | None
-    is_frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,22 +274,18 @@ class Routes:
 # One round trip, because every notification needs it. Each branch uses its own index. The rows of accounts have no
 # number; numbers are in the order of their creation.
 _ROUTES = """
-SELECT found.*, t.status IN ('moving', 'arriving', 'moved')
-FROM (
-    SELECT tenant_id, waba_id, NULL, NULL, NULL::timestamptz, environment, id
-    FROM numbers_businessaccount
-    WHERE waba_id = ANY(%(waba_ids)s) AND environment = ANY(%(environments)s)
-    UNION ALL
-    SELECT n.tenant_id, a.waba_id, n.phone_number_id, n.digits, n.last_event_at, n.environment, n.id
-    FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
-    WHERE n.phone_number_id = ANY(%(phone_number_ids)s) AND n.environment = ANY(%(environments)s)
-    UNION ALL
-    SELECT n.tenant_id, a.waba_id, n.phone_number_id, n.digits, n.last_event_at, n.environment, n.id
-    FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
-    WHERE a.waba_id = ANY(%(waba_ids)s) AND n.digits = ANY(%(digits)s) AND n.environment = ANY(%(environments)s)
-) AS found (tenant_id, waba_id, phone_number_id, digits, last_event_at, environment, id)
-JOIN tenants_tenant t ON t.id = found.tenant_id
-ORDER BY found.id
+SELECT tenant_id, waba_id, NULL, NULL, NULL::timestamptz, environment, id
+FROM numbers_businessaccount
+WHERE waba_id = ANY(%(waba_ids)s) AND environment = ANY(%(environments)s)
+UNION ALL
+SELECT n.tenant_id, a.waba_id, n.phone_number_id, n.digits, n.last_event_at, n.environment, n.id
+FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
+WHERE n.phone_number_id = ANY(%(phone_number_ids)s) AND n.environment = ANY(%(environments)s)
+UNION ALL
+SELECT n.tenant_id, a.waba_id, n.phone_number_id, n.digits, n.last_event_at, n.environment, n.id
+FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
+WHERE a.waba_id = ANY(%(waba_ids)s) AND n.digits = ANY(%(digits)s) AND n.environment = ANY(%(environments)s)
+ORDER BY 7
 """
 
 
@@ -336,12 +329,10 @@ def routing(
     accounts: dict[str, AccountRoute] = {}
     numbers: dict[str, NumberRoute] = {}
     by_digits: dict[tuple[str, str], NumberRoute] = {}
-    for tenant_id, waba_id, phone_number_id, own_digits, last_event_at, environment, _, frozen in rows:
+    for tenant_id, waba_id, phone_number_id, own_digits, last_event_at, environment, _ in rows:
         if phone_number_id is None:
-            accounts[waba_id] = AccountRoute(tenant_id, waba_id, environment, is_frozen=frozen)
+            accounts[waba_id] = AccountRoute(tenant_id, waba_id, environment)
             continue
-        found = NumberRoute(
-            tenant_id, waba_id, phone_number_id, own_digits, environment, last_event_at, is_frozen=frozen
-        )
+        found = NumberRoute(tenant_id, waba_id, phone_number_id, own_digits, environment, last_event_at)
         numbers[phone_number_id] = by_digits[waba_id, own_digits] = found
     return Routes(accounts=accounts, numbers=numbers, by_digits=by_digits)

@@ -125,7 +125,6 @@ ACTIONS = {
     "tenant.close": "Business closed",
     "tenant.create": "Business created by a platform",
     "tenant.expunge": "Stored events deleted",
-    "tenant.move": "Business moved to this cell",
     "tenant.reinstate": "Business reinstated",
     "tenant.reject": "Business rejected",
     "tenant.sign_up": "Signed up",

@@ -150,12 +150,6 @@ class Tenant(models.Model):
         ACTIVE = "active"
         REJECTED = "rejected"
         SUSPENDED = "suspended"
-        MOVING = "moving"
-        """Frozen in this cell while its rows are copied to another cell (`messaging/tenant_moves.py`)."""
-        ARRIVING = "arriving"
-        """Copied to this cell, but not active here yet."""
-        MOVED = "moved"
-        """Active in another cell now. The rows here are left over."""
 
     class Retention(models.IntegerChoices):
         DAYS_30 = 30

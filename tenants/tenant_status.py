@@ -130,20 +130,18 @@ def beginning(tenant: Tenant) -> Changes:
 # (`webhooks/delivery/claim_statements.py`) and are sent after it is reinstated. Its numbers do not change.
 
 SUSPENSION_REASONS = ("abuse", "admin")
-ELSEWHERE = (Status.MOVING, Status.ARRIVING, Status.MOVED)
-"""Only the move between cells may end these: a tenant must never be active in two cells."""
 
 
 def suspend(*, tenant_id: UUID, reason: str, note: str = "", actor_user_id: int | None = None) -> Tenant:
     """Suspend a tenant in any status. `reason` is one of SUSPENSION_REASONS; `note` is visible to staff only.
 
-    Raises NotFound, and Conflict when it is already suspended or moves between cells.
+    Raises NotFound, and Conflict when it is already suspended.
     """
     return decide(
         "suspend",
         tenant_id,
         actor_user_id,
-        set(Status) - {Status.SUSPENDED, *ELSEWHERE},
+        set(Status) - {Status.SUSPENDED},
         lambda _: {"status": Status.SUSPENDED, "suspended_reason": reason},
         mailed="suspended",
         note=note,

@@ -147,11 +147,10 @@ def build_index(editor: BaseDatabaseSchemaEditor) -> None:
     partitions.build(editor, table="events", index=_INDEX, on=on)
 
 
-def begin_epoch(*, above: int | None = None) -> None:
+def begin_epoch() -> None:
     """Begin a new epoch: all positions from now on follow all earlier ones.
 
-    With `above`, only if the current epoch is not above that one. Raises `OperationalError`, and changes nothing, while
-    a transaction that writes events does not end.
+    Raises `OperationalError`, and changes nothing, while a transaction that writes events does not end.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
@@ -160,8 +159,7 @@ def begin_epoch(*, above: int | None = None) -> None:
         cursor.execute("LOCK TABLE ONLY events IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(CURRENT_EPOCH)
         (current,) = cursor.fetchone()
-        if above is None or current <= above:
-            cursor.execute(_FUNCTION.format(first=(max(current, above or 0) + 1) * EPOCH))
+        cursor.execute(_FUNCTION.format(first=(current + 1) * EPOCH))
 
 
 PAGE = 20

@@ -19,7 +19,6 @@ from billing.payments.corrections import correcting
 from billing.pricing.money import in_words
 from billing.pricing.periods import Period
 from gateway.api.errors import Conflict
-from tenants.tenant_status import ELSEWHERE
 
 HELD_FOR = timedelta(days=20)
 """How long after its month an invoice waits for the buyer's State, or a registered buyer's address.
@@ -46,8 +45,6 @@ def _issue(snapshot_id: UUID, at: datetime) -> bool:
             .select_related("tenant")
             .get(pk=snapshot_id)
         )
-        if snapshot.tenant.status in ELSEWHERE:
-            return False
         if Invoice.objects.filter(snapshot=snapshot).exists():
             return False
         profile = buyers.profile_of(snapshot.tenant)

@@ -35,7 +35,6 @@ from billing.payments.provider import (
 from billing.pricing.money import CURRENCY
 from gateway import ids
 from gateway.ids import uuid7
-from tenants.tenant_status import ELSEWHERE
 
 log = structlog.get_logger(__name__)
 
@@ -91,8 +90,6 @@ def payer_of(invoice: Invoice) -> Payer:
 def refresh(attempt_id: UUID, at: datetime) -> None:
     """Continue an attempt, or read its result from the provider. Raises ProviderUnreachable."""
     attempt = PaymentAttempt.objects.select_related("invoice__tenant", "mandate").get(pk=attempt_id)
-    if attempt.invoice.tenant.status in ELSEWHERE:
-        return
     try:
         if attempt.kind == Kind.LINK:
             _refresh_link(attempt, at)

@@ -6,7 +6,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q
 
-from billing.isolation import each, of_this_cell
+from billing.isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payments import attempts
 from billing.pricing.money import SMALLEST_PAISE
@@ -28,7 +28,7 @@ def charge_due(at: datetime) -> int:
     """
     if at.astimezone(IST).time() < FIRST_DEBIT:
         return 0
-    active = of_this_cell(Mandate.objects.filter(status=Mandate.Status.ACTIVE)).order_by("id")
+    active = Mandate.objects.filter(status=Mandate.Status.ACTIVE).order_by("id")
     return each(list(active), lambda mandate: _debit_oldest(mandate, at), step="debits")
 
 

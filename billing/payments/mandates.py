@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from billing import buyers, ledger, mails
-from billing.isolation import each, of_this_cell
+from billing.isolation import each
 from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate
 from billing.payments.provider import (
     MandateState,
@@ -27,7 +27,6 @@ from billing.payments.provider import (
 )
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants.models import Tenant
-from tenants.tenant_status import ELSEWHERE
 
 log = structlog.get_logger(__name__)
 
@@ -120,8 +119,8 @@ def current(tenant_id: UUID) -> Mandate | None:
 
 def sync(mandate_id: UUID, at: datetime) -> None:
     """Read a mandate's state from the provider and store it. Raises ProviderUnreachable, ProviderRefused."""
-    mandate = Mandate.objects.select_related("tenant").get(pk=mandate_id)
-    if not (mandate.provider_order_id and mandate.provider_customer_id) or mandate.tenant.status in ELSEWHERE:
+    mandate = Mandate.objects.get(pk=mandate_id)
+    if not (mandate.provider_order_id and mandate.provider_customer_id):
         return
     state = provider(mandate.provider).find_mandate(
         order_id=mandate.provider_order_id,
@@ -188,7 +187,7 @@ def cancel_replaced(tenant_id: UUID | None = None) -> None:
     replaced = Mandate.objects.filter(cancel_at_provider=True)
     if tenant_id is not None:
         replaced = replaced.filter(tenant_id=tenant_id)
-    each(list(of_this_cell(replaced)), _end_at_provider, step="mandates", seconds=POLLED_FOR)
+    each(list(replaced), _end_at_provider, step="mandates", seconds=POLLED_FOR)
 
 
 def on_tenant_closing(*, tenant_id: UUID, **_: Any) -> dict[str, int]:

@@ -27,7 +27,6 @@ from billing.pricing.money import SMALLEST_PAISE, rupees
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.ids import uuid7
-from tenants.tenant_status import ELSEWHERE
 
 log = structlog.get_logger(__name__)
 
@@ -89,8 +88,6 @@ def _insert(attempt: PaymentAttempt, amount_paise: int, at: datetime, actor_user
 def refresh(refund_id: UUID, at: datetime) -> None:
     """Request a refund, or read its result from the provider. Raises ProviderUnreachable."""
     refund = Refund.objects.select_related("attempt__invoice__tenant").get(pk=refund_id)
-    if refund.attempt.invoice.tenant.status in ELSEWHERE:
-        return
     payment_id = refund.attempt.provider_payment_id
     assert payment_id is not None  # noqa: S101 - the attempt was captured
     try:

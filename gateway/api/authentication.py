@@ -26,7 +26,6 @@ from gateway.api.errors import (
     Forbidden,
     InvalidRequest,
     NotFound,
-    TenantMoving,
     TenantNotApproved,
     TenantSuspended,
     Unauthorized,
@@ -138,8 +137,6 @@ def tenant_of(request: Request) -> TenantFacts:
 BEARER = "bearer"
 UPSTREAM_TOKEN_PREFIX = "EAA"
 LONGEST_TOKEN = 200
-ON_A_MOVE = frozenset({"moving", "arriving", "moved"})
-"""Statuses of a tenant that this cell does not serve yet, or no longer serves."""
 NOT_A_KEY = "This is not an API key: keys begin with wb_live_ or wb_test_ and have 48 characters."
 
 
@@ -335,7 +332,7 @@ def check_tenant_caller(
 ) -> None:
     """Admit a caller that acts on one tenant in good standing and may use operations with this scope.
 
-    `chosen` is the value of X-Service-Tenant. Raises Forbidden, InvalidRequest, NotFound, TenantSuspended, TenantMoving
+    `chosen` is the value of X-Service-Tenant. Raises Forbidden, InvalidRequest, NotFound, TenantSuspended
     or TenantNotApproved.
     """
     if caller.kind == "staff":
@@ -356,8 +353,6 @@ def check_tenant_caller(
             hint=f"Leave {TENANT_HEADER} out: it is for platform keys.",
         )
     check_scope(caller, scope, method=method)
-    if caller.tenant.status in ON_A_MOVE:
-        raise TenantMoving
     if not open_to_any_status:
         match caller.tenant.status:
             case "active":

@@ -253,10 +253,6 @@ class ServiceUnavailable(ServiceError):
         super().__init__(message, headers={"Retry-After": "1"})
 
 
-class TenantMoving(ServiceUnavailable):
-    message = "This account is being moved to other servers. Nothing was done."
-
-
 def error_kinds(kind: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
     """All loaded error classes of the service with this base."""
     return [kind, *(found for narrower in kind.__subclasses__() for found in error_kinds(narrower))]

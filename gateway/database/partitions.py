@@ -151,12 +151,6 @@ def make_from(table_name: str, first_day: date) -> None:
     _make(_tables[table_name], first_day)
 
 
-def make_all_from(first_day: date) -> None:
-    """Create the partitions of every table from a past day on, for rows of another installation."""
-    for table in _tables.values():
-        _make(table, first_day)
-
-
 def drop(partition: str) -> None:
     """Drop one partition. The short exclusive lock gives up after two seconds, so traffic never queues behind it."""
     with _ddl() as cursor:

@@ -23,7 +23,6 @@ import structlog
 from django.db import transaction
 
 from gateway import ids
-from gateway.api.errors import TenantMoving
 from gateway.api.event_loop import ThreadPool
 from gateway.database.statements import LoopGroupCommit, Statements, bulk_cursor, run
 from gateway.database.transactions import concerns_all
@@ -151,8 +150,7 @@ class _Part:
 def accept(body: bytes, *, environments: Collection[str]) -> None:
     """Store a signed notification of any kind on Django's connection. Committed when it returns.
 
-    `environments` are those whose app secret signed it. Raises TenantMoving when a part belongs to a tenant that is
-    being moved. The upstream then repeats the whole notification, and the other tenants' parts are deduplicated.
+    `environments` are those whose app secret signed it.
     """
     normalised = normalise(body)
     if not normalised.changes:
@@ -165,8 +163,6 @@ def accept(body: bytes, *, environments: Collection[str]) -> None:
     ):
         if owner is None:
             unrouted.append(change)
-        elif owner.is_frozen:
-            raise TenantMoving
         else:
             owned[owner.tenant_id].append((change, owner))
     is_whole = len(owned) == 1 and not unrouted and normalised.error is None
@@ -200,7 +196,7 @@ class Intake:
     async def accept(self, body: bytes, *, environments: Collection[str]) -> None:
         """Store a signed notification. Committed when it returns.
 
-        Raises TenantMoving, ServiceUnavailable, and the errors of an unreachable database.
+        Raises ServiceUnavailable and the errors of an unreachable database.
         """
         if len(body) <= MOST_LOOP_BYTES:
             normalised = normalise(body)
@@ -240,10 +236,7 @@ def _taking_in(notifications: Sequence[_Signed]) -> Statements[list[bool]]:
             each = notifications[place]
             owned = [(change, owner) for change in each.changes if (owner := next(found)) is not None]
             tenants = {owner.tenant_id for _, owner in owned}
-            # Notifications of frozen tenants go through `accept`, so that their rejection affects no other
-            # notification.
-            is_frozen = any(owner.is_frozen for _, owner in owned)
-            if len(owned) == len(each.changes) and len(tenants) == 1 and not is_frozen:
+            if len(owned) == len(each.changes) and len(tenants) == 1:
                 parts[place] = _Part(owned, each.body, traceparent=each.traceparent)
     if parts:
         published = yield from _recording(list(parts.values()))

@@ -36,8 +36,6 @@ class Owner(msgspec.Struct, frozen=True):
     environment: str
     waba_id: str
     number: lookup.NumberRoute | None = None
-    is_frozen: bool = False
-    """Whether the tenant is being moved between cells. The upstream must then repeat the notification."""
 
     @property
     def phone_number_id(self) -> str | None:
@@ -132,8 +130,8 @@ def _owner(change: Change, known: lookup.Routes) -> Owner | None:
 
 
 def _of_number(number: lookup.NumberRoute) -> Owner:
-    return Owner(number.tenant_id, number.environment, number.waba_id, number, is_frozen=number.is_frozen)
+    return Owner(number.tenant_id, number.environment, number.waba_id, number)
 
 
 def _of_account(account: lookup.AccountRoute) -> Owner:
-    return Owner(account.tenant_id, account.environment, account.waba_id, is_frozen=account.is_frozen)
+    return Owner(account.tenant_id, account.environment, account.waba_id)

@@ -225,7 +225,7 @@ def test_only_the_app_of_its_environment_reaches_an_endpoint(
 
 @pytest.mark.parametrize(
     ("change", "is_answered"),
-    [({}, True), ({"status": Tenant.Status.SUSPENDED}, False), ({"status": Tenant.Status.MOVED}, False)],
+    [({}, True), ({"status": Tenant.Status.SUSPENDED}, False), ({"status": Tenant.Status.REJECTED}, False)],
 )
 def test_a_business_that_is_not_served_gets_no_requests(
     hosted: Hosted, tenant: Tenant, front: FrontClient, change: dict[str, str], is_answered: bool

@@ -156,10 +156,3 @@ def current_epoch() -> int:
     with connection.cursor() as cursor:
         cursor.execute(stream.CURRENT_EPOCH)
         return int(cursor.fetchone()[0])
-
-
-def test_an_epoch_above_another_begins_once() -> None:
-    first = current_epoch() + 3
-    for above, expected in ((first - 1, first), (first - 1, first), (0, first), (first, first + 1)):
-        stream.begin_epoch(above=above)
-        assert current_epoch() == expected

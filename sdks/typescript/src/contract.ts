@@ -3216,10 +3216,10 @@ export interface components {
             /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref: string | null;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
-            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended";
             /** @description Whether the business is wholly in the sandbox. */
             sandbox: boolean;
             /**
@@ -3488,10 +3488,10 @@ export interface components {
              */
             id: string;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
-            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended";
             /**
              * Format: date-time
              * @description When staff approved the business, ISO 8601 in UTC.
@@ -8960,10 +8960,10 @@ export interface components {
              */
             id: string;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
-            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended";
         };
         RejectRequest: {
             /** @description Why. */
@@ -8976,10 +8976,10 @@ export interface components {
              */
             id: string;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
-            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended";
             /** @description Why the business was rejected; null otherwise. */
             rejected_reason: string | null;
         };
@@ -9934,10 +9934,10 @@ export interface components {
              */
             id: string;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
-            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended";
             /** @description Why the account is suspended; null otherwise. */
             suspended_reason: string | null;
         };
@@ -10387,10 +10387,10 @@ export interface components {
             /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref: string | null;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
-            status: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+            status: "pending_approval" | "active" | "rejected" | "suspended";
             /** @description Whether the business is wholly in the sandbox. */
             sandbox: boolean;
             /**
@@ -12847,12 +12847,9 @@ export interface operations {
                  * @description * `pending_approval` - Pending approval
                  *     * `active` - Active
                  *     * `rejected` - Rejected
-                 *     * `suspended` - Suspended
-                 *     * `moving` - Moving
-                 *     * `arriving` - Arriving
-                 *     * `moved` - Moved `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff; `moving`: is being moved to other servers; `arriving`: is being moved here; `moved`: is on other servers.
+                 *     * `suspended` - Suspended `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
                  */
-                status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved";
+                status?: "pending_approval" | "active" | "rejected" | "suspended";
                 /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */

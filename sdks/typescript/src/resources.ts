@@ -95,7 +95,7 @@ export class Admin extends Resource {
   }
 
   /** List all tenants. Newest first, optionally of one status, with what a reviewer needs. */
-  listTenants(query: { status?: "pending_approval" | "active" | "rejected" | "suspended" | "moving" | "arriving" | "moved" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AdminTenant"]> {
+  listTenants(query: { status?: "pending_approval" | "active" | "rejected" | "suspended" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AdminTenant"]> {
     return this.pages({ method: "GET", path: "/v1/admin/tenants", query }, options);
   }
 

@@ -271,8 +271,7 @@ class AsyncAdmin(AsyncResource):
     def list_tenants(
         self,
         *,
-        status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
-        | None = None,
+        status: Literal["pending_approval", "active", "rejected", "suspended"] | None = None,
         limit: int | None = None,
     ) -> AsyncPages[types.AdminTenant]:
         """List all tenants.

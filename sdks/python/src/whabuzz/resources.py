@@ -269,8 +269,7 @@ class Admin(Resource):
     def list_tenants(
         self,
         *,
-        status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
-        | None = None,
+        status: Literal["pending_approval", "active", "rejected", "suspended"] | None = None,
         limit: int | None = None,
     ) -> Pages[types.AdminTenant]:
         """List all tenants.

@@ -212,7 +212,7 @@ class AppWithTenants(TypedDict):
 
 class Approved(TypedDict):
     id: str
-    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    status: Literal["pending_approval", "active", "rejected", "suspended"]
     approved_at: str | None
     billing_status: Literal["trialing", "active", "past_due", "exempt", ""] | None
     trial_ends_at: str | None
@@ -1738,7 +1738,7 @@ class RegisterRequest(TypedDict, closed=True):
 
 class Reinstated(TypedDict):
     id: str
-    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    status: Literal["pending_approval", "active", "rejected", "suspended"]
 
 
 class RejectRequest(TypedDict, closed=True):
@@ -1747,7 +1747,7 @@ class RejectRequest(TypedDict, closed=True):
 
 class Rejected(TypedDict):
     id: str
-    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    status: Literal["pending_approval", "active", "rejected", "suspended"]
     rejected_reason: str | None
 
 
@@ -2129,7 +2129,7 @@ class SuspendRequest(TypedDict, closed=True):
 
 class Suspended(TypedDict):
     id: str
-    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    status: Literal["pending_approval", "active", "rejected", "suspended"]
     suspended_reason: str | None
 
 
@@ -2311,7 +2311,7 @@ class Tenant(TypedDict):
     id: str
     name: str
     external_ref: str | None
-    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    status: Literal["pending_approval", "active", "rejected", "suspended"]
     sandbox: bool
     retention_days: Literal[30, 90, 180, 365]
     billing_status: Literal["trialing", "active", "past_due", "exempt", ""] | None
@@ -2871,7 +2871,7 @@ class AdminTenant(TypedDict):
     id: str
     name: str
     external_ref: str | None
-    status: Literal["pending_approval", "active", "rejected", "suspended", "moving", "arriving", "moved"]
+    status: Literal["pending_approval", "active", "rejected", "suspended"]
     sandbox: bool
     retention_days: Literal[30, 90, 180, 365]
     billing_status: Literal["trialing", "active", "past_due", "exempt", ""] | None

@@ -1,1 +1,0 @@
-"""Notification router: Meta's single callback address in front of several cells (`docs/capacity.md`)."""
