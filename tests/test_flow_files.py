@@ -41,6 +41,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 COMMON = ("gateway/settings.py", "gateway/monitoring/", "gateway/api/call_log.py")
 """Settings; logs, metrics and traces; the log line and the metrics of each response."""
+BESIDE = ("web/event_stream.py", "web/stream_")
+"""The event stream, whose hub keeps running on the listener's loop once a test has opened a stream."""
 
 
 class Tracer:
@@ -87,7 +89,7 @@ class Tracer:
             if path.is_relative_to(ROOT)
             and path.parts[len(ROOT.parts)] not in {".venv", "tests", "conftest.py"}
         )
-        return [name for name in names if "/tests/" not in name and not name.startswith(COMMON)]
+        return [name for name in names if "/tests/" not in name and not name.startswith(COMMON + BESIDE)]
 
 
 Step = Callable[[int], object]
