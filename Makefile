@@ -95,7 +95,7 @@ FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.p
 	tenants/tests/test_key_cache.py web/tests
 
 # Of these packages' tests, those of the flows that Citus runs (docs/capacity.md).
-ON_CITUS := tests/citus webhooks/tests/test_publish.py webhooks/tests/test_replay.py webhooks/tests/test_message_log.py \
+ON_CITUS := tests/citus/nodes.py webhooks/tests/test_publish.py webhooks/tests/test_replay.py webhooks/tests/test_message_log.py \
 	webhooks/tests/delivery/test_fences.py webhooks/tests/delivery/test_ordering.py web/tests/test_event_stream.py \
 	messaging/tests/sending messaging/tests/test_expunge.py
 

@@ -31,10 +31,7 @@ from webhooks.models import Delivery
 from webhooks.tests.stream_reading import StreamReader
 
 PLUGIN = "tests.citus.plugin"
-pytestmark = [
-    pytest.mark.skipif(PLUGIN not in sys.modules, reason="runs on a cluster: make citus"),
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 BATCH = 1_000
 # By the names of the nodes: the shards of the tenant, which are placed together, move to the other worker.
