@@ -98,11 +98,13 @@ FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.p
 ON_CITUS := tests/citus/nodes.py webhooks/tests/test_publish.py webhooks/tests/test_replay.py webhooks/tests/test_message_log.py \
 	webhooks/tests/delivery/test_fences.py webhooks/tests/delivery/test_ordering.py web/tests/test_event_stream.py \
 	messaging/tests/sending messaging/tests/test_expunge.py
+# They look at a plan and at the waits for locks, which are on the nodes.
+OF_ONE_POSTGRES := web/tests/test_event_stream.py::test_the_stream_is_read_by_its_index \
+	webhooks/tests/test_message_log.py::TestRaces::test_groups_that_name_the_same_messages_in_other_orders_do_not_deadlock
 
 citus: $(BIN)/.for-development ## Run the flows on a Citus cluster, restart its nodes, move a shard (built once from public source, or CITUS_SOURCE=clone)
 	@tests/citus/build.sh .citus
-	$(BIN)/python -m pytest -n 0 -p tests.citus.plugin --reuse-db $(ON_CITUS) \
-		--deselect web/tests/test_event_stream.py::test_the_stream_is_read_by_its_index
+	$(BIN)/python -m pytest -n 0 -p tests.citus.plugin --reuse-db $(ON_CITUS) $(addprefix --deselect ,$(OF_ONE_POSTGRES))
 
 upgrade: $(BIN)/.for-development ## Upgrade from the last release to this version and back, under load, from two checkouts
 	$(BIN)/pytest -n 0 -s tests/operating/upgrade.py

@@ -230,7 +230,7 @@ class TestRaces:
 
         def release_when_both_wait() -> None:
             with transaction.atomic():
-                Message.objects.select_for_update().get(key=middle)
+                Message.objects.select_for_update().get(tenant_id=tenant.id, key=middle)
                 held.set()
                 wait_until(lambda: waiting_for_locks() == 2, "the two groups did not meet")
 

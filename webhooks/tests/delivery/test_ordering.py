@@ -175,7 +175,7 @@ def test_a_line_ends_before_an_event_that_somebody_else_changes(tenant: Tenant, 
 
     def lock() -> None:
         with transaction.atomic():
-            Delivery.objects.select_for_update().get(event_id=ids_of()["91:b"])
+            Delivery.objects.select_for_update().get(tenant_id=tenant.id, event_id=ids_of()["91:b"])
             is_locked.set()
             assert may_end.wait(10)
         connection.close()
