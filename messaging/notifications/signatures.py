@@ -40,16 +40,9 @@ def signing_environments(body: bytes, header: str | None) -> list[str]:
     }
     secrets = (secret for of_environment in accepted.values() for secret in of_environment)
     signing = next((secret for secret in secrets if verify(body, header, secret)), None)
-    environments = [environment for environment, secrets in accepted.items() if signing in secrets]
-    if not environments:
+    if signing is None:
         raise Unauthorized("The signature does not match the body.")
-    return environments
-
-
-def signed_by(environment: str, body: bytes) -> str:
-    """Sign a body as an environment's app. For a part of a notification that this app signed."""
-    secret = settings.META_APP_SECRET if environment == "live" else settings.SANDBOX_APP_SECRET
-    return sign(body, secret)
+    return [environment for environment, secrets in accepted.items() if signing in secrets]
 
 
 def challenge(parameters: Mapping[str, str]) -> str:

@@ -1,10 +1,12 @@
 """`/v1/tenant` for every status, `/v1/tenants*` for platform keys, and acting on a tenant with X-Service-Tenant."""
 
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
 from tenants import lifecycle
@@ -228,3 +230,11 @@ def test_an_external_ref_is_stored_as_given(app_key: api_keys.NewKey) -> None:
             api.post("/v1/tenants", {"name": "Shop", "external_ref": refused}), 400, "invalid_request"
         )
         assert list(error["details"]["fields"]) == ["external_ref"]
+
+
+def test_an_upgrade_refuses_a_database_whose_tenants_were_moved(tenant: Tenant) -> None:
+    refuse = import_module("tenants.migrations.0021_no_moves_between_cells").refuse_moved_tenants
+    refuse(apps, connection.schema_editor())
+    Tenant.objects.filter(pk=tenant.id).update(status="moved")
+    with pytest.raises(RuntimeError, match="moved to another cell"):
+        refuse(apps, connection.schema_editor())

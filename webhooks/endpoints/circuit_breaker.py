@@ -97,7 +97,7 @@ def _failed(counters: EndpointCounters, at: datetime, *, probe: bool) -> Endpoin
         failing_since=counters.failing_since or at,
     )
     if counters.open_until is not None:
-        # A single replay is sent by hand, so its failures open nothing, however many there are.
+        # A person asked for a single replay, so its failures open nothing, however many there are.
         return _open(counters, at) if probe else counters
     half_failed = (
         counters.window_attempts >= WINDOW_ATTEMPTS
