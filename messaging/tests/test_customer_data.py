@@ -280,8 +280,9 @@ def test_a_customers_file_has_the_customers_events_as_delivered(
     kinds = [line["kind"] for line in found]
     assert kinds == ["opt_out"] + ["scheduled_message"] * 2 + ["event"] * 5 + ["message"]
     data = [line["data"] for line in found]
-    assert [row["id"] for row in data[3:8]] == [event.public_id for event in reversed([*events, by_ad])]
-    assert data[4] == api.get(f"/v1/events/{events[-1].public_id}").json()["event"]
+    newest_first = sorted((event.public_id for event in [*events, by_ad]), reverse=True)
+    assert [row["id"] for row in data[3:8]] == newest_first
+    assert data[4] == api.get(f"/v1/events/{newest_first[1]}").json()["event"]
     assert (data[0]["wa_id"], data[0]["opted_out_source"]) == (WA_ID, "stop_word")
     assert (data[2]["id"], data[2]["body"]["recipient"]) == (waiting.public_id, USER_ID)
     assert (data[8]["id"], data[8]["referral"]["source_id"]) == ("wamid.ad", "ad-1")

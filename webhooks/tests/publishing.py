@@ -56,13 +56,13 @@ def make(
     count: int = 1,
     **values: Any,
 ) -> list[Event]:
-    """Publish this many events of one notification, of this age."""
+    """Publish this many events of one notification, a millisecond apart, the last of this age."""
     moment = datetime.now(UTC) - age
     raw = values.pop("raw", orjson.dumps({"notification": str(_NEW())}))
-    event_ids = [uuid_at(moment + timedelta(milliseconds=n)) for n in range(count)]
+    event_ids = [uuid_at(moment - timedelta(milliseconds=n)) for n in reversed(range(count))]
     with (
         transaction.atomic(),
-        patch("gateway.ids.uuid7", lambda: uuid_at(moment + timedelta(milliseconds=count))),
+        patch("gateway.ids.uuid7", lambda: uuid_at(moment + timedelta(milliseconds=1))),
     ):
         publish(
             tenant_id=tenant.id,

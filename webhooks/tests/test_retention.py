@@ -81,7 +81,7 @@ class TestMoves:
 
     def test_a_notification_over_midnight_lies_in_one_place(self, tenant: Tenant) -> None:
         midnight = now().replace(hour=0, minute=0, second=0, microsecond=0)
-        events = make(tenant, age=now() - midnight + timedelta(milliseconds=5), count=10)
+        events = make(tenant, age=now() - midnight - timedelta(milliseconds=5), count=10)
         assert len({event.created_at.date() for event in events}) == 2
         keep(tenant, 30)
         retention.move_bodies()
