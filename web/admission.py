@@ -12,6 +12,7 @@ from gateway.api.event_loop import ThreadPool
 from gateway.api.limits import SMALL_BODY_BYTES
 from gateway.database import pool
 from gateway.database.transactions import concerns_all
+from gateway.monitoring.logs import type_alone
 from gateway.roles import KeyScope
 from tenants.credentials import api_keys, key_cache
 from tenants.credentials.authentication import caller_for, recalled_caller_for, refusal
@@ -30,6 +31,9 @@ class Credential(NamedTuple):
 
     token: str
     chosen: str | None
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 def credential_of(request: Request) -> Credential:

@@ -11,6 +11,7 @@ from django.db import connection
 
 from gateway.database.distribution import routed, together
 from gateway.database.statements import Statements, id_range, uuids
+from gateway.monitoring.logs import type_alone
 
 # --- The columns of an endpoint's row that say where and how to send. They are read together with its deliveries.
 
@@ -32,6 +33,9 @@ class StoredTarget(NamedTuple):
     batch_events: int | None = None
     batch_milliseconds: int | None = None
     quiet_seconds: int | None = None
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 TARGET_COLUMNS = ", ".join(f"e.{name}" for name in StoredTarget._fields)

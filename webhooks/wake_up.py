@@ -31,6 +31,7 @@ from django.db import connection
 
 from gateway.database import transactions
 from gateway.database.statements import run
+from gateway.monitoring.logs import type_alone
 from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from gateway.valkey.write_behind import Debounced
@@ -195,6 +196,9 @@ class Packed(NamedTuple):
     tenant_id: UUID
     claimed_at: datetime
     content: bytes
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,11 @@ _NOISY = (
 """Loggers whose lines below warning repeat the service's own lines."""
 
 
+def type_alone(value: object) -> str:
+    """The `__repr__` of values that hold a credential or a text: an error, a trace or a log line may show the value."""
+    return f"<{type(value).__name__}>"
+
+
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Remove credentials from every text value, in case one ever reaches a logger."""
     for key, value in event.items():

@@ -25,6 +25,7 @@ from typing import cast
 import msgspec
 
 from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin
+from gateway.monitoring.logs import type_alone
 from gateway.outbound.addresses import InvalidUrlError, UnknownNameError
 
 READ_LIMIT = 16 * 1024
@@ -71,6 +72,9 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
     retry_after: float | None
     fields: Sequence[tuple[bytes, bytes]] = ()
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
     @property
     def ok(self) -> bool:

@@ -33,6 +33,7 @@ from gateway.api.authentication import Environment
 from gateway.api.errors import MetaUnreachable, Reply
 from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, headers_of, request_head, tls_context
 from gateway.monitoring import tracing
+from gateway.monitoring.logs import type_alone
 from gateway.monitoring.spans import OFF, Span
 from gateway.outbound.addresses import Names, UnknownNameError
 from gateway.outbound.connection import Attempt, HttpConnection, IdleConnections, connect
@@ -68,6 +69,9 @@ class Platform:
     graph_url: str
     app_id: str
     app_secret: str
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
     @property
     def app_token(self) -> str:

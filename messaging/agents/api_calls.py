@@ -18,6 +18,7 @@ from gateway.api.authentication import TENANT_HEADER, Caller, check_tenant_calle
 from gateway.api.call_log import FinishedCall
 from gateway.api.errors import PayloadTooLarge, as_service_error, error_reply
 from gateway.api.limits import CHUNKED, limit_of
+from gateway.monitoring.logs import type_alone
 from gateway.roles import KeyScope
 from messaging.sending.flow import SendRequest, send_from_thread
 
@@ -39,6 +40,9 @@ class File(NamedTuple):
     name: str
     content_type: str
     content: bytes
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 class ApiCalls:

@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 
 from gateway.api.limits import DEFAULT_BODY_BYTES
 from gateway.guides import documentation
+from gateway.monitoring.logs import type_alone
 from messaging.agents.api_calls import ApiCalls, Refused
 from messaging.agents.tools import BY_NAME, PROMPT_BY_NAME, PROMPTS, TOOLS, AgentTool
 
@@ -47,6 +48,9 @@ class Exchanged(NamedTuple):
     status: int
     content_type: str
     body: bytes
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 def exchange(request: HttpRequest, api: ApiCalls) -> Exchanged:

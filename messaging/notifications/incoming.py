@@ -27,6 +27,7 @@ from gateway.api.event_loop import ThreadPool
 from gateway.database.statements import LoopGroupCommit, Statements, bulk_cursor, run
 from gateway.database.transactions import concerns_all
 from gateway.monitoring import metrics, tracing
+from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
 from gateway.upstream.notifications.split_by_tenant import Place, Splitter, rebase
 from messaging import known_nodes, opt_outs
@@ -223,6 +224,9 @@ class _Signed(msgspec.Struct, frozen=True):
     environments: tuple[str, ...]
     traceparent: str | None = msgspec.field(default_factory=tracing.current)
     """The span of its own request, since other notifications are published with it."""
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 def _taking_in(notifications: Sequence[_Signed]) -> Statements[list[bool]]:

@@ -26,6 +26,7 @@ from django.conf import settings
 from gateway.api.errors import ServiceUnavailable
 from gateway.encryption import SALT_BYTES, FileCipher
 from gateway.ids import uuid7
+from gateway.monitoring.logs import type_alone
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +47,9 @@ class Begun(msgspec.Struct, array_like=True):
     idempotency_key: str | None
     traceparent: str | None = None
 
+    def __repr__(self) -> str:
+        return type_alone(self)
+
 
 class Answered(msgspec.Struct, array_like=True):
     """The upstream's answer, and the answer to the caller."""
@@ -55,6 +59,9 @@ class Answered(msgspec.Struct, array_like=True):
     reply_status: int
     reply_headers: dict[str, str]
     reply_body: bytes
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 @dataclass(slots=True)

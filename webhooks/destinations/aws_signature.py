@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from gateway.monitoring.logs import type_alone
+
 
 class AwsKeys(NamedTuple):
     """An access key, with the region and the service for which it signs."""
@@ -19,6 +21,9 @@ class AwsKeys(NamedTuple):
     secret_access_key: str
     region: str
     service: str
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 def signed(

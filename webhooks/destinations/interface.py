@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from django.conf import settings
 
+from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer, InvalidUrlError, Outbound, validate_url
 from gateway.outbound.connection import Attempt
 
@@ -37,6 +38,9 @@ class Message(NamedTuple):
     """Messages with the same key stay in their order. None where the endpoint has no order."""
     seconds: float
     """Time limit for everything, in seconds."""
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 class Destination(ABC, Generic[Settings]):

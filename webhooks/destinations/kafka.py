@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from django.conf import settings
 
 from gateway.http1 import tls_context
+from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer
 from webhooks.destinations.interface import (
     REFUSED,
@@ -42,6 +43,9 @@ class KafkaSettings(NamedTuple):
     sasl_mechanism: str = "SCRAM-SHA-512"
     sasl_username: str | None = None
     sasl_password: str | None = None
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 class Kafka(BrokerDestination[KafkaSettings]):

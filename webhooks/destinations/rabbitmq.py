@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from django.conf import settings
 
 from gateway.http1 import tls_context
+from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer
 from webhooks.destinations.interface import REFUSED, BrokerDestination, Message, failed, text_problem
 
@@ -26,6 +27,9 @@ class RabbitMqSettings(NamedTuple):
     password: str
     exchange: str = ""
     routing_key: str | None = None
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 class RabbitMq(BrokerDestination[RabbitMqSettings]):

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from gateway import ids
 from gateway.clock import now
+from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer
 from webhooks.destinations.aws_signature import AwsKeys, signed
 from webhooks.destinations.interface import Destination, Message, text_problem, url_problem
@@ -23,6 +24,9 @@ class S3Settings(NamedTuple):
     secret_access_key: str
     prefix: str = ""
     endpoint_url: str | None = None
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 class S3(Destination[S3Settings]):

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from gateway.clock import now
+from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer
 from webhooks.destinations.aws_signature import AwsKeys, signed
 from webhooks.destinations.interface import TOO_LARGE, Destination, Message, text_problem, url_problem
@@ -30,6 +31,9 @@ class SqsSettings(NamedTuple):
     access_key_id: str
     secret_access_key: str
     endpoint_url: str | None = None
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 class Sqs(Destination[SqsSettings]):

@@ -20,6 +20,7 @@ from django.conf import settings
 from gateway import ids
 from gateway.clock import isoformat_of, now
 from gateway.database.statements import Statements, id_range, run, uuids
+from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.change import Direction, EventType, MessageFacts
 from webhooks.models import within_retention
 
@@ -118,6 +119,9 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     raw_path: str | None = None
     message: MessageFacts | None = None
     """What a `message.*` event reports about its message, for the message log. The envelope omits it."""
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
     @property
     def status(self) -> str | None:

@@ -29,6 +29,7 @@ from gateway import ids
 from gateway.clock import isoformat_of, now
 from gateway.database.statements import Statements, run
 from gateway.monitoring import tracing
+from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.change import MessageFacts
 from webhooks import wake_up
 from webhooks.delivery_rows import TARGET_COLUMNS, StoredTarget
@@ -280,6 +281,9 @@ class Publication(msgspec.Struct, frozen=True):
     raw: bytes | None = None
     traceparent: str | None = msgspec.field(default_factory=tracing.current)
     """The span that the events' deliveries belong under: the current one where the publication is made."""
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from django.conf import settings
 
 from gateway.api.errors import InvalidRequest
 from gateway.http1 import new_tls_context
+from gateway.monitoring.logs import type_alone
 from gateway.outbound.addresses import MAX_URL_LENGTH
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer, Limits, Outbound, once
 from webhooks.destinations.interface import Message
@@ -52,6 +53,9 @@ class Tls(NamedTuple):
     client_key: str | None = None
     ca: str | None = None
 
+    def __repr__(self) -> str:
+        return type_alone(self)
+
 
 class OAuth2(NamedTuple):
     """A client at the receiver's authorisation server."""
@@ -60,6 +64,9 @@ class OAuth2(NamedTuple):
     client_id: str
     client_secret: str
     scope: str | None = None
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from cryptography.fernet import InvalidToken
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, ServiceError
 from gateway.clock import isoformat, now
+from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
@@ -58,6 +59,9 @@ class Ping:
     response_ms: int
     error: str | None
     body_excerpt: str
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 def passed(endpoint: Endpoint) -> Ping:
@@ -188,6 +192,9 @@ class SentExample:
     response_ms: int
     error: str | None
     body_excerpt: str
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:

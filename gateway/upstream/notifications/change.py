@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.lossless_json import JsonObject, digest, dumps, member, text
 
 Direction = Literal["inbound", "outbound"]
@@ -222,6 +223,9 @@ class EventDraft(msgspec.Struct, frozen=True):
     wa_id: str | None
     user_id: str | None
     message: MessageFacts | None = None
+
+    def __repr__(self) -> str:
+        return type_alone(self)
 
 
 class Change(msgspec.Struct, frozen=True):
