@@ -129,7 +129,7 @@ def test_the_files_of_a_send(api: Api, number: PhoneNumber) -> None:
         sent = {"from": number.phone_number_id, **body}
         assert api.post("/v1/messages", sent, idempotency_key=f"k{turn}").status_code == 200
 
-    trace_flow("Send", send, apart=16, in_gateway=15)
+    trace_flow("Send", send, apart=15, in_gateway=15)
 
 
 @pytest.mark.usefixtures("endpoint")

@@ -28,7 +28,7 @@ from messaging.batches.held_batch import Outcome
 from messaging.batches.sender import NotNow, ProcessResources, question_token, send_once, until_done
 from messaging.models import ScheduledMessage
 from messaging.pacing import Pacer, rate_of
-from messaging.sending import flow
+from messaging.sending import outbound
 from messaging.sending.customer_hours import CustomerHours, closed_until, restored
 from messaging.sending.outbound import outbound_event, outcome_unknown, service_error
 from phone_numbers.lookup import Sender
@@ -228,7 +228,7 @@ class ScheduledSends:
     async def _attempt(self, message: Claimed, number: Sender, safe_until: float) -> GraphAnswer:
         if self._process.stopping or time.monotonic() > safe_until or closed_until(message.hours, now()):
             raise NotNow
-        return await self._pool.send(flow.message_call(number, message.body))
+        return await self._pool.send(outbound.message_call(number, message.body))
 
     async def _until_done(self, call: Callable[..., Value], *values: Any) -> Value:
         return await until_done(self._process, _LANE, call, *values)

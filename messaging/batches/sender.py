@@ -34,7 +34,7 @@ from gateway.upstream.calls import (
 from messaging.batches import held_batch
 from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held, Outcome, Result
 from messaging.pacing import Pacer
-from messaging.sending import flow
+from messaging.sending import outbound
 from messaging.sending.customer_hours import closed_until, restored
 from messaging.sending.outbound import not_sent, outcome_unknown
 from phone_numbers import tokens
@@ -295,7 +295,7 @@ class BatchRun:
         if self.process.stopping:
             raise NotNow
         await self._until_certain()
-        return await self.pool.send(flow.message_call(self.number, item.body))
+        return await self.pool.send(outbound.message_call(self.number, item.body))
 
     def _question_token(self, number: Sender) -> None:
         """Ask whether the token still works: one refusal can be about its recipient alone."""

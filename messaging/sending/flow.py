@@ -1,34 +1,34 @@
-"""Sending: one message, or a read mark, from the caller to the upstream; the upstream's answer is returned verbatim
-(specification 4).
+"""Sending: one message, from the caller to the upstream; the upstream's answer is returned verbatim (specification 4).
 
 look up an earlier use of the key → resolve `from` → idempotency record → journal → upstream call → one commit with
 the event, its deliveries and the key's outcome → answer with the upstream's bytes. A message is never sent twice: an
 interrupted send has an unknown outcome and is not repeated.
 
-`send` and `mark_read` are the entry points, on the event loop of a web process. They share the process's runtime.
-Threads use `send_from_thread`, which runs the send on the loop.
+`send` is the entry point, on the event loop of a web process. Threads use `send_from_thread`, which runs it there.
 """
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-import orjson
 import structlog
+from django.db import OperationalError
 
 from gateway import ids
 from gateway.api import event_loop, limits
 from gateway.api.errors import InvalidRequest, MetaUnreachable, Reply, ServiceError, error_reply
-from gateway.database.statements import Statements
+from gateway.api.event_loop import ThreadPool
+from gateway.database.statements import STATEMENT_SECONDS, LoopConnection, LoopGroupCommit, Statements
 from gateway.database.transactions import DATABASE_UNAVAILABLE
 from gateway.meta_errors import explained
 from gateway.monitoring import tracing
-from gateway.upstream import calls
 from gateway.upstream.calls import (
     AppSecretRefused,
+    AsyncPool,
     GraphAnswer,
     GraphCall,
     UpstreamUnreachable,
@@ -41,20 +41,20 @@ from messaging.idempotency import KeyUse
 from messaging.sending import journal, outbound
 from messaging.sending.journal import Slot
 from messaging.sending.outbound import outbound_event
-from messaging.sending.runtime import SendRuntime
 from phone_numbers import tokens
 from phone_numbers.lookup import (
     Sender,
     SenderQuery,
     connection_problem,
     finding_sender,
+    finding_senders,
     is_within,
     unknown_sender,
 )
 from tenants import checklist
 from webhooks import wake_up
 from webhooks.events.envelope import NewEvent
-from webhooks.events.publish import Publication, publishing
+from webhooks.events.publish import MOST_TOGETHER, Publication, publishing
 from webhooks.wake_up import Fresh
 
 log = structlog.get_logger(__name__)
@@ -66,6 +66,14 @@ OUTCOME_UNKNOWN = "WhatsApp gave no usable answer: the message may have been sen
 WATCH = "Wait for its message.status event before you send it again."
 NOT_SENT = "WhatsApp cannot be reached. Nothing was sent."
 REPEAT = "Send it again, with the same Idempotency-Key."
+
+LOOKUP_CONNECTIONS = 1
+EVENT_CONNECTIONS = 2
+"""Two, so that the next group is written while one waits for the disk."""
+OWN_CONNECTIONS = 4
+MOST_LOOKUPS = 200
+
+Result = TypeVar("Result")
 
 _marked: set[UUID] = set()
 """Tenants whose first message is known to be marked in their checklist."""
@@ -96,6 +104,85 @@ class SendRequest:
             path=self.path,
             raw=self.raw,
         )
+
+
+class SendRuntime:
+    """The access of one process's sends to the database and the upstream, on one event loop.
+
+    Sends that arrive together share two statements: one finds their numbers, the other writes their events. Sends with
+    a key have their own statements, on a few shared connections.
+    """
+
+    def __init__(self, *, calls_at_once: int) -> None:
+        self._calls_at_once = calls_at_once
+        self._threads = ThreadPool("sends", threads=2, waiting=1_000)
+        self._upstream: AsyncPool | None = None
+        self._senders: LoopGroupCommit[SenderQuery, Sender | None] = LoopGroupCommit(
+            finding_senders, connections=LOOKUP_CONNECTIONS, size=lambda _: 1, most=MOST_LOOKUPS
+        )
+        self._events: LoopGroupCommit[Publication, None] = LoopGroupCommit(
+            _publishing, connections=EVENT_CONNECTIONS, size=lambda _: 1, most=MOST_TOGETHER
+        )
+        self._idle: asyncio.LifoQueue[LoopConnection] = asyncio.LifoQueue()
+        for _ in range(OWN_CONNECTIONS):
+            self._idle.put_nowait(LoopConnection())
+
+    async def find_sender(self, query: SenderQuery) -> Sender | None:
+        """Look up the number that a send names. Raises `DATABASE_UNAVAILABLE`."""
+        return await self._senders.do(query)
+
+    async def read(self, statements: Statements[Result]) -> Result:
+        """Run statements, each in its own transaction. Raises `DATABASE_UNAVAILABLE`."""
+        return await self._on_own_connection(lambda connection: connection.run_each(statements))
+
+    async def write(self, statements: Statements[Result]) -> Result:
+        """Run statements in one transaction, committed when this returns. Raises `DATABASE_UNAVAILABLE`."""
+        return await self._on_own_connection(lambda connection: connection.run(statements))
+
+    async def publish(self, tenant_id: UUID, event: NewEvent) -> None:
+        """Write one event, in the same statement as concurrent publications. Committed when this returns."""
+        await self._events.do(Publication(tenant_id, [event]))
+
+    async def call(self, call: GraphCall) -> GraphAnswer:
+        """Call the upstream once. Raises UpstreamUnreachable."""
+        if self._upstream is None:
+            self._upstream = await AsyncPool(limit=self._calls_at_once).__aenter__()
+        return await self._upstream.send(call)
+
+    async def in_thread(self, work: Callable[[], None]) -> None:
+        """Run a function that uses Django's ORM."""
+        await self._threads.run(work)
+
+    async def close(self) -> None:
+        """Close all connections after the last send has its answer."""
+        await self._senders.close()
+        await self._events.close()
+        while not self._idle.empty():
+            await self._idle.get_nowait().close()
+        if self._upstream is not None:
+            await self._upstream.__aexit__(None, None, None)
+            self._upstream = None
+        self._threads.close()
+
+    async def _on_own_connection(
+        self, work: Callable[[LoopConnection], Coroutine[Any, Any, Result]]
+    ) -> Result:
+        try:
+            async with asyncio.timeout(STATEMENT_SECONDS):
+                connection = await self._idle.get()
+                try:
+                    return await work(connection)
+                finally:
+                    self._idle.put_nowait(connection)
+        except TimeoutError:
+            raise OperationalError("The statements took too long.") from None
+
+
+def _publishing(publications: Sequence[Publication]) -> Statements[list[None]]:
+    published = yield from publishing(publications)
+    if published.deliveries:
+        wake_up.soon(published.deliveries)
+    return [None] * len(publications)
 
 
 async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
@@ -140,60 +227,6 @@ async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
     if outcome.token_problem:
         await runtime.in_thread(partial(tokens.question, waba_id=number.waba_id, token=number.token))
     return outcome.reply
-
-
-async def mark_read_on(
-    runtime: SendRuntime,
-    *,
-    tenant_id: UUID,
-    environment: str,
-    body: dict[str, Any],
-    phone_number_ids: frozenset[str] | None = None,
-) -> Reply:
-    """Mark a customer's message as read, with or without a typing indicator. Returns the upstream's answer."""
-    if problems := outbound.missing_sender(body) | _missing_message_id(body):
-        raise InvalidRequest.of(**problems)
-    from_ = outbound.check_sender(body)
-    number = await runtime.read(finding_sender(tenant_id=tenant_id, environment=environment, from_=from_))
-    if number is None or not is_within(phone_number_ids, number):
-        raise await runtime.read(
-            unknown_sender(tenant_id=tenant_id, environment=environment, within=phone_number_ids)
-        )
-    if problem := connection_problem(number):
-        raise problem
-    outgoing: dict[str, Any] = {
-        "messaging_product": "whatsapp",
-        "status": "read",
-        **{
-            name: value for name, value in body.items() if name not in {"from", "messaging_product", "status"}
-        },
-    }
-    try:
-        answer = await _post(runtime, number, orjson.dumps(outgoing))
-    except UpstreamUnreachable as error:
-        raise meta_unreachable(error) from None
-    verdict = classify(answer)
-    if verdict.token_problem:
-        await runtime.in_thread(partial(tokens.question, waba_id=number.waba_id, token=number.token))
-    return reply_of(answer, verdict)
-
-
-def _missing_message_id(body: dict[str, Any]) -> dict[str, str]:
-    given = body.get("message_id")
-    if isinstance(given, str) and given:
-        return {}
-    return {"message_id": "Required: the id of the message to mark as read."}
-
-
-def message_call(number: Sender, outgoing: bytes, *, edge: str = "messages") -> GraphCall:
-    """Build the POST of a message (upstream fact 1.1), for any transport."""
-    return calls.prepare(
-        environment=number.environment,
-        method="POST",
-        path=f"{number.phone_number_id}/{edge}",
-        token=number.token,
-        body=outgoing,
-    )
 
 
 async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Sender | ServiceError:
@@ -257,7 +290,7 @@ async def _call(
     """Classify the upstream's answer by send rules 6 and 7."""
     request_id = request.request_id
     try:
-        answer = await _post(runtime, number, outgoing, edge=request.edge)
+        answer = await post(runtime, number, outgoing, edge=request.edge)
         verdict = classify(answer)
     except UpstreamUnreachable as error:
         text, hint = (NOT_SENT, REPEAT) if error.is_unsent else (OUTCOME_UNKNOWN, WATCH)
@@ -284,7 +317,7 @@ async def _call(
     return _Outcome(reply, answer, event)
 
 
-async def _post(
+async def post(
     runtime: SendRuntime, number: Sender, outgoing: bytes, *, edge: str = "messages"
 ) -> GraphAnswer:
     """POST to an edge of the sending number, and count it against the number's pace. Raises UpstreamUnreachable."""
@@ -292,7 +325,7 @@ async def _post(
         phone_number_id=number.phone_number_id,
         rate=pacing.rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
     )
-    return await runtime.call(message_call(number, outgoing, edge=edge))
+    return await runtime.call(outbound.message_call(number, outgoing, edge=edge))
 
 
 async def _record(
@@ -366,31 +399,13 @@ _runtime: SendRuntime | None = None
 
 async def send(request: SendRequest) -> Reply:
     """Send one message. Raises ServiceError, including TooManyInFlight; then nothing was sent."""
-    with limits.sends.held(request.tenant_id, _number(request.body)):
-        return await send_on(_process_runtime(), request)
-
-
-async def mark_read(
-    *,
-    tenant_id: UUID,
-    environment: str,
-    body: dict[str, Any],
-    phone_number_ids: frozenset[str] | None = None,
-) -> Reply:
-    """Mark a customer's message as read. Raises ServiceError."""
-    with limits.sends.held(tenant_id, _number(body)):
-        return await mark_read_on(
-            _process_runtime(),
-            tenant_id=tenant_id,
-            environment=environment,
-            body=body,
-            phone_number_ids=phone_number_ids,
-        )
+    with limits.sends.held(request.tenant_id, number_named(request.body)):
+        return await send_on(process_runtime(), request)
 
 
 def send_from_thread(request: SendRequest) -> Reply:
     """Call `send` from a Django thread, which waits for the result. For the console and agents. Raises ServiceError."""
-    with limits.upstream.held(request.tenant_id, _number(request.body)):
+    with limits.upstream.held(request.tenant_id, number_named(request.body)):
         return event_loop.run(send(request))
 
 
@@ -402,7 +417,7 @@ async def close() -> None:
         _runtime = None
 
 
-def _process_runtime() -> SendRuntime:
+def process_runtime() -> SendRuntime:
     """The runtime of this process, created inside its event loop."""
     global _runtime
     if _runtime is None:
@@ -410,6 +425,7 @@ def _process_runtime() -> SendRuntime:
     return _runtime
 
 
-def _number(body: dict[str, Any]) -> str | None:
+def number_named(body: dict[str, Any]) -> str | None:
+    """The number that a body names in `from`, under which its sends are limited."""
     from_ = body.get("from")
     return from_[:64] if isinstance(from_, str) else None

@@ -1,4 +1,4 @@
-"""An outbound message: its recipient, the body that the upstream gets, and its `message.outbound` event.
+"""An outbound message: its recipient, the body and the call that the upstream gets, and its `message.outbound` event.
 
 The caller's body goes out with its own bytes, without `from`, with `messaging_product` added; order and number
 formatting are kept (decision "Messages"). The gateway checks `from`, `to` or `recipient`, and `type`; all else is the
@@ -22,6 +22,8 @@ from django.conf import settings
 
 from gateway import ids
 from gateway.api.errors import InvalidRequest, MetaUnreachable
+from gateway.upstream import calls
+from gateway.upstream.calls import GraphCall
 from gateway.upstream.notifications.change import (
     LONGEST_COLUMN,
     MessageFacts,
@@ -195,6 +197,17 @@ def _joined(members: Iterable[tuple[str, msgspec.Raw]]) -> bytes:
 @lru_cache(maxsize=1024)
 def _name(name: str) -> bytes:
     return orjson.dumps(name)
+
+
+def message_call(number: Sender, outgoing: bytes, *, edge: str = "messages") -> GraphCall:
+    """Build the POST of a message (upstream fact 1.1), for any transport."""
+    return calls.prepare(
+        environment=number.environment,
+        method="POST",
+        path=f"{number.phone_number_id}/{edge}",
+        token=number.token,
+        body=outgoing,
+    )
 
 
 OUTCOME_UNKNOWN = "outcome_unknown"

@@ -24,7 +24,7 @@ from messaging.batches import held_batch, lifecycle, runner
 from messaging.batches.held_batch import Held
 from messaging.batches.sender import SAFE_PART, BatchRun
 from messaging.models import Batch, BatchItem
-from messaging.sending import flow
+from messaging.sending import outbound
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, post
 from messaging.tests.test_message_log import status_change
@@ -509,14 +509,14 @@ def test_what_was_sent_while_the_database_takes_no_writes_is_recorded_as_sent(
 def test_a_send_that_crashed_is_reported_when_the_batch_ends(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message_call = flow.message_call
+    message_call = outbound.message_call
 
     def crash(number: Any, body: bytes) -> Any:
         if b"Hello 1001" in body:
             raise ValueError("a defect of ours")
         return message_call(number, body)
 
-    monkeypatch.setattr(flow, "message_call", crash)
+    monkeypatch.setattr(outbound, "message_call", crash)
     batch_id = create(api, fast, 3)
     runner.run()
     items = api.get(f"{PATH}/{batch_id}/items").json()["data"]

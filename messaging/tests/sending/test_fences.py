@@ -15,7 +15,7 @@ from gateway.database import statements
 from messaging import idempotency
 from messaging.batches import held_batch
 from messaging.models import Batch, BatchItem
-from messaging.sending.runtime import SendRuntime
+from messaging.sending.flow import SendRuntime
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys

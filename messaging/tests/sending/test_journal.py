@@ -17,8 +17,8 @@ from psycopg.errors import LockNotAvailable
 from gateway.ids import uuid7
 from messaging.models import IdempotencyRecord
 from messaging.sending import flow, journal, journal_replay
+from messaging.sending.flow import SendRuntime
 from messaging.sending.journal import Answered, Begun, Slot
-from messaging.sending.runtime import SendRuntime
 from messaging.tests.sending.test_send import sent_bodies, text
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
