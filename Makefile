@@ -141,7 +141,7 @@ sdks: openapi tests/node/node_modules/.installed ## Write the typed parts of the
 	cd sdks && ../$(BIN)/python -m generator
 	@$(MAKE) --no-print-directory site/.packages
 
-clients: $(BIN)/.for-development $(INSTALLED) ## Run the Go, Java and PHP clients that generators make, and Meta's Java SDK; compile the calls of the guides (needs Go, Java, Maven, PHP with Guzzle)
+clients: $(BIN)/.for-development $(INSTALLED) ## Run the Go, Java, PHP and C# clients that generators make, and Meta's Java SDK; compile the calls of the guides (needs Go, Java, Maven, PHP with Guzzle, Mono with Newtonsoft.Json: libnewtonsoft-json-cil-dev)
 	$(BIN)/pytest -n 0 tests/e2e/generated_clients.py tests/e2e/java_calls.py tests/documentation/compiled_calls.py
 
 n8n: $(BIN)/.for-development $(INSTALLED) ## Run the n8n node in n8n itself (installs it: 2.8 GB)

@@ -1,10 +1,11 @@
-"""Clients that the usual generators make of the contract, in Go, Java and PHP, against the running service.
+"""Clients that the usual generators make of the contract, in Go, Java, PHP and C#, against the running service.
 
-`make clients` runs them, which has Go, Java, Maven, PHP and Guzzle. Nothing else here needs these, so they are no part
-of `make test`.
+`make clients` runs them, which has Go, Java, Maven, PHP with Guzzle, and Mono with Newtonsoft.Json. Nothing else here
+needs these, so they are no part of `make test`.
 """
 
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Callable
@@ -30,6 +31,14 @@ output-options: {skip-prune: true}
 """As docs/sdks.md has them: without `skip-prune` the bodies of events are left out."""
 GO_OPTIONS = "--additional-properties=packageName=gateway,withGoMod=false,useOneOfDiscriminatorLookup=true"
 """As docs/sdks.md has them: without the look-up an event matches several types, and is an error."""
+CSHARP_OPTIONS = (
+    "--additional-properties=packageName=Gateway,targetFramework=net48,useOneOfDiscriminatorLookup=true"
+)
+NAMING_STRATEGY = re.compile(r"(new DefaultContractResolver)\s*\{\s*NamingStrategy = [^{}]*\{[^{}]*\}\s*\}")
+"""Debian's Newtonsoft.Json has none. It changes names that are not specified, and the client specifies each."""
+MONO_LIBRARIES = (
+    "System.ComponentModel.DataAnnotations,System.Net.Http,System.Runtime.Serialization,System.Web"
+)
 CUSTOMER = "917000900058"
 COMPILING = 600.0
 """Seconds for a generator or a compiler."""
@@ -83,6 +92,18 @@ def go(home: Path, generator: list[str]) -> list[str]:
     return go_build(home)
 
 
+def csharp(home: Path, generator: list[str]) -> list[str]:
+    client = home / "client"
+    options = ["--library=httpclient", CSHARP_OPTIONS]
+    run([*generator, "-g", "csharp", "-o", str(client), *options], home, seconds=COMPILING)
+    for path in (client / "src/Gateway").rglob("*.cs"):
+        path.write_text(NAMING_STRATEGY.sub(r"\1()", path.read_text()))
+    sources = ["Sample.cs", "Packages.cs", "-recurse:client/src/Gateway/*.cs"]
+    libraries = [f"-r:{MONO_LIBRARIES}", "-pkg:newtonsoft-json"]
+    run(["mcs", "-langversion:latest", "-out:sample.exe", *libraries, *sources], home, seconds=COMPILING)
+    return ["mono", "sample.exe"]
+
+
 def oapi(home: Path, generator: list[str]) -> list[str]:
     (home / "gateway").mkdir()
     (home / "gateway.yaml").write_text(OAPI_OPTIONS)
@@ -97,7 +118,7 @@ def go_build(home: Path) -> list[str]:
     return ["./sample"]
 
 
-@pytest.mark.parametrize("build", [java, php, go, oapi])
+@pytest.mark.parametrize("build", [java, php, csharp, go, oapi])
 def test_the_client_sends_lists_and_reads_an_event(
     build: Build, generator: list[str], event: dict[str, Any], stack: Stack, tmp_path: Path
 ) -> None:
