@@ -17,8 +17,7 @@ from django.utils import timezone
 
 from console import lists
 from console.error_codes import meanings_of
-from console.number_forms import shown_numbers
-from console.visit import Visit, flash_errors, or_404, require_open
+from console.visit import Visit, flash_errors, or_404, require_open, shown_numbers
 from gateway.api.errors import InvalidRequest
 from gateway.clock import now
 from messaging import csv_batches

@@ -17,11 +17,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from console.number_forms import sending_numbers
 from console.page import FOR_ENVIRONMENT
 from console.send import refusal_of, send_once
 from console.template_forms import approved_templates, template_choices
-from console.visit import Visit, flash_errors, or_404, require_open
+from console.visit import Visit, flash_errors, or_404, require_open, sending_numbers
 from gateway.api import limits
 from gateway.api.limits import limited_by
 from gateway.csv_cells import as_text

@@ -14,10 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from console.number_forms import sending_numbers
 from console.page import LINKED_ENVIRONMENT
 from console.send import EXAMPLE_CUSTOMER
-from console.visit import LIVE, TEST, Visit
+from console.visit import LIVE, TEST, Visit, sending_numbers
 from gateway.roles import Area
 from phone_numbers.models import PhoneNumber
 from tenants.checklist import Step

@@ -15,8 +15,7 @@ from django.urls import reverse
 from console import lists
 from console.error_codes import meanings_of, upstream_meaning
 from console.json_text import indented
-from console.number_forms import shown_numbers
-from console.visit import Visit, or_404
+from console.visit import Visit, or_404, shown_numbers
 from gateway import ids
 from gateway.database.bounded_walk import Page as BoundedPage
 from gateway.upstream.notifications.change import STATUSES

@@ -1,7 +1,7 @@
 """Forms of numbers: register with a PIN, change the business profile, set the Flow endpoint, release by typing
-the id; choices of numbers."""
+the id."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -9,11 +9,7 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from console.visit import Visit
 from gateway.outbound.client import InvalidUrlError, validate_url
-from phone_numbers.models import PhoneNumber
-
-MOST_CHOICES = 200
 
 
 class RegisterForm(forms.Form):
@@ -139,24 +135,3 @@ class ReleaseForm(forms.Form):
         if given.strip() != self.expected:
             raise ValidationError("This is not the id of the number.")
         return given
-
-
-def shown_numbers(visit: Visit, ids: Iterable[str | None]) -> dict[str, str]:
-    """Phone numbers in readable form, by `phone_number_id`. Numbers that left the tenant are missing."""
-    rows = PhoneNumber.objects.for_environment(**visit.scope).filter(
-        phone_number_id__in={id_ for id_ in ids if id_}
-    )
-    names = rows.values_list("phone_number_id", "display_phone_number")
-    return {number: shown or number for number, shown in names}
-
-
-def sending_numbers(visit: Visit) -> list[tuple[str, str]]:
-    """The numbers that can send, newest first."""
-    rows = PhoneNumber.objects.for_environment(**visit.scope).filter(
-        connection_state=PhoneNumber.State.CONNECTED
-    )
-    names = rows.order_by("-id").values_list("phone_number_id", "display_phone_number", "verified_name")
-    return [
-        (number, " ".join(filter(None, (shown or number, name))))
-        for number, shown, name in names[:MOST_CHOICES]
-    ]

@@ -11,9 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from console.error_codes import UNREACHABLE, upstream_meaning
-from console.number_forms import sending_numbers
 from console.template_forms import approved_templates, template_choices
-from console.visit import TEST, Visit, require_open
+from console.visit import TEST, Visit, require_open, sending_numbers
 from gateway.api.errors import Reply, ServiceError, error_reply
 from messaging.message_log import customers
 from messaging.message_templates import parameters

@@ -1,6 +1,6 @@
-"""A visit to the console: person, tenant, role, environment (live or test), time zone, and permissions."""
+"""A visit to the console: person, tenant, role, environment (live or test), time zone, permissions, and its numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +15,7 @@ from gateway import roles
 from gateway.api.errors import NotFound, ServiceError
 from gateway.clock import now
 from gateway.roles import Area
+from phone_numbers.models import PhoneNumber
 from tenants.models import ApiKey, Tenant, User
 from tenants.staff import support_view
 
@@ -50,6 +51,8 @@ TIME_ZONES = (
     "Pacific/Auckland",
 )
 """The choices of time zones, by their names in the IANA database."""
+MOST_CHOICES = 200
+"""Most numbers offered in a form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,27 @@ def environment_key(tenant: Tenant) -> str:
 def _first_seen(tenant: Tenant) -> str:
     """The environment by default: the sandbox while the account awaits approval, then live."""
     return TEST if tenant.status == Tenant.Status.PENDING_APPROVAL else LIVE
+
+
+def shown_numbers(visit: Visit, ids: Iterable[str | None]) -> dict[str, str]:
+    """Phone numbers in readable form, by `phone_number_id`. Numbers that left the tenant are missing."""
+    rows = PhoneNumber.objects.for_environment(**visit.scope).filter(
+        phone_number_id__in={id_ for id_ in ids if id_}
+    )
+    names = rows.values_list("phone_number_id", "display_phone_number")
+    return {number: shown or number for number, shown in names}
+
+
+def sending_numbers(visit: Visit) -> list[tuple[str, str]]:
+    """The numbers that can send, newest first."""
+    rows = PhoneNumber.objects.for_environment(**visit.scope).filter(
+        connection_state=PhoneNumber.State.CONNECTED
+    )
+    names = rows.order_by("-id").values_list("phone_number_id", "display_phone_number", "verified_name")
+    return [
+        (number, " ".join(filter(None, (shown or number, name))))
+        for number, shown, name in names[:MOST_CHOICES]
+    ]
 
 
 @contextmanager

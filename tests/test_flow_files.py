@@ -149,7 +149,7 @@ def test_the_files_of_a_delivery(tenant: Tenant, receiver: Receiver) -> None:
         receiver.wait_for(turn)
 
     trace_flow(
-        "Delivery", deliver, apart=17, in_gateway=10, prepare=lambda turn: publish_one(tenant, key=f"k{turn}")
+        "Delivery", deliver, apart=15, in_gateway=10, prepare=lambda turn: publish_one(tenant, key=f"k{turn}")
     )
 
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
-from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -367,11 +366,6 @@ class Delivery(ids.PublicId, ids.MadeById, models.Model):
 def expires_on(created_at: datetime, retention_days: int) -> date:
     """The first day on which a body may be dropped. Its partition is dropped when that week has ended."""
     return (created_at + timedelta(days=retention_days + 1)).date()
-
-
-def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> bool:
-    """Whether an event's body may still be shown and delivered, regardless of what is still stored."""
-    return ids.milliseconds(event_id) / 1000 + retention_days * 86_400 > moment.timestamp()
 
 
 class ExhaustedDelivery(models.Model):

@@ -17,7 +17,8 @@ from gateway.database.distribution import routed, together
 from gateway.outbound.client import Answer
 from tenants.models import Tenant
 from webhooks.destinations.interface import TOO_LARGE
-from webhooks.models import Delivery, within_retention
+from webhooks.events.envelope import within_retention
+from webhooks.models import Delivery
 
 # --- Retry schedule: what follows an attempt. WEBHOOK_RETRY_SCHEDULE with n steps allows n + 1 attempts.
 #

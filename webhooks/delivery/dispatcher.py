@@ -24,10 +24,9 @@ from webhooks import wake_up
 from webhooks.delivery.caps import RESERVE, BodyMemory, EgressPause, InFlight, InFlightCaps
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.claimer import Claimer, DeliveryRate, WakeUpListener
-from webhooks.delivery.event_batches import EventBatches, fitting
 from webhooks.delivery.ordering import LINE_SECONDS, Lines
 from webhooks.delivery.recorder import Recorder
-from webhooks.delivery.senders import Attempts, Senders, Sending
+from webhooks.delivery.senders import Attempts, EventBatches, Senders, Sending, fitting
 from webhooks.events.publish import HandedOver
 from webhooks.wake_up import Packed
 

@@ -1,6 +1,7 @@
 """Senders of a dispatcher: they send claimed deliveries, and a slow receiver does not hold up the others.
 
-An attempt is a signed request with the outcomes that follow from its answer.
+An attempt is a signed request with the outcomes that follow from its answer. Where an endpoint asks for several events
+in one request, its deliveries are collected first.
 
 A request that waits long for its answer costs memory and little else. So another sender takes the place of the one
 that waits. Otherwise a few hundred endpoints that hang would hold every sender of a worker until their time-outs, and
@@ -15,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from uuid import UUID
 
 import structlog
 
@@ -158,6 +160,66 @@ def _without_answer(delivery: Claimed, decision: Decision, error: str | None) ->
         decision=decision,
         error=error,
     )
+
+
+MOST_BATCH_BYTES = 1024 * 1024
+"""Most bytes of bodies in one request. The first body does not count."""
+
+
+def fitting(deliveries: Sequence[Claimed]) -> int:
+    """How many of these deliveries fit one request, from the first on."""
+    held = 0
+    for place, delivery in enumerate(deliveries):
+        held += delivery.size if place else 0
+        if held > MOST_BATCH_BYTES:
+            return place
+    return len(deliveries)
+
+
+class EventBatches:
+    """Claimed deliveries that wait until their request is full or has waited long enough.
+
+    Waiting deliveries occupy no sender. The answer to a request counts for each of its deliveries, which have outcomes
+    of their own. Failed ones are retried together while their attempt numbers are the same. `send` is called with the
+    deliveries of one request.
+    """
+
+    def __init__(self, send: Callable[[list[Claimed]], None]) -> None:
+        self._send = send
+        self._waiting: dict[UUID, list[Claimed]] = {}
+        """Waiting deliveries by endpoint."""
+        self._loop = asyncio.get_running_loop()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, delivery: Claimed) -> None:
+        """Send a delivery, together with others where its endpoint asks for it. Probes and calls go alone."""
+        shape = delivery.target.batch
+        if shape is None or delivery.probe or delivery.is_urgent:
+            self._send([delivery])
+            return
+        key = delivery.endpoint_id
+        waiting = self._waiting.get(key)
+        if waiting and fitting([*waiting, delivery]) <= len(waiting):
+            self._send(self._waiting.pop(key))
+            waiting = None
+        if waiting is None:
+            waiting = self._waiting[key] = []
+            self._loop.call_later(shape.seconds, self._send_old, key, waiting)
+        waiting.append(delivery)
+        if len(waiting) >= shape.events:
+            self._send(self._waiting.pop(key))
+
+    def take_back(self) -> list[Claimed]:
+        """Remove and return all waiting deliveries."""
+        waiting = [delivery for each in self._waiting.values() for delivery in each]
+        self._waiting.clear()
+        return waiting
+
+    def _send_old(self, key: UUID, waiting: list[Claimed]) -> None:
+        if self._waiting.get(key) is waiting:
+            self._send(self._waiting.pop(key))
 
 
 log = structlog.get_logger(__name__)

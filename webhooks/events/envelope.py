@@ -22,7 +22,6 @@ from gateway.clock import isoformat_of, now
 from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.change import Direction, EventType, MessageFacts
-from webhooks.models import within_retention
 
 # --- Event types, grouped by how the service treats them. The list itself is `EventType` of the notifications.
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
@@ -241,6 +240,11 @@ def _envelope(
     if data is None or raw is None or not within_retention(event["id"], event["retention_days"], moment):
         return None
     return assembled(event, data, raw)
+
+
+def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> bool:
+    """Whether an event's body may still be shown and delivered, regardless of what is still stored."""
+    return ids.milliseconds(event_id) / 1000 + retention_days * 86_400 > moment.timestamp()
 
 
 def assembled(event: Mapping[str, Any], data: bytes, raw: bytes | None) -> Envelope:

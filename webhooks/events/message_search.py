@@ -17,10 +17,11 @@ from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
 from gateway.database.statements import StoredRows, bulk_cursor, uuids
+from webhooks.events.envelope import within_retention
 from webhooks.events.publish import LOOK_BACK
 from webhooks.events.retention import LONGEST_RETENTION_DAYS
 from webhooks.events.search import DELIVERIES, EVENTS
-from webhooks.models import EXPUNGED, STATUS_CONDITIONS, Delivery, Event, Message, within_retention
+from webhooks.models import EXPUNGED, STATUS_CONDITIONS, Delivery, Event, Message
 
 MOST_EVENTS = 200
 """Events shown with one message: a message to a group has a status for each participant."""

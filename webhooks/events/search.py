@@ -16,7 +16,8 @@ from gateway.clock import now
 from gateway.database import pool
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
 from gateway.database.statements import StoredRows, bulk_cursor, uuids
-from webhooks.models import LIVE, Delivery, Event, within_retention
+from webhooks.events.envelope import within_retention
+from webhooks.models import LIVE, Delivery, Event
 
 DELIVERIES = StoredRows(Delivery, without={"attempt_log", "answers"})
 _DELIVERIES = BoundedList(DELIVERIES, finds_oldest=True)
