@@ -115,6 +115,7 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
 
 def signed_requests(tenants: Sequence[Any], url: str, instead: str) -> list[Signed]:
     """The requests that the worker will make for these tenants, to another receiver."""
+    from gateway.database.statements import run
     from webhooks.events import envelope
     from webhooks.models import Delivery, Endpoint
     from webhooks.requests.signed_request import Target, delivery_headers, key_of
@@ -124,7 +125,7 @@ def signed_requests(tenants: Sequence[Any], url: str, instead: str) -> list[Sign
         for row in Endpoint.objects.all()
     }
     deliveries = list(Delivery.objects.filter(status="pending", tenant_id__in=tenants))
-    envelopes = envelope.load([delivery.event_id for delivery in deliveries])
+    envelopes = run(envelope.loading({delivery.event_id: delivery.tenant_id for delivery in deliveries}))
     requests = []
     for delivery in deliveries:
         found, target = envelopes[delivery.event_id], targets[delivery.endpoint_id]

@@ -123,7 +123,7 @@ def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         limit=lists.ROWS_PER_PAGE,
     )
     page = lists.KeysetPage(found.rows, found.before)
-    counts = search.delivery_counts(page.rows)
+    counts = search.delivery_counts(page.rows, tenant_id=visit.tenant.id)
     return render(
         request,
         "console/webhooks/events.html",
@@ -140,7 +140,7 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
     """Show one event: its body as delivered, and its deliveries."""
     with or_404():
         found = search.find(**visit.scope, event_id=event_id)
-    stored = envelope.load([found.id])[found.id]
+    stored = envelope.load([found.id], tenant_id=found.tenant_id)[found.id]
     return render(
         request,
         "console/webhooks/event.html",

@@ -238,7 +238,7 @@ def _events(visit: Visit, wamid: str) -> list[dict[str, Any]]:
     if not wamid:
         return []
     found = search.search(**visit.scope, equal={"wamid": wamid}, limit=EVENTS_SHOWN).rows
-    bodies = envelope.load([event.id for event in found])
+    bodies = envelope.load([event.id for event in found], tenant_id=visit.tenant.id)
     rows = []
     for event in reversed(found):
         stored = bodies.get(event.id)

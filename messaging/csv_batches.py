@@ -338,7 +338,7 @@ def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
     found = [
         (*_in_columns(places, values), *tail, str(place_of(idx)))
         for chunk in _chunks(batch)
-        for idx, values, tail in _rows_of(chunk)
+        for idx, values, tail in _rows_of(batch.tenant_id, chunk)
     ]
     yield (*map(as_text, places), *tail_names)
     for row in found:
@@ -377,8 +377,11 @@ def _chunks(batch: Batch) -> Iterator[list[tuple[Any, ...]]]:
         at = chunk[-1][0]
 
 
-def _rows_of(items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, dict[str, str], tuple[str, ...]]]:
-    stored = envelope.load([event_id for _, _, event_id, body, _ in items if event_id and not body])
+def _rows_of(
+    tenant_id: UUID, items: Sequence[tuple[Any, ...]]
+) -> Iterator[tuple[int, dict[str, str], tuple[str, ...]]]:
+    wanted = [event_id for _, _, event_id, body, _ in items if event_id and not body]
+    stored = envelope.load(wanted, tenant_id=tenant_id)
     for idx, http_status, event_id, body, response in items:
         found = None if body else stored.get(event_id)
         sent = member(object_in(found.data), "request") if found else object_in(body)

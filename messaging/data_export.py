@@ -132,7 +132,7 @@ def _pages(rows: QuerySet[Row]) -> Iterator[list[Row]]:
 def _events(export: Export, names: Names | None) -> Iterator[bytes]:
     rows = Event.objects.for_environment(export.tenant_id, export.environment)
     for page in _pages(rows.filter(_of(names))):
-        bodies = envelope.load([event.id for event in page])
+        bodies = envelope.load([event.id for event in page], tenant_id=export.tenant_id)
         for event in page:
             body = bodies[event.id]
             yield _line("event", orjson.Fragment(body.body()) if body is not None else _head(event))

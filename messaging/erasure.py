@@ -192,7 +192,7 @@ def _media(tenant_id: UUID, names: Names) -> set[str]:
     rows = events.remaining(tenant_id).filter(names.condition)
     found: set[str] = set()
     for some in events.in_batches(rows):
-        for body in envelope.load([event.id for event in some]).values():
+        for body in envelope.load([event.id for event in some], tenant_id=tenant_id).values():
             if body is not None and b'"id"' in body.data:
                 found.update(_media_in(orjson.loads(body.data)))
     return found

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 
 from gateway import ids
 from gateway.clock import now
+from gateway.database.distribution import of_tenant
 from gateway.database.partitions import delete_before, delete_free
 from gateway.upstream.notifications.lossless_json import loads
 from messaging import csv_batches
@@ -97,12 +99,13 @@ def prune_scheduled_messages() -> int:
 
 # An item loses its body once it is settled. Left are its answer, and the body of an item that may be retried. One
 # batch at a time, by primary keys.
-_EXPUNGE_ANSWERS = """
+_EXPUNGE_ANSWERS = f"""
 UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NULL, body = ''
 FROM events e
-WHERE i.batch_id = %s AND e.id = i.event_id AND starts_with(e.dedupe_key, %s)
+WHERE i.batch_id = %(batch_id)s AND {of_tenant("e")} AND e.id = i.event_id
+  AND starts_with(e.dedupe_key, %(expunged)s)
   AND (i.wamid IS NOT NULL OR i.response IS NOT NULL OR i.message_ref IS NOT NULL OR i.body <> '')
-"""
+"""  # noqa: S608 - only a condition is formatted in
 
 _EXPUNGE_SCHEDULED_ANSWERS = """
 UPDATE messaging_scheduledmessage s SET wamid = NULL, response = NULL
@@ -140,7 +143,7 @@ def expunge(
 
 def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -> list[Event]:
     """The events of messages to the customer that the upstream refused. Only their bodies have the recipient."""
-    bodies = envelope.load([event.id for event in some])
+    bodies = envelope.load([event.id for event in some], tenant_id=some[0].tenant_id)
     found = []
     for event in some:
         body = bodies[event.id]
@@ -159,6 +162,7 @@ def _delete_opt_outs(tenant_id: UUID, customer: Mapping[str, str | None]) -> Non
 def _expunge_answers(tenant_id: UUID) -> None:
     for batch_id in Batch.objects.for_tenant(tenant_id).order_by("id").values_list("id", flat=True):
         with connection.cursor() as cursor:
-            cursor.execute(_EXPUNGE_ANSWERS, [batch_id, EXPUNGED])
+            values: dict[str, Any] = {"batch_id": batch_id, "tenant_id": tenant_id, "expunged": EXPUNGED}
+            cursor.execute(_EXPUNGE_ANSWERS, values)
     with connection.cursor() as cursor:
         cursor.execute(_EXPUNGE_SCHEDULED_ANSWERS, [tenant_id, EXPUNGED])

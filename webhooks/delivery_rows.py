@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from gateway.database.distribution import routed, together
+from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, uuids
 from gateway.monitoring.logs import type_alone
 
@@ -63,22 +63,22 @@ class Leased(Protocol):
 
 # By primary key. A delivery that another worker has claimed since, after the lease expired, has a later lease and
 # stays.
-_RELEASE = routed("""
+_RELEASE = f"""
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL
-WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
   AND status IN ('pending', 'failed') AND leased_until > now() AND leased_until <= %(leased_until)s
-""")
+"""  # noqa: S608 - only conditions are formatted in
 
 
 def releasing(deliveries: Iterable[Leased]) -> Statements[None]:
     """The statements that end the leases of deliveries that were not sent, so they are due again at once."""
     lease = timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
-    for tenants, leased in together(deliveries, attrgetter("tenant_id")):
+    for tenant_id, leased in together(deliveries, attrgetter("tenant_id")):
         ids = [each.id for each in leased]
         yield (
             _RELEASE,
             {
-                "tenants": uuids(tenants),
+                "tenant_id": tenant_id,
                 "ids": uuids(ids),
                 "leased_until": max(each.claimed_at for each in leased) + lease,
                 **id_range(ids),

@@ -68,7 +68,7 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
     _require_active(endpoint)
     if _in_flight(source):
         raise Conflict("The first attempt of this delivery is in flight.")
-    found = envelope.load([source.event_id]).get(source.event_id)
+    found = envelope.load([source.event_id], tenant_id=tenant_id).get(source.event_id)
     if found is None:
         raise NotFound("The body of this event is past retention.", details={"reason": "payload_expired"})
     # Leased like a claimed one: should this process die, the dispatcher takes the delivery over.

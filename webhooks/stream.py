@@ -26,7 +26,7 @@ from gateway.api.validation import did_you_mean
 from gateway.api.viewsets import AnsweredByListener, ResourceViewSet
 from gateway.clock import now
 from gateway.database import partitions
-from gateway.database.distribution import routed, together
+from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, uuids
 from gateway.roles import KeyScope
 from webhooks.events import envelope, filters
@@ -201,10 +201,10 @@ _WANTED = """
 unnest(%(places)s::int[], %(owners)s::uuid[], %(environments)s::text[], %(transactions)s::text[], %(events)s::uuid[])
     AS w (place, tenant_id, environment, transaction_id, event_id)
 """
-_FOLLOWS = routed("""
-    e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.tenant_id = w.tenant_id AND e.environment = w.environment
+_FOLLOWS = f"""
+    {of_tenant("e")} AND e.tenant_id = w.tenant_id AND e.environment = w.environment
     AND (e.position, e.id) > (w.transaction_id::xid8, w.event_id) AND e.id >= %(first)s AND e.id < %(end)s
-""")
+"""
 _AFTER = f"""
 SELECT w.place, e.position::text, e.id, e.type, e.phone_number_id
 FROM {_WANTED}
@@ -215,15 +215,15 @@ CROSS JOIN LATERAL (
 ) e
 ORDER BY w.place, e.position, e.id
 """  # noqa: S608 - only parts of statements are formatted in
-_PASSING = routed("""
+_PASSING = f"""
 SELECT w.place, e.id
 FROM unnest(%(places)s::int[], %(ids)s::uuid[], %(paths)s::text[]) AS w (place, event_id, path)
-JOIN events e ON e.tenant_id = ANY(%(tenants)s::uuid[]) AND e.id = w.event_id
+JOIN events e ON {of_tenant("e")} AND e.id = w.event_id
   AND e.id BETWEEN %(first)s AND %(last)s
-JOIN event_payloads p ON p.tenant_id = ANY(%(tenants)s::uuid[]) AND p.tenant_id = e.tenant_id
+JOIN event_payloads p ON {of_tenant("p")} AND p.tenant_id = e.tenant_id
   AND p.expires_on = e.payload_expires_on AND p.id = e.id
 WHERE event_passes(p.body, e.type, w.path::jsonpath)
-""")
+"""  # noqa: S608 - only conditions are formatted in
 _NEWS = f"SELECT w.place FROM {_WANTED} WHERE EXISTS (SELECT 1 FROM events e WHERE {_FOLLOWS})"  # noqa: S608
 
 
@@ -234,7 +234,9 @@ def look(wanted: Sequence[Wanted]) -> Statements[Look]:
     rows: list[tuple[Any, ...]] = []
     for values in _parameters(wanted):
         rows += yield _AFTER, {**values, "settled": str(seen.settled)}
-    envelopes = yield from envelope.loading(list({event_id for _, _, event_id, *_ in rows}))
+    envelopes = yield from envelope.loading(
+        {event_id: wanted[place - 1].tenant_id for place, _, event_id, *_ in rows}
+    )
     passing = yield from _passing(wanted, [(row[0], row[2]) for row in rows])
     pages: list[list[Found]] = [[] for _ in wanted]
     for place, transaction_id, event_id, kind, phone_number_id in rows:
@@ -253,10 +255,10 @@ def _passing(wanted: Sequence[Wanted], rows: Sequence[tuple[int, UUID]]) -> Stat
         if (path := wanted[place - 1].filter_path) is not None
     ]
     passing: set[tuple[int, UUID]] = set()
-    for tenants, some in together(filtered, lambda each: wanted[each[0] - 1].tenant_id):
+    for tenant_id, some in together(filtered, lambda each: wanted[each[0] - 1].tenant_id):
         places, event_ids, paths = map(list, zip(*some, strict=True))
         values = {
-            "tenants": uuids(tenants),
+            "tenant_id": tenant_id,
             "places": places,
             "ids": uuids(event_ids),
             "paths": paths,
@@ -280,10 +282,10 @@ def _parameters(wanted: Collection[Wanted]) -> Iterator[dict[str, object]]:
     oldest = min(
         [moment, *(ids.created_at(each.after.event_id) for each in wanted if each.after.event_id.int)]
     )
-    for tenants, group in together(enumerate(wanted, 1), lambda each: each[1].tenant_id):
+    for tenant_id, group in together(enumerate(wanted, 1), lambda each: each[1].tenant_id):
         some = [each for _, each in group]
         yield {
-            "tenants": uuids(tenants),
+            "tenant_id": tenant_id,
             "places": [place for place, _ in group],
             "owners": uuids(each.tenant_id for each in some),
             "environments": [each.environment for each in some],

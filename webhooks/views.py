@@ -192,7 +192,7 @@ class EventsView(ResourceViewSet):
         event = search.find(**scope_of(request), event_id=event_id)
         if not caller_of(request).reaches(event.phone_number_id):
             raise NotFound
-        found = envelope.load([event.id])[event.id]
+        found = envelope.load([event.id], tenant_id=event.tenant_id)[event.id]
         deliveries = with_holds(search.deliveries(event), **scope_of(request))
         return Response(
             {

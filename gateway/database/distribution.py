@@ -5,9 +5,8 @@ the node that has the tenant. Of statements about many, Citus takes only some, s
 one statement may name.
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -28,7 +27,6 @@ TABLES = (
     "messaging_idempotencyrecord",
 )
 """Tables that grow with the messages. Each has a `tenant_id` and no foreign key."""
-_OF_TENANTS = re.compile(r"(\w+\.)?tenant_id = ANY\(%\(tenants\)s(::uuid\[\])?\)")
 _HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 _IS_DISTRIBUTED = "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)"
 _PRIMARY_KEY = """
@@ -45,26 +43,25 @@ class NoCitusError(Exception):
     """The database does not have the extension."""
 
 
-def routed(statement: str) -> str:
-    """A statement with its conditions on the tenants of `together`, which lead Citus to a node.
+def of_tenant(row: str) -> str:
+    """SQL: the condition on the tenant of `together` that leads Citus to the node of a table's `row`.
 
-    On one Postgres they are left out. The ids say it all there, and the planner would try the indexes by tenant.
+    On one Postgres it is left out. The ids say it all there, and the planner would try the indexes by tenant.
     """
-    return statement if settings.DATABASE_IS_DISTRIBUTED else _OF_TENANTS.sub("true", statement)
+    return f"{row}.tenant_id = %(tenant_id)s" if settings.DATABASE_IS_DISTRIBUTED else "true"
 
 
-def together(items: Iterable[Item], tenant_of: Callable[[Item], UUID]) -> list[tuple[list[UUID], list[Item]]]:
-    """Items in groups of those that one statement may name, with the tenants that it names: all, on Citus by tenant.
+def together(
+    items: Iterable[Item], tenant_of: Callable[[Item], UUID]
+) -> Collection[tuple[UUID | None, list[Item]]]:
+    """Items in groups of those that one statement may name: all, on Citus those of one tenant, with the tenant.
 
-    The statement is `routed` and has the condition `tenant_id = ANY(%(tenants)s::uuid[])` on each table.
+    The statement has the condition `of_tenant` on each table.
     """
-    of_tenant: defaultdict[UUID, list[Item]] = defaultdict(list)
-    everything = list(items)
-    for item in everything:
-        of_tenant[tenant_of(item)].append(item)
-    if settings.DATABASE_IS_DISTRIBUTED:
-        return [([tenant_id], own) for tenant_id, own in of_tenant.items()]
-    return [(list(of_tenant), everything)] if everything else []
+    groups: defaultdict[UUID | None, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[tenant_of(item) if settings.DATABASE_IS_DISTRIBUTED else None].append(item)
+    return groups.items()
 
 
 def is_distributed(table: str) -> bool:

@@ -99,7 +99,7 @@ def events_of(tenant: Tenant) -> list[Event]:
 
 def delivered(event: Event) -> bytes:
     """The body that an endpoint receives for an event."""
-    found = envelope.load([event.id])[event.id]
+    found = envelope.load([event.id], tenant_id=event.tenant_id)[event.id]
     assert found is not None
     return found.body()
 

@@ -24,7 +24,8 @@ READ = """
 from phone_numbers.models import BusinessAccount
 from webhooks import models
 from webhooks.events import envelope
-[found] = envelope.load([models.Event.objects.get(wamid={wamid!r}, type='message.outbound').id]).values()
+event = models.Event.objects.get(wamid={wamid!r}, type='message.outbound')
+[found] = envelope.load([event.id], tenant_id=event.tenant_id).values()
 assert {{account.access_token[:3] for account in BusinessAccount.objects.all()}} == {{'EAA'}}
 print(found.body().decode())
 """

@@ -13,7 +13,7 @@ from django.db import connection
 
 from gateway import ids
 from gateway.clock import now
-from gateway.database.distribution import routed, together
+from gateway.database.distribution import of_tenant, together
 from gateway.outbound.client import Answer
 from tenants.models import Tenant
 from webhooks.destinations.interface import TOO_LARGE
@@ -184,16 +184,16 @@ class AnswerAllowance:
 
 
 # Through the partial index `delivery_with_answers`, one tenant at a time.
-_PRUNE = routed("""
-UPDATE webhook_deliveries SET answers = NULL WHERE tenant_id = ANY(%(tenants)s) AND id IN (
+_PRUNE = f"""
+UPDATE webhook_deliveries SET answers = NULL WHERE {of_tenant("webhook_deliveries")} AND id IN (
     SELECT d.id FROM unnest(%(owners)s::uuid[], %(ends)s::uuid[]) AS over (tenant_id, last_id)
     CROSS JOIN LATERAL (
         SELECT id FROM webhook_deliveries
-        WHERE tenant_id = ANY(%(tenants)s) AND tenant_id = over.tenant_id AND answers IS NOT NULL
+        WHERE {of_tenant("webhook_deliveries")} AND tenant_id = over.tenant_id AND answers IS NOT NULL
           AND id < over.last_id LIMIT %(rows)s FOR NO KEY UPDATE SKIP LOCKED
     ) d LIMIT %(rows)s
 )
-""")
+"""  # noqa: S608 - only conditions are formatted in
 
 
 def prune_answers() -> int:
@@ -201,15 +201,14 @@ def prune_answers() -> int:
     moment = now()
     pruned = 0
     retentions = Tenant.objects.order_by().values_list("id", "retention_days")
-    for tenants, of_tenants in together(retentions, itemgetter(0)):
-        ends = [ids.first_at(moment - timedelta(days=days)) for _, days in of_tenants]
+    for tenant_id, group in together(retentions, itemgetter(0)):
         rows = PRUNED_ROWS
         while rows == PRUNED_ROWS:
             with connection.cursor() as cursor:
                 values: dict[str, Any] = {
-                    "tenants": tenants,
-                    "owners": tenants,
-                    "ends": ends,
+                    "tenant_id": tenant_id,
+                    "owners": [owner for owner, _ in group],
+                    "ends": [ids.first_at(moment - timedelta(days=days)) for _, days in group],
                     "rows": PRUNED_ROWS,
                 }
                 cursor.execute(_PRUNE, values)

@@ -22,7 +22,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from gateway.database.distribution import routed, together
+from gateway.database.distribution import of_tenant, together
 from gateway.database.registration import DeadWorkers
 from gateway.database.statements import Statements, id_range, run, uuids
 from tenants.tenant_status import SERVED
@@ -60,42 +60,40 @@ SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS 
 
 # For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped.
 # Asked first for what is fresh, then for replays, of which an endpoint never has many waiting (replay.py).
-_LOCK = routed("""
+_LOCK = f"""
 SELECT due.id, share.endpoint_id, due.rescued
 FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS share (endpoint_id, rows)
 CROSS JOIN LATERAL (
     SELECT d.id, d.leased_until IS NOT NULL AS rescued FROM webhook_deliveries d
-    WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = share.endpoint_id
+    WHERE {of_tenant("d")} AND d.endpoint_id = share.endpoint_id
       AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now() AND d.is_replay = %(is_replay)s
     ORDER BY d.next_attempt_at LIMIT share.rows
     FOR UPDATE SKIP LOCKED
 ) due
-""")
+"""  # noqa: S608 - only conditions are formatted in
 
 # The calls of endpoints that have more due than their share, by the index `delivery_in_order`.
-_LOCK_URGENT = routed(
-    f"""
+_LOCK_URGENT = f"""
 SELECT due.id, ready.endpoint_id, due.rescued
 FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS ready (endpoint_id, rows)
 CROSS JOIN LATERAL (
     SELECT d.id, d.leased_until IS NOT NULL AS rescued FROM webhook_deliveries d
-    WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = ready.endpoint_id
+    WHERE {of_tenant("d")} AND d.endpoint_id = ready.endpoint_id
       AND d.status IN ('pending', 'failed') AND d.customer_key = {URGENT_KEY_SQL}
       AND d.next_attempt_at <= now() AND d.id <> ALL(%(taken)s::uuid[])
     ORDER BY d.event_id LIMIT ready.rows
     FOR UPDATE SKIP LOCKED
 ) due
-"""  # noqa: S608 - only a number is formatted in
-)
+"""  # noqa: S608 - only conditions and a number are formatted in
 
 # By primary key, partitions pruned by the ids.
-_LEASE = routed("""
+_LEASE = f"""
 UPDATE webhook_deliveries
 SET next_attempt_at = now() + make_interval(secs => %(lease)s),
     leased_until = now() + make_interval(secs => %(lease)s), leased_by = %(holder)s
-WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
 RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, leased_until
-""")
+"""  # noqa: S608 - only conditions are formatted in
 
 # A lease lies in the index between now and its length from now, among retries that are due as soon.
 _LEASED = """
@@ -110,20 +108,20 @@ HOLDERS = BUSY + _LEASED.format(columns="DISTINCT leased.leased_by", holder="IS 
 _LEASES_OF = BUSY + _LEASED.format(
     columns="leased.id, leased.tenant_id", holder="= ANY(%(holders)s::bigint[])"
 )
-_END_LEASES = routed("""
+_END_LEASES = f"""
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = now()
-WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[])
+WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[])
   AND leased_until > now() AND leased_by = ANY(%(holders)s::bigint[])
-""")
+"""  # noqa: S608 - only conditions are formatted in
 
 # Transfers the leases of deliveries that were handed over to another dispatcher, which did not receive them in time.
-_TAKE_LEASES = routed("""
+_TAKE_LEASES = f"""
 UPDATE webhook_deliveries d SET leased_by = %(holder)s
 FROM unnest(%(ids)s::uuid[], %(until)s::timestamptz[]) AS given (id, until)
-WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.id = given.id AND d.leased_until = given.until
+WHERE {of_tenant("d")} AND d.id = given.id AND d.leased_until = given.until
   AND d.id BETWEEN %(first)s AND %(last)s AND d.status = 'pending' AND d.attempts = 0
 RETURNING d.id
-""")
+"""  # noqa: S608 - only conditions are formatted in
 
 _PROBE = """
 UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s)
@@ -131,16 +129,16 @@ WHERE id = ANY(%s::uuid[]) AND circuit_open_until <= now()
 RETURNING id
 """
 
-_BURY = routed("""
+_BURY = f"""
 UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', next_attempt_at = NULL,
     leased_until = NULL, dead_at = now()
-WHERE tenant_id = ANY(%(tenants)s::uuid[])
+WHERE {of_tenant("webhook_deliveries")}
   AND id IN (SELECT id FROM webhook_deliveries
-             WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND endpoint_id = ANY(%(endpoints)s::uuid[])
+             WHERE {of_tenant("webhook_deliveries")} AND endpoint_id = ANY(%(endpoints)s::uuid[])
                AND status IN ('pending', 'failed') LIMIT %(rows)s
              FOR UPDATE SKIP LOCKED)
 RETURNING 1
-""")
+"""  # noqa: S608 - only conditions are formatted in
 
 # In the order of their ids, so two workers never wait for each other in a circle.
 _PUT_OFF_ENDPOINTS = """
@@ -148,10 +146,10 @@ UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => 
     secret_unreadable_since = coalesce(secret_unreadable_since, now())
 WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE)
 """
-_PUT_OFF_DELIVERIES = """
+_PUT_OFF_DELIVERIES = f"""
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL, last_error = 'secret_unreadable'
-WHERE tenant_id = ANY(%s::uuid[]) AND id = ANY(%s::uuid[])
-"""
+WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[])
+"""  # noqa: S608 - only conditions are formatted in
 _READABLE_AGAIN = """
 UPDATE webhooks_endpoint SET secret_unreadable_since = NULL
 WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE)
@@ -268,9 +266,9 @@ def ending_leases_of_dead(dead_workers: DeadWorkers) -> Statements[bool]:
     dead = yield from dead_workers.finding(values)
     if dead:
         leases = yield _LEASES_OF, {**values, "holders": dead}
-        for tenants, group in together(leases, itemgetter(1)):
+        for tenant_id, group in together(leases, itemgetter(1)):
             ended = [delivery_id for delivery_id, _ in group]
-            yield _END_LEASES, {"tenants": uuids(tenants), "ids": uuids(ended), "holders": dead}
+            yield _END_LEASES, {"tenant_id": tenant_id, "ids": uuids(ended), "holders": dead}
     return bool(dead)
 
 
@@ -292,9 +290,9 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     `holder` is the registered worker that holds the leases.
     """
     orphaned = [each for each in found.endpoints if each.is_deleted]
-    for tenants, deleted in together(orphaned, _tenant_of):
+    for tenant_id, deleted in together(orphaned, _tenant_of):
         endpoints = uuids(each.endpoint_id for each in deleted)
-        buried = yield _BURY, {"tenants": uuids(tenants), "endpoints": endpoints, "rows": BURY_ROWS}
+        buried = yield _BURY, {"tenant_id": tenant_id, "endpoints": endpoints, "rows": BURY_ROWS}
         monitoring.DEAD.add(len(buried), label="endpoint_deleted")
     ready = [each for each in found.endpoints if not each.is_deleted]
     probing = {each.endpoint_id for each in ready if each.is_half_open}
@@ -351,14 +349,14 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
         return Claim([], unserved, slots.closed)
     claimed = [*slots.rows, *(row for head in slots.rows for row in in_order.behind.get(head[0], ()))]
     rows: list[tuple[Any, ...]] = []
-    for tenants, of_tenants in together(claimed, lambda row: tenant_of[row[1]]):
-        delivery_ids = [delivery_id for delivery_id, _, _ in of_tenants]
+    for tenant_id, group in together(claimed, lambda row: tenant_of[row[1]]):
+        delivery_ids = [delivery_id for delivery_id, _, _ in group]
         rows += yield (
             _LEASE,
             {
                 "lease": settings.DELIVERY_LEASE_SECONDS,
                 "holder": holder,
-                "tenants": uuids(tenants),
+                "tenant_id": tenant_id,
                 "ids": uuids(delivery_ids),
                 **id_range(delivery_ids),
             },
@@ -368,7 +366,7 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     leased = [_Leased(*row) for row in rows]
     claimed_of = {row.endpoint_id for row in leased}
     targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of], found.at)
-    envelopes = yield from envelope.loading(list({row.event_id for row in leased}))
+    envelopes = yield from envelope.loading({row.event_id: row.tenant_id for row in leased})
     deliveries = yield from _completing(leased, targets, envelopes, probing, generations, slots.waits)
     return Claim(deliveries, unserved, slots.closed)
 
@@ -385,8 +383,8 @@ def _completing(
     moment = time.monotonic()
     monitoring.CLAIMED.add(len(leased))
     unsigned = [row for row in leased if row.endpoint_id not in targets]
-    for tenants, group in together(unsigned, _tenant_of):
-        yield _PUT_OFF_DELIVERIES, [uuids(tenants), uuids(row.id for row in group)]
+    for tenant_id, group in together(unsigned, _tenant_of):
+        yield _PUT_OFF_DELIVERIES, {"tenant_id": tenant_id, "ids": uuids(row.id for row in group)}
     lease = timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
     return [
         Claimed(
@@ -434,9 +432,9 @@ def _targets(claimed: Sequence[_Busy], at: datetime) -> Statements[dict[UUID, Ta
 
 def _shared(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Iterator[dict[str, Any]]:
     """Endpoints with their shares, as the parameters of each statement that they need."""
-    for tenants, endpoints in together(shares, tenant_of.__getitem__):
+    for tenant_id, endpoints in together(shares, tenant_of.__getitem__):
         rows = [shares[endpoint_id] for endpoint_id in endpoints]
-        yield {"tenants": uuids(tenants), "endpoints": uuids(endpoints), "rows": rows}
+        yield {"tenant_id": tenant_id, "endpoints": uuids(endpoints), "rows": rows}
 
 
 def _locking(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Statements[list[tuple[Any, ...]]]:
@@ -461,13 +459,13 @@ def taking_over(
     """
     others = [each for each in deliveries if each.leased_by is not None and each.leased_by != holder]
     lease = timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
-    for tenants, group in together(others, _tenant_of):
+    for tenant_id, group in together(others, _tenant_of):
         delivery_ids = [each.id for each in group]
         rows = yield (
             _TAKE_LEASES,
             {
                 "holder": holder,
-                "tenants": uuids(tenants),
+                "tenant_id": tenant_id,
                 "ids": uuids(delivery_ids),
                 "until": [each.claimed_at + lease for each in group],
                 **id_range(delivery_ids),
@@ -475,8 +473,8 @@ def taking_over(
         )
         lost = set(delivery_ids) - {delivery_id for (delivery_id,) in rows}
         deliveries = [each for each in deliveries if each.id not in lost]
-    missing = {each.event_id for each in deliveries if each.envelope is None}
-    loaded = (yield from envelope.loading(list(missing))) if missing else {}
+    missing = {each.event_id: each.tenant_id for each in deliveries if each.envelope is None}
+    loaded = yield from envelope.loading(missing)
     return taken_over(deliveries, clock, loaded)
 
 

@@ -11,7 +11,7 @@ from django.db.models import Min
 from rest_framework import serializers
 
 from gateway.clock import isoformat, now
-from gateway.database.distribution import routed, together
+from gateway.database.distribution import of_tenant, together
 from gateway.monitoring import admin_health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey.connection import valkey
@@ -49,37 +49,37 @@ JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
 JOIN tenants_tenant t ON t.id = e.tenant_id AND {SERVED.format(row="e")}
 """  # noqa: S608 - only parts of statements are formatted in
 # The index that yields the busy endpoints also yields their due rows.
-_RETRIES = routed("""
+_RETRIES = f"""
 SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
 FROM unnest(%(endpoints)s::uuid[]) AS busy (endpoint_id)
 CROSS JOIN LATERAL (
     SELECT count(*) AS rows, min(next_attempt_at) AS oldest
     FROM (SELECT next_attempt_at FROM webhook_deliveries d
-          WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = busy.endpoint_id
+          WHERE {of_tenant("d")} AND d.endpoint_id = busy.endpoint_id
             AND d.status = 'failed' AND d.next_attempt_at <= now()
           ORDER BY d.next_attempt_at LIMIT %(rows)s) AS first
 ) due
-""")
+"""  # noqa: S608 - only conditions are formatted in
 # A delivery behind an earlier event of the same customer is not claimed before that event is settled, so it does not
 # count.
-_OLDEST = routed("""
+_OLDEST = f"""
 SELECT min(due.oldest)
 FROM unnest(%(endpoints)s::uuid[], %(ordered)s::bool[]) AS busy (endpoint_id, ordered)
 CROSS JOIN LATERAL (
     SELECT next_attempt_at AS oldest
     FROM (SELECT d.* FROM webhook_deliveries d
-          WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = busy.endpoint_id
+          WHERE {of_tenant("d")} AND d.endpoint_id = busy.endpoint_id
             AND d.status IN ('pending', 'failed') AND d.next_attempt_at <= now()
           ORDER BY d.next_attempt_at LIMIT CASE WHEN busy.ordered THEN %(rows)s ELSE 1 END) AS first
     WHERE first.customer_key IS NULL OR NOT EXISTS (
         SELECT 1 FROM webhook_deliveries o
-        WHERE o.tenant_id = ANY(%(tenants)s::uuid[]) AND o.endpoint_id = first.endpoint_id
+        WHERE {of_tenant("o")} AND o.endpoint_id = first.endpoint_id
           AND o.customer_key = first.customer_key
           AND o.status IN ('pending', 'failed') AND (o.event_id, o.id) < (first.event_id, first.id)
     )
     LIMIT 1
 ) due
-""")
+"""  # noqa: S608 - only conditions are formatted in
 _DEAD = (
     "SELECT count(*) FROM webhook_deliveries WHERE status = 'dead' AND dead_at > now() - interval '24 hours'"
 )
@@ -121,10 +121,10 @@ def _of_busy(cursor: Any, statement: str, rows: int) -> list[tuple[Any, ...]]:
     """The rows of a statement about the endpoints that have open deliveries."""
     cursor.execute(_BUSY)
     found: list[tuple[Any, ...]] = []
-    for tenants, busy in together(cursor.fetchall(), itemgetter(0)):
+    for tenant_id, busy in together(cursor.fetchall(), itemgetter(0)):
         endpoints, ordered = [row[1] for row in busy], [row[2] for row in busy]
         cursor.execute(
-            statement, {"tenants": tenants, "endpoints": endpoints, "ordered": ordered, "rows": rows}
+            statement, {"tenant_id": tenant_id, "endpoints": endpoints, "ordered": ordered, "rows": rows}
         )
         found += cursor.fetchall()
     return found

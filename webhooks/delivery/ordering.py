@@ -22,7 +22,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from gateway.database.distribution import routed, together
+from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, uuids
 
 AHEAD_SECONDS = 1.0
@@ -106,8 +106,8 @@ SELECT id FROM unnest(%s::uuid[]) AS ready (id)
 WHERE pg_try_advisory_xact_lock(hashtextextended('ordered:' || id::text, 0))
 """
 
-_OPEN = routed("""d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.endpoint_id = share.endpoint_id
-    AND d.status IN ('pending', 'failed')""")
+_OPEN = f"""{of_tenant("d")} AND d.endpoint_id = share.endpoint_id
+    AND d.status IN ('pending', 'failed')"""
 _NEXT = f"""
     SELECT d.customer_key, d.next_attempt_at FROM webhook_deliveries d
     WHERE {_OPEN} AND d.customer_key {{after}} AND d.customer_key <= span.last
@@ -161,15 +161,15 @@ CROSS JOIN LATERAL (
 ) AS keyless
 """  # noqa: S608 - only parts of statements are formatted in
 
-_LOCK = routed("""
+_LOCK = f"""
 SELECT id, leased_until IS NOT NULL FROM webhook_deliveries
-WHERE tenant_id = ANY(%(tenants)s::uuid[]) AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
   AND status IN ('pending', 'failed')
   AND (next_attempt_at <= now() OR (
       endpoint_id = ANY(%(collecting)s::uuid[]) AND status = 'pending' AND attempts = 0 AND leased_until IS NULL
   ))
 FOR UPDATE SKIP LOCKED
-""")
+"""  # noqa: S608 - only conditions are formatted in
 """A delivery that is locked for a claim: its id, its endpoint, and whether a lease of it ran out."""
 
 
@@ -199,11 +199,11 @@ def locking(
     if not alone:
         return Locked([], {})
     found: list[Row] = []
-    for tenants, endpoints in together(alone, tenant_of.__getitem__):
+    for tenant_id, endpoints in together(alone, tenant_of.__getitem__):
         found += yield (
             _LINES,
             {
-                "tenants": uuids(tenants),
+                "tenant_id": tenant_id,
                 "endpoints": uuids(endpoints),
                 "heads": [shares[endpoint_id] for endpoint_id in endpoints],
                 "rows": [1 if endpoint_id in single else rows // len(alone) for endpoint_id in endpoints],
@@ -229,12 +229,12 @@ def locking(
     if not wanted:
         return Locked([], {})
     rescued: dict[UUID, bool] = {}
-    for tenants, group in together(wanted, lambda line: tenant_of[line[0]]):
+    for tenant_id, group in together(wanted, lambda line: tenant_of[line[0]]):
         ids = [delivery_id for _, line in group for delivery_id in line]
         locked = yield (
             _LOCK,
             {
-                "tenants": uuids(tenants),
+                "tenant_id": tenant_id,
                 "ids": uuids(ids),
                 "collecting": uuids(collecting),
                 **id_range(ids),

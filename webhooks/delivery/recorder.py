@@ -18,7 +18,7 @@ import orjson
 import structlog
 from django.db import connection, transaction
 
-from gateway.database.distribution import routed, together
+from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import LoopConnection, Statements, id_range, run, uuids
 from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all
 from gateway.outbound.client import Answer
@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 # Primary keys, partitions pruned by the ids; the log keeps its newest entries, and `answers` has a few places in turn.
 # Citus takes `now()` neither within CASE nor together with a column: null as the number of seconds makes null.
-_DELIVERIES = routed("""
+_DELIVERIES = f"""
 UPDATE webhook_deliveries d
 SET status = r.status,
     attempts = d.attempts + r.spent,
@@ -88,16 +88,16 @@ SET status = r.status,
     END,
     answers = CASE
         WHEN r.kept IS NULL THEN d.answers
-        ELSE coalesce(d.answers, '{}') || r.kept
+        ELSE coalesce(d.answers, '{{}}') || r.kept
     END
 FROM json_to_recordset(%(outcomes)s::json)
     AS r (id uuid, attempts_before int, status text, delay float8, http_status int, error text, ms int,
           entry jsonb, kept jsonb, spent int, dead float8)
-WHERE d.tenant_id = ANY(%(tenants)s::uuid[]) AND d.id = r.id AND d.id = ANY(%(ids)s::uuid[])
+WHERE {of_tenant("d")} AND d.id = r.id AND d.id = ANY(%(ids)s::uuid[])
   AND d.id BETWEEN %(first)s AND %(last)s
   AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
 RETURNING d.id
-""")
+"""  # noqa: S608 - only conditions are formatted in
 # A notice of each delivery that is given up, exactly when its outcome counts. One about a notice would make the next.
 _DELIVERIES_WITH_EXHAUSTED = f"""
 WITH recorded AS ({_DELIVERIES.rstrip()}, d.endpoint_id, d.event_type), exhausted AS (
@@ -152,13 +152,13 @@ def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
 def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
     """The statements that write outcomes; returns those that count: the rest were overtaken."""
     rows: list[tuple[Any, ...]] = []
-    for tenants, group in together(outcomes, attrgetter("tenant_id")):
+    for tenant_id, group in together(outcomes, attrgetter("tenant_id")):
         exhausted = [outcome.delivery_id for outcome in group if outcome.is_exhausted]
         rows += yield (
             _DELIVERIES_WITH_EXHAUSTED if exhausted else _DELIVERIES,
             {
                 **({"exhausted": uuids(exhausted)} if exhausted else {}),
-                "tenants": uuids(tenants),
+                "tenant_id": tenant_id,
                 "ids": uuids(outcome.delivery_id for outcome in group),
                 **id_range([outcome.delivery_id for outcome in group]),
                 "outcomes": orjson.dumps([_row(outcome) for outcome in group]).decode(),

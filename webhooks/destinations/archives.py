@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from django.db import connection
 
-from gateway.database.distribution import routed, together
+from gateway.database.distribution import of_tenant, together
 from webhooks.delivery_rows import MOST_HURRIED
 from webhooks.models import Endpoint
 
@@ -14,9 +14,8 @@ FULL_OBJECT = 1_000
 """Waiting deliveries of one archive that are sent before the hour ends."""
 
 _WAITS = "d.status = 'pending' AND d.attempts = 0 AND d.leased_until IS NULL AND d.next_attempt_at > now()"
-_OF_ENDPOINT = "d.tenant_id = ANY(%(tenants)s) AND d.endpoint_id = e.id"
-_HURRY = routed(
-    f"""
+_OF_ENDPOINT = f"{of_tenant('d')} AND d.endpoint_id = e.id"
+_HURRY = f"""
 WITH full_one AS (
     SELECT e.id FROM unnest(%(endpoints)s) AS e (id)
     WHERE %(rows)s <= (
@@ -31,9 +30,8 @@ WITH full_one AS (
     ) d
 )
 UPDATE webhook_deliveries d SET next_attempt_at = now() FROM early
-WHERE d.tenant_id = ANY(%(tenants)s) AND d.id = early.id
+WHERE {of_tenant("d")} AND d.id = early.id
 """  # noqa: S608 - only conditions are formatted in
-)
 
 
 def hurry() -> int:
@@ -41,12 +39,12 @@ def hurry() -> int:
     archives = Endpoint.objects.filter(kind=Endpoint.Kind.S3, status=Endpoint.Status.ACTIVE).order_by()
     hurried = 0
     with connection.cursor() as cursor:
-        for tenants, rows in together(archives.values_list("tenant_id", "id"), itemgetter(0)):
+        for tenant_id, rows in together(archives.values_list("tenant_id", "id"), itemgetter(0)):
             endpoints = [endpoint_id for _, endpoint_id in rows]
             cursor.execute(
                 _HURRY,
                 {
-                    "tenants": tenants,
+                    "tenant_id": tenant_id,
                     "endpoints": endpoints,
                     "rows": FULL_OBJECT,
                     "most": MOST_HURRIED,

@@ -7,7 +7,7 @@ An envelope is assembled from stored bytes, the same bytes at each attempt: `dat
 byte and never serialised again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, get_args
@@ -19,6 +19,7 @@ from django.conf import settings
 
 from gateway import ids
 from gateway.clock import isoformat_of, now
+from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.change import Direction, EventType, MessageFacts
@@ -179,44 +180,42 @@ _EVENTS = f"""
 SELECT {", ".join(f"e.{name}" for name in _READ)}, t.retention_days
 FROM events e
 JOIN tenants_tenant t ON t.id = e.tenant_id
-WHERE e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s
-"""  # noqa: S608 - only column names are formatted in
+WHERE {of_tenant("e")} AND e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s
+"""  # noqa: S608 - only a condition and column names are formatted in
 # All bodies of one day are in one partition, which a prepared statement finds before it starts. There are more than
 # 50 partitions.
-_BODIES_OF_DAY = """
-SELECT id, body FROM event_payloads WHERE expires_on = %s AND id = ANY(%s::uuid[])
-"""
-_BODIES = """
-SELECT p.id, p.body FROM unnest(%s::date[], %s::uuid[]) AS wanted (expires_on, id)
-JOIN event_payloads p ON p.expires_on = wanted.expires_on AND p.id = wanted.id
-"""
+_BODIES_OF_DAY = f"""
+SELECT id, body FROM event_payloads
+WHERE {of_tenant("event_payloads")} AND expires_on = %(day)s AND id = ANY(%(ids)s::uuid[])
+"""  # noqa: S608 - only a condition is formatted in
+_BODIES = f"""
+SELECT p.id, p.body FROM unnest(%(days)s::date[], %(ids)s::uuid[]) AS wanted (expires_on, id)
+JOIN event_payloads p ON {of_tenant("p")} AND p.expires_on = wanted.expires_on AND p.id = wanted.id
+"""  # noqa: S608 - only a condition is formatted in
 FEW_DAYS = 3
 
 
-def load(event_ids: Sequence[UUID]) -> dict[UUID, Envelope | None]:
-    """The envelopes of events, in a few queries. None for an event whose body is past retention."""
-    return run(loading(event_ids))
+def load(event_ids: Iterable[UUID], *, tenant_id: UUID) -> dict[UUID, Envelope | None]:
+    """The envelopes of a tenant's events, in a few queries. None for an event whose body is past retention."""
+    return run(loading(dict.fromkeys(event_ids, tenant_id)))
 
 
-def loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
-    """The statements of `load`.
+def loading(tenant_of: Mapping[UUID, UUID]) -> Statements[dict[UUID, Envelope | None]]:
+    """The statements of `load`, for events with their tenants.
 
     `retention.py` may move a body between the two statements, so a missing body is read once more.
     """
-    envelopes = yield from _loading(event_ids)
-    if missing := [event_id for event_id, found in envelopes.items() if found is None]:
-        envelopes |= yield from _loading(missing)
+    envelopes: dict[UUID, Envelope | None] = {}
+    for tenant_id, event_ids in together(tenant_of, tenant_of.__getitem__):
+        found = yield from _loading(tenant_id, event_ids)
+        if missing := [event_id for event_id, body in found.items() if body is None]:
+            found |= yield from _loading(tenant_id, missing)
+        envelopes |= found
     return envelopes
 
 
-def _loading(event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
-    if not event_ids:
-        return {}
-    rows = yield _EVENTS, {"ids": uuids(event_ids), **id_range(event_ids)}
-    return (yield from _completing(rows))
-
-
-def _completing(rows: Sequence[Sequence[Any]]) -> Statements[dict[UUID, Envelope | None]]:
+def _loading(tenant_id: UUID | None, event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
+    rows = yield _EVENTS, {"tenant_id": tenant_id, "ids": uuids(event_ids), **id_range(event_ids)}
     events = [dict(zip((*_READ, "retention_days"), row, strict=True)) for row in rows]
     # Read each notification once, even if several of its events are asked for.
     wanted = {event["raw_id"]: event["payload_expires_on"] for event in events if event["raw_id"]}
@@ -226,9 +225,10 @@ def _completing(rows: Sequence[Sequence[Any]]) -> Statements[dict[UUID, Envelope
     if len(days) <= FEW_DAYS:
         for day in days:
             of_day = [body_id for body_id, expires_on in wanted.items() if expires_on == day]
-            bodies |= dict((yield _BODIES_OF_DAY, [day, uuids(of_day)]))
+            bodies |= dict((yield _BODIES_OF_DAY, {"tenant_id": tenant_id, "day": day, "ids": uuids(of_day)}))
     else:
-        bodies |= dict((yield _BODIES, [list(wanted.values()), uuids(wanted)]))
+        values = {"tenant_id": tenant_id, "days": list(wanted.values()), "ids": uuids(wanted)}
+        bodies |= dict((yield _BODIES, values))
     moment = now()
     return {event["id"]: _envelope(event, bodies, moment) for event in events}
 

@@ -270,7 +270,7 @@ def expunge_events(events: Sequence[Event]) -> int:
     The notification that an event came in goes with it, and with that the bodies of other events that it held.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        for tenants, some in together(events, attrgetter("tenant_id")):
+        for _, some in together(events, attrgetter("tenant_id")):
             bodies = [
                 (event.payload_expires_on, body)
                 for event in some
@@ -278,7 +278,7 @@ def expunge_events(events: Sequence[Event]) -> int:
                 if body
             ]
             values: dict[str, Any] = {
-                "tenants": tenants,
+                "tenants": list({event.tenant_id for event in some}),
                 "ids": [event.id for event in some],
                 "days": [day for day, _ in bodies],
                 "bodies": [body for _, body in bodies],

@@ -15,6 +15,7 @@ from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database import pool
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
+from gateway.database.distribution import of_tenant
 from gateway.database.statements import StoredRows, bulk_cursor, uuids
 from webhooks.events.envelope import within_retention
 from webhooks.models import LIVE, Delivery, Event
@@ -82,12 +83,12 @@ FROM event_payloads p
 WHERE p.tenant_id = %(tenant_id)s AND p.expires_on = ANY(%(days)s::date[]) AND p.id = ANY(%(ids)s::uuid[])
   AND p.expires_on BETWEEN %(first_day)s AND %(last_day)s
 """
-_DELIVERIES_OF_EVENTS = """
+_DELIVERIES_OF_EVENTS = f"""
 SELECT event_id, status, count(*), NULL::date
 FROM webhook_deliveries
-WHERE event_id = ANY(%(events)s::uuid[]) AND id >= %(first)s AND id < %(last)s
+WHERE {of_tenant("webhook_deliveries")} AND event_id = ANY(%(events)s::uuid[]) AND id >= %(first)s AND id < %(last)s
 GROUP BY event_id, status
-"""
+"""  # noqa: S608 - only a condition is formatted in
 _STATE = f"{_STORED} UNION ALL {_DELIVERIES_OF_EVENTS}"
 
 
@@ -194,12 +195,12 @@ def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[E
     return events
 
 
-def delivery_counts(events: Sequence[Event]) -> dict[UUID, dict[str, int]]:
-    """How many deliveries of each event have each status; one query."""
+def delivery_counts(events: Sequence[Event], *, tenant_id: UUID) -> dict[UUID, dict[str, int]]:
+    """How many deliveries of each of a tenant's events have each status; one query."""
     counts = _no_counts(events)
     if counts:
         with bulk_cursor(prepared=True) as cursor:
-            cursor.execute(_DELIVERIES_OF_EVENTS, _delivery_parameters(events))
+            cursor.execute(_DELIVERIES_OF_EVENTS, {"tenant_id": tenant_id, **_delivery_parameters(events)})
             for event_id, status, count, _ in cursor.fetchall():
                 counts[event_id][status] = count
     return counts

@@ -90,5 +90,4 @@ def make(
 
 def readable(*events: Event) -> list[bool]:
     """For each event, whether its envelope still exists."""
-    found = envelope.load([event.id for event in events])
-    return [found[event.id] is not None for event in events]
+    return [envelope.load([event.id], tenant_id=event.tenant_id)[event.id] is not None for event in events]

@@ -71,7 +71,7 @@ def test_an_item_is_the_envelope_without_data_and_raw(api: Api, tenant: Tenant, 
     )
     (item,) = api.get("/v1/events").json()["data"]
     assert list(item) == [*ENVELOPE_BEFORE_DATA, "raw_path", *FOR_LISTS]
-    stored = envelope.load([event.id])[event.id]
+    stored = envelope.load([event.id], tenant_id=tenant.id)[event.id]
     assert stored is not None
     delivered = orjson.loads(stored.body())
     assert {name: item[name] for name in [*ENVELOPE_BEFORE_DATA, "raw_path"]} == {
@@ -86,7 +86,7 @@ def test_one_event_is_the_envelope_exactly_as_delivered(api: Api, tenant: Tenant
     event = make(tenant, raw=raw)
     answer = api.get(f"/v1/events/{event.public_id}")
     assert answer.status_code == 200
-    stored = envelope.load([event.id])[event.id]
+    stored = envelope.load([event.id], tenant_id=tenant.id)[event.id]
     assert stored is not None
     assert answer.content.startswith(
         b'{"event":' + stored.body() + b',"payload_available":true,"deliveries":['

@@ -36,7 +36,7 @@ def an_event(key: str, **values: Any) -> NewEvent:
 
 
 def as_sent(event: Event) -> dict[str, Any]:
-    found = envelope.load([event.id])[event.id]
+    found = envelope.load([event.id], tenant_id=event.tenant_id)[event.id]
     assert found is not None
     body: dict[str, Any] = orjson.loads(found.body())
     return body

@@ -440,7 +440,7 @@ def test_a_fresh_delivery_is_claimed_and_handed_over(
     assert claim(Room(10, 10)) == []
     (taken,) = run(taking_over([given], DatabaseClock.at(given.claimed_at)))
     assert taken.circuit_generation == 3
-    stored = envelope.load([event_id])[event_id]
+    stored = envelope.load([event_id], tenant_id=tenant.id)[event_id]
     assert stored is not None
     assert taken.envelope is not None
     assert taken.envelope.body() == stored.body()

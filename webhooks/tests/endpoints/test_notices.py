@@ -159,7 +159,7 @@ def test_disabled_is_told_once_and_a_passed_ping_tells_the_recovery(
     assert told(other) == ["webhook.failing", "webhook.disabled", "webhook.recovered"]
     assert len(mails()) == 3
     (disabled,) = Event.objects.filter(type="webhook.disabled")
-    found = envelope.load([disabled.id])[disabled.id]
+    found = envelope.load([disabled.id], tenant_id=disabled.tenant_id)[disabled.id]
     assert found is not None
     assert b'"cause":"failing"' in found.data
 
@@ -386,7 +386,7 @@ class TestExhausted:
         monkeypatch.setattr(notices, "MOST_ROUNDS", 1)
         assert [report_exhausted() for _ in range(3)] == [2, 2, 0]
         found = list(Event.objects.filter(type=EXHAUSTED).order_by("id").values_list("id", flat=True))
-        bodies = [body for body in envelope.load(found).values() if body is not None]
+        bodies = [body for body in envelope.load(found, tenant_id=tenant.id).values() if body is not None]
         assert {json.loads(body.data)["endpoint_id"] for body in bodies[:2]} == endpoints
 
     def test_nothing_is_told_of_a_deleted_endpoint(

@@ -1,0 +1,36 @@
+"""Prints the SQL of all modules as JSON, by module and name: `python -m tests.citus.statements`.
+
+Modules write it when they are imported, so each value of `DATABASE_IS_DISTRIBUTED` needs a process of its own.
+"""
+
+import importlib
+import json
+import sys
+
+import django
+
+from tests.citus.cluster import ROOT
+
+PACKAGES = ("gateway/database", "phone_numbers", "webhooks", "messaging", "billing", "tenants", "console")
+LEFT_OUT = {"tests", "migrations", "management"}
+
+
+def _statements() -> dict[str, str]:
+    names = (
+        path.relative_to(ROOT).with_suffix("").parts
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    )
+    modules = (importlib.import_module(".".join(parts)) for parts in sorted(names) if not LEFT_OUT & {*parts})
+    names_of: dict[str, str] = {}
+    for module in modules:
+        for name, value in vars(module).items():
+            if isinstance(value, str) and name.isupper():
+                # Other modules import it from the first one.
+                names_of.setdefault(value, f"{module.__name__.removesuffix('.__init__')}.{name}")
+    return {name: statement for statement, name in names_of.items()}
+
+
+if __name__ == "__main__":
+    django.setup()
+    json.dump(_statements(), sys.stdout)
