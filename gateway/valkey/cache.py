@@ -15,6 +15,7 @@ import orjson
 import structlog
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.redis import RedisCache, RedisCacheClient
+from django.utils.functional import Promise
 
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 
@@ -25,13 +26,22 @@ ALONE_SECONDS = 5.0
 
 
 class JSONSerializer:
-    """JSON instead of pickle, so that access to Valkey is not enough to run code here."""
+    """JSON instead of pickle, so that access to Valkey is not enough to run code here.
+
+    A value that JSON cannot hold raises TypeError: it would be read back as something else.
+    """
 
     def dumps(self, value: Any) -> bytes:
-        return orjson.dumps(value, default=str)
+        return orjson.dumps(value, default=_text_of_lazy)
 
     def loads(self, data: bytes) -> Any:
         return orjson.loads(data)
+
+
+def _text_of_lazy(value: object) -> str:
+    if isinstance(value, Promise):
+        return str(value)
+    raise TypeError(type(value).__name__)
 
 
 def _or_memory(name: str) -> Callable[..., Any]:

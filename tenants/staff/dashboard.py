@@ -100,12 +100,19 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         return {**context, "without_role": True}
     kept = cache.get(CACHE_KEY)
     if kept is None:
-        kept = {"plots": _merged_charts(), "tables": [table for made in _tables if (table := made())]}
+        kept = {
+            "plots": _merged_charts(),
+            "tables": [_as_json(table) for made in _tables if (table := made())],
+        }
         cache.set(CACHE_KEY, kept, KEPT_SECONDS)
     report = admin_health.report()
     cards = [_queue(), *(card for made in _cards for card in made(report)), _stray_rows()]
     attention = [{**card._asdict(), "worry": card.worry and card.value > 0} for card in cards]
     return {**context, **kept, "attention": attention, "chart_options": CHART_OPTIONS}
+
+
+def _as_json(table: Table) -> dict[str, Any]:
+    return {**table._asdict(), "rows": [row._asdict() for row in table.rows]}
 
 
 def _merged_charts() -> dict[str, str]:
