@@ -1,5 +1,6 @@
 """Accessibility checks of pages in Chromium: axe, the width of a phone, and journeys by the keyboard alone."""
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,11 @@ reduced motion is asked for."""
 TOO_WIDE = "document.documentElement.scrollWidth - window.innerWidth"
 ACCOUNT_MENU = "details.account > summary"
 """What opens the person's menu of a page of the console."""
+TEXT = "document.body.innerText"
+PYTHON_VALUE = re.compile(
+    r"\b[A-Z]\w*\(\w+=|<[\w.]+ object|object at 0x|\[\(?'|\{'|\bdatetime\.|\b(?:True|False)\b"
+)
+"""What a template shows of an object that nobody made into words."""
 PHONE = 360
 """Pixels."""
 MOST_STOPS = 150
@@ -160,6 +166,7 @@ def complaints_here(page: Page, name: str) -> list[str]:
     found = [f"{name} {problem}" for problem in [*violations(page), *low_contrast(page, "light")]]
     if (pixels := page.evaluate(TOO_WIDE)) > 0:
         found.append(f"{name} is {pixels} px too wide")
+    found += [f"{name} shows {value[0]!r}" for value in PYTHON_VALUE.finditer(page.evaluate(TEXT))]
     page.emulate_media(color_scheme="dark")
     page.evaluate(AT_REST)
     return found + [f"{name} dark {problem}" for problem in low_contrast(page, "dark")]
