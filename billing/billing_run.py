@@ -9,7 +9,7 @@ from datetime import datetime
 
 import structlog
 
-from billing import due_mails, restriction, usage
+from billing import mails, restriction, usage
 from billing.invoices import issuing
 from billing.isolation import SomeFailed
 from billing.payments import attempts, debits, mandates, notices, refunds, settlements
@@ -20,8 +20,8 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "trials_ended": usage.end_trials,
     "snapshots": usage.take_snapshots,
     "invoices": issuing.issue_due,
-    "invoice_mails": due_mails.send_invoices,
-    "credit_note_mails": due_mails.send_credit_notes,
+    "invoice_mails": mails.send_invoices,
+    "credit_note_mails": mails.send_credit_notes,
     "notices": notices.apply_waiting,
     "looked_up": attempts.reconcile,
     "refunds": refunds.reconcile,
@@ -29,9 +29,9 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "settlements": settlements.reconcile,
     "mandates": mandates.reconcile,
     "overdue": restriction.mark_overdue,
-    "reminders": due_mails.send_reminders,
-    "receipts": due_mails.send_receipts,
-    "early_warnings": due_mails.send_early_warnings,
+    "reminders": mails.send_reminders,
+    "receipts": mails.send_receipts,
+    "early_warnings": mails.send_early_warnings,
 }
 
 

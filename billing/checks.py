@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 
-from billing.invoices import pdf
+from billing.invoices import documents
 from billing.payments.provider import PROVIDERS
 from billing.pricing import gst
 from billing.pricing.periods import Period
@@ -43,7 +43,7 @@ def check_values(**_: Any) -> list[CheckMessage]:
             )
         )
     try:
-        pdf.require_logo()
+        documents.require_logo()
     except (OSError, ValueError) as error:
         problems.append(Error(f"BILLING_LOGO_FILE must be an SVG: {error}", id="billing.E006"))
     if settings.PAYMENT_PROVIDER not in PROVIDERS:

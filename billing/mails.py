@@ -1,11 +1,15 @@
-"""Billing mails, such as an invoice, a reminder or a stopped mandate. Queued in the transaction of their cause.
+"""Billing mails that are due at a moment, each sent once: documents with their PDF, reminders of overdue invoices,
+receipts, early warnings. Called by `billing_run.py`, queued in the transaction of their cause.
+
+Reminders are sent 0, 3, 7, 14 and 21 days after an invoice became overdue. Warnings are sent before a trial ends,
+before a mandate expires or is too small for the next invoice, and when a profile is incomplete at the end of the month.
+An error with one tenant does not stop the others.
 
 Mails contain a pay link of the service, never a payment link of the provider. A link of the provider expires, and a
 second one could collect the same invoice twice.
 """
 
-import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,15 +17,93 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing import buyers
+from billing import buyers, overview
+from billing.einvoices import must_be_registered
+from billing.invoices import documents
+from billing.isolation import each
 from billing.models import BillingMail, CreditNote, Invoice, Mandate, PayLink, PaymentAttempt
+from billing.payments import corrections
+from billing.payments.provider import REASONS
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
+from billing.restriction import RESTRICTED_AFTER
+from billing.usage import BILLED
+from gateway.api.errors import Conflict
 from tenants import mail
+from tenants.mail import Attachment
 from tenants.models import Tenant
 
+# --- Documents with their PDF.
 
-def invoice_issued(invoice: Invoice, pdf: mail.Attachment) -> None:
+SINCE = timedelta(days=3)
+"""Age up to which unmailed documents are mailed."""
+SINCE_REGISTRABLE = timedelta(days=31)
+"""The same for documents that wait for their registration, for which the law allows 30 days."""
+
+
+def send_invoices(at: datetime) -> int:
+    """Mail every recently issued invoice that was not mailed. Returns how many were mailed."""
+    invoices = Invoice.objects.filter(issued_at__gt=at - _since()).select_related("tenant", "snapshot")
+
+    def send(invoice: Invoice) -> bool:
+        return not waits_for_registration(invoice) and mail_once(
+            invoice.tenant_id,
+            "invoice",
+            invoice.number,
+            at,
+            lambda: _invoice_issued(invoice, _pdf(invoice)),
+        )
+
+    return each(invoices.order_by("id"), send, step="invoice_mails")
+
+
+def send_credit_notes(at: datetime) -> int:
+    """Mail every recently issued credit note that was not mailed. Returns how many were mailed."""
+    notes = CreditNote.objects.filter(issued_at__gt=at - _since()).select_related(
+        "invoice__tenant", "invoice__snapshot"
+    )
+
+    def send(note: CreditNote) -> bool:
+        return not waits_for_registration(note) and mail_once(
+            note.invoice.tenant_id,
+            "credit_note",
+            note.number,
+            at,
+            lambda: _credit_note_issued(note, _pdf(note)),
+        )
+
+    return each(notes.order_by("id"), send, step="credit_note_mails")
+
+
+def _since() -> timedelta:
+    return SINCE_REGISTRABLE if settings.BILLING_EINVOICES else SINCE
+
+
+def waits_for_registration(document: Invoice | CreditNote) -> bool:
+    """Whether a document is not valid yet for lack of its registration: CGST rule 48(5). A credit note without tax
+    needs none.
+    """
+    if isinstance(document, CreditNote) and document.is_commercial:
+        return False
+    invoice = document if isinstance(document, Invoice) else document.invoice
+    return settings.BILLING_EINVOICES and document.irn is None and must_be_registered(invoice)
+
+
+def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:
+    """Mail an invoice again, with an audit entry. Raises Conflict for one that waits for its registration."""
+    if waits_for_registration(invoice):
+        raise Conflict("An invoice is not valid before its registration.")
+    attachment = _pdf(invoice)
+    with transaction.atomic():
+        _invoice_issued(invoice, attachment)
+        corrections.record(invoice, "billing.sent_again", actor_user_id)
+
+
+def _pdf(document: Invoice | CreditNote) -> Attachment:
+    return Attachment(documents.file_name(document.number), "application/pdf", documents.pdf(document))
+
+
+def _invoice_issued(invoice: Invoice, pdf: Attachment) -> None:
     """The month's invoice, and whether it will be debited or must be paid by hand."""
     mandate = Mandate.objects.for_tenant(invoice.tenant_id).filter(status=Mandate.Status.ACTIVE).first()
     debited = mandate is not None and invoice.amount_due_paise <= mandate.max_amount_paise
@@ -33,7 +115,7 @@ def invoice_issued(invoice: Invoice, pdf: mail.Attachment) -> None:
     )
 
 
-def credit_note_issued(note: CreditNote, pdf: mail.Attachment) -> None:
+def _credit_note_issued(note: CreditNote, pdf: Attachment) -> None:
     """A credit note, with the amount still due."""
     _send(
         note.invoice.tenant,
@@ -43,7 +125,50 @@ def credit_note_issued(note: CreditNote, pdf: mail.Attachment) -> None:
     )
 
 
-def payment_reminder(invoice: Invoice, *, restricted_in_days: int) -> None:
+# --- Reminders and receipts.
+
+REMINDER_DAYS = (0, 3, 7, 14, 21)
+
+
+def send_reminders(at: datetime) -> int:
+    """Send each due reminder once. Several missed ones become one mail. Returns how many were sent.
+
+    Skips an invoice that waits for its registration, because it has not been mailed either.
+    """
+    overdue = Invoice.objects.owing().filter(
+        overdue_since__isnull=False, reminders_sent__lt=len(REMINDER_DAYS)
+    )
+    return each(
+        list(overdue.values_list("id", flat=True)),
+        lambda invoice_id: _remind(invoice_id, at),
+        step="reminders",
+    )
+
+
+def _remind(invoice_id: UUID, at: datetime) -> bool:
+    with transaction.atomic():
+        invoice = (
+            Invoice.objects.select_for_update(of=("self",))
+            .select_related("tenant", "snapshot")
+            .get(pk=invoice_id)
+        )
+        if (
+            invoice.status not in {Invoice.Status.OPEN, Invoice.Status.FAILED}
+            or invoice.overdue_since is None
+            or waits_for_registration(invoice)
+        ):
+            return False
+        due = sum(invoice.overdue_since + timedelta(days=days) <= at for days in REMINDER_DAYS)
+        if due <= invoice.reminders_sent:
+            return False
+        invoice.reminders_sent = due
+        invoice.save(update_fields=["reminders_sent"])
+        oldest = invoice.tenant.past_due_since or invoice.overdue_since
+        _payment_reminder(invoice, restricted_in_days=max(0, (oldest + RESTRICTED_AFTER - at).days))
+    return True
+
+
+def _payment_reminder(invoice: Invoice, *, restricted_in_days: int) -> None:
     """A reminder, with the reason of a failed debit, and the days until new numbers are restricted (0: now)."""
     failed = invoice.attempts.filter(kind=PaymentAttempt.Kind.AUTOPAY).order_by("-id").first()
     reason = str((failed.error or {}).get("reason") or "") if failed else ""
@@ -59,20 +184,21 @@ def payment_reminder(invoice: Invoice, *, restricted_in_days: int) -> None:
     )
 
 
-REASONS = {
-    "insufficient_funds": "the account has too little money",
-    "payment_timed_out": "the bank did not answer in time",
-    "notification_failed": "the bank could not announce the debit",
-    "token_paused": "the mandate is paused",
-    "token_cancelled": "the mandate was cancelled",
-    "token_not_confirmed": "the mandate is not active",
-    "amount_exceeds_maximum": "the amount is above the limit of the mandate",
-    "payment_declined": "the bank declined",
-}
-"""The provider's reasons that a payer can understand, in words."""
+RECEIPTS_SINCE = timedelta(days=2)
 
 
-def receipt(invoice: Invoice) -> None:
+def send_receipts(at: datetime) -> int:
+    """Send a receipt for each recently paid invoice. Returns how many were sent."""
+    paid = Invoice.objects.filter(status=Invoice.Status.PAID, paid_at__gt=at - RECEIPTS_SINCE)
+
+    def send(invoice: Invoice) -> bool:
+        key = f"{invoice.number} {invoice.paid_at:%Y-%m-%d}"
+        return mail_once(invoice.tenant_id, "receipt", key, at, lambda: _receipt(invoice))
+
+    return each(paid.select_related("tenant").order_by("id"), send, step="receipts")
+
+
+def _receipt(invoice: Invoice) -> None:
     """A receipt for a paid invoice."""
     _send(
         invoice.tenant,
@@ -81,22 +207,73 @@ def receipt(invoice: Invoice) -> None:
     )
 
 
-def trial_ends(tenant: Tenant, ends_at: datetime) -> None:
+# --- Early warnings.
+
+TRIAL_DAYS = (7, 1)
+MANDATE_DAYS = (30, 7)
+BEFORE_THE_INVOICE = timedelta(days=10)
+
+
+def send_early_warnings(at: datetime) -> int:
+    """Send every due warning. Returns how many tenants received one."""
+    tenants = Tenant.objects.filter(sandbox=False, billing_status__in=BILLED, status=Tenant.Status.ACTIVE)
+
+    def warn(tenant: Tenant) -> int:
+        return sum(mail_once(tenant.id, kind, key, at, queue) for kind, key, queue in _warnings(tenant, at))
+
+    return each(tenants.order_by("id"), warn, step="early_warnings")
+
+
+def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """The warnings for a tenant at a moment: the kind of the mail, its key, and the function that queues it.
+
+    In the last days of a month this includes a next invoice above the mandate's limit, because it would not be debited.
+    """
+    mandate = Mandate.objects.for_tenant(tenant.id).filter(status=Mandate.Status.ACTIVE).first()
+    ends = tenant.trial_ends_at if tenant.billing_status == Tenant.BillingStatus.TRIALING else None
+    if ends and (days := _nearest(TRIAL_DAYS, ends - at)):
+        yield "trial_ends", f"{ist_date(ends)} {days}", lambda: _trial_ends(tenant, ends)
+    expires = mandate.expires_at if mandate else None
+    if mandate and expires and (days := _nearest(MANDATE_DAYS, expires - at)):
+        key = f"{mandate.public_id} {days}"
+        yield "mandate_expires", key, lambda: _mandate_expires(mandate, expires)
+    period = Period.of(at)
+    if period.end - BEFORE_THE_INVOICE > at:
+        return
+    profile = buyers.profile_of(tenant)
+    missing = [name for name in buyers.missing(profile) if name != "billing_email"]
+    charge = overview.next_charge(tenant, at) if mandate or missing else None
+    if charge and mandate and charge.total_paise > (limit := mandate.max_amount_paise):
+        total, most = rupees(charge.total_paise), rupees(limit)
+        yield "above_limit", str(period), lambda: _above_limit(tenant, total=total, limit=most)
+    if charge and missing and charge.numbers and charge.period == str(period):
+        waits = buyers.holds_back(profile)
+        yield "profile_incomplete", str(period), lambda: _profile_incomplete(tenant, missing, waits)
+
+
+def _nearest(days: tuple[int, ...], left: timedelta) -> int | None:
+    """The smallest of `days` that covers the time left. None when more than all of them is left, or no time."""
+    if left <= timedelta():
+        return None
+    return min((number for number in days if left <= timedelta(days=number)), default=None)
+
+
+def _trial_ends(tenant: Tenant, ends_at: datetime) -> None:
     """The trial ends soon. The first invoice is for the month that begins then."""
     _send(tenant, "trial_ends", {"last_day": ist_date(ends_at - timedelta(seconds=1))})
 
 
-def mandate_expires(mandate: Mandate, expires_at: datetime) -> None:
+def _mandate_expires(mandate: Mandate, expires_at: datetime) -> None:
     """The card or the mandate expires soon."""
     _send(mandate.tenant, "mandate_expires", {"mandate": mandate, "expires_on": ist_date(expires_at)})
 
 
-def above_limit(tenant: Tenant, *, total: str, limit: str) -> None:
+def _above_limit(tenant: Tenant, *, total: str, limit: str) -> None:
     """The next invoice will not be debited, because it exceeds the mandate's limit."""
     _send(tenant, "above_limit", {"total": total, "limit": limit})
 
 
-def profile_incomplete(tenant: Tenant, missing: list[str], waits: bool) -> None:
+def _profile_incomplete(tenant: Tenant, missing: list[str], waits: bool) -> None:
     """The next invoice would lack facts about its buyer. Without the State it waits."""
     names = ", ".join(_FIELDS.get(name, name) for name in missing)
     _send(tenant, "profile_incomplete", {"missing": names, "waits": waits})
@@ -111,33 +288,7 @@ _FIELDS = {
 }
 
 
-def mandate_stopped(mandate: Mandate) -> None:
-    """The bank or the provider paused or ended autopay."""
-    _send(mandate.tenant, "mandate_stopped", {"mandate": mandate})
-
-
-def pay_url(invoice: Invoice) -> str:
-    """The secret address of an invoice's pay page. It never changes."""
-    link, _ = PayLink.objects.get_or_create(invoice=invoice, defaults={"token": secrets.token_urlsafe(32)})
-    return f"{settings.APP_URL}/pay/{link.token}"
-
-
-def _facts(invoice: Invoice) -> dict[str, Any]:
-    return {
-        "invoice": invoice,
-        "total": rupees(invoice.total_paise),
-        "due": rupees(invoice.amount_due_paise),
-        "month": ist_date(Period.parse(invoice.period).start),
-        "due_on": ist_date(invoice.due_at),
-        "pay_url": pay_url(invoice),
-        "invoice_url": f"{pay_url(invoice)}/invoice",
-        "tds": rupees(tds) if (tds := invoice.tds_paise) else "",
-    }
-
-
-def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: mail.Attachment) -> None:
-    if to := buyers.email_of(tenant):
-        mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=attachments)
+# --- What all of them share.
 
 
 def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:
@@ -153,3 +304,21 @@ def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callabl
             return False
         queue()
     return True
+
+
+def _facts(invoice: Invoice) -> dict[str, Any]:
+    return {
+        "invoice": invoice,
+        "total": rupees(invoice.total_paise),
+        "due": rupees(invoice.amount_due_paise),
+        "month": ist_date(Period.parse(invoice.period).start),
+        "due_on": ist_date(invoice.due_at),
+        "pay_url": PayLink.url_of(invoice),
+        "invoice_url": f"{PayLink.url_of(invoice)}/invoice",
+        "tds": rupees(tds) if (tds := invoice.tds_paise) else "",
+    }
+
+
+def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: Attachment) -> None:
+    if to := buyers.email_of(tenant):
+        mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=attachments)

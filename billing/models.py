@@ -5,9 +5,11 @@ triggers forbid changes (migrations 0002, 0005), except of an invoice's payment 
 registration.
 """
 
+import secrets
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
+from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
@@ -308,6 +310,12 @@ class PayLink(models.Model):
 
     def __str__(self) -> str:
         return str(self.pk)
+
+    @classmethod
+    def url_of(cls, invoice: Invoice) -> str:
+        """The secret address of an invoice's pay page. It never changes."""
+        link, _ = cls.objects.get_or_create(invoice=invoice, defaults={"token": secrets.token_urlsafe(32)})
+        return f"{settings.APP_URL}/pay/{link.token}"
 
 
 class InvoiceLine(models.Model):

@@ -9,9 +9,9 @@ from datetime import date, datetime
 from typing import Any
 
 from billing import buyers, plan
-from billing.mails import REASONS
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.payments import mandates
+from billing.payments.provider import REASONS
 from billing.pricing import gst
 from billing.pricing.periods import Period, ist_date
 from billing.usage import BILLED, ActiveNumber, active_numbers, billed_from

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing import buyers, overview
-from billing.invoices import invoice_page, pdf
+from billing.invoices import documents, invoice_page
 from billing.models import CREDIT_NOTE, INVOICE, BillingSnapshot, CreditNote, Invoice
 from billing.payments import bank_transfers, mandates, payment_links
 from billing.serializers import (
@@ -146,7 +146,7 @@ class InvoicesView(BillingViewSet):
         if wanted == "application/json":
             response = Response(InvoiceOut(invoice).data)
         elif wanted == "application/pdf":
-            response = pdf.response(invoice)
+            response = documents.pdf_response(invoice)
         else:
             response = invoice_page.response(invoice)
         patch_vary_headers(response, ["Accept"])
@@ -180,7 +180,7 @@ class CreditNotesView(BillingViewSet):
     )
     def retrieve(self, request: Request, credit_note_id: str) -> HttpResponseBase:
         own = CreditNote.objects.filter(invoice__tenant_id=tenant_of(request).id).select_related("invoice")
-        return pdf.response(by_public_id(own, CREDIT_NOTE, credit_note_id, "credit note"))
+        return documents.pdf_response(by_public_id(own, CREDIT_NOTE, credit_note_id, "credit note"))
 
 
 class AdminBillingView(ResourceViewSet):

@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from billing import accounting, buyers, overview
-from billing.invoices import invoice_page, pdf
+from billing.invoices import documents, invoice_page
 from billing.models import (
     CREDIT_NOTE,
     INDIA,
@@ -211,7 +211,7 @@ def invoice(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse
     """Show an invoice as a printable page, or as PDF with `?as=pdf`."""
     found = _invoice(visit, invoice_id)
     if request.GET.get("as") == "pdf":
-        return pdf.response(found)
+        return documents.pdf_response(found)
     return invoice_page.response(found)
 
 
@@ -219,7 +219,7 @@ def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> Http
     """Download a credit note as PDF."""
     own = CreditNote.objects.filter(invoice__tenant_id=visit.tenant.id).select_related("invoice")
     with or_404():
-        return pdf.response(by_public_id(own, CREDIT_NOTE, credit_note_id, "credit note"))
+        return documents.pdf_response(by_public_id(own, CREDIT_NOTE, credit_note_id, "credit note"))
 
 
 def statement(request: HttpRequest, visit: Visit) -> HttpResponse:

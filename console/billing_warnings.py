@@ -8,7 +8,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from billing import buyers, overview, restriction
-from billing.due_mails import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
+from billing.mails import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
 from billing.models import Mandate
 from billing.overview import Overview
 from billing.pricing.money import rupees

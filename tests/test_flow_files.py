@@ -17,7 +17,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import buyers, due_mails, usage
+from billing import buyers, mails, usage
 from billing.invoices import issuing
 from billing.models import Invoice
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
@@ -172,8 +172,8 @@ def test_the_files_of_an_invoice(payer: Tenant, settings: Settings) -> None:
     def issue(turn: int) -> None:
         """The steps of the billing run that are of an invoice: counted, issued, mailed."""
         at = FIRST_OF_DECEMBER if turn == 1 else ist(2027, 1, 1, 0, 15)
-        for step in (usage.take_snapshots, issuing.issue_due, due_mails.send_invoices):
+        for step in (usage.take_snapshots, issuing.issue_due, mails.send_invoices):
             step(at)
         assert Invoice.objects.filter(tenant=payer).count() == turn
 
-    trace_flow("Invoice", issue, apart=18, in_gateway=2)
+    trace_flow("Invoice", issue, apart=15, in_gateway=2)

@@ -15,10 +15,10 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 
-from billing import accounting, buyers, due_mails, einvoices, gstr1, ledger
+from billing import accounting, buyers, einvoices, gstr1, ledger, mails
 from billing.admin.fields import MonthFilter, amount_in_rupees, shown_month
 from billing.admin.money_acts import MoneyActsAdmin, money_action
-from billing.invoices import pdf, printed_fields
+from billing.invoices import documents
 from billing.models import CreditNote, Invoice, LedgerEntry, LedgerPosting
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period
@@ -39,7 +39,7 @@ from tenants.staff.read_only_admin import (
 
 INVOICE_LABELS = {
     "open": "info",
-    printed_fields.OVERDUE: "danger",
+    documents.OVERDUE: "danger",
     "processing": "info",
     "failed": "danger",
     "paid": "success",
@@ -220,11 +220,11 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
 
     def paper(self, request: HttpRequest, key: UUID) -> HttpResponse:
         """The PDF as issued."""
-        return pdf.response(get_object_or_404(Invoice, pk=key))
+        return documents.pdf_response(get_object_or_404(Invoice, pk=key))
 
     @display(description="Status", label=INVOICE_LABELS, ordering="status")
     def shown_status(self, invoice: Invoice) -> StatusLabel:
-        return StatusLabel(*printed_fields.payment_state(invoice, now()))
+        return StatusLabel(*documents.payment_state(invoice, now()))
 
     @display(description="Document")
     def paper_link(self, invoice: Invoice) -> str:
@@ -288,7 +288,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
     )
     def send_again(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         invoice = Invoice.objects.select_related("tenant", "snapshot").get(pk=UUID(object_id))
-        due_mails.send_again(invoice, actor_user_id=request.user.pk)
+        mails.send_again(invoice, actor_user_id=request.user.pk)
         return done(request, "The mail is on its way.", change_url(Invoice, object_id))
 
 

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.http import HttpResponse
 from django.template.loader import render_to_string
 
-from billing.invoices import printed_fields
+from billing.invoices import documents
 from billing.models import Invoice
 
 STYLE = (settings.BASE_DIR / "templates" / "billing" / "invoice.css").read_text()
@@ -20,7 +20,7 @@ CONTENT_SECURITY_POLICY = (
 
 def render(invoice: Invoice) -> str:
     """Render the page. A narrow screen shows a line as a list, so each cell contains the name of its column."""
-    document = printed_fields.of_invoice(invoice)
+    document = documents.of_invoice(invoice)
     lines = [
         {**line, "named_cells": list(zip(document["columns"][1:], line["cells"], strict=True))}
         for line in document["lines"]

@@ -1,8 +1,8 @@
 """Issuing of tax invoices from snapshots: the contents are frozen in one transaction with the number.
 
 Called by `billing_run.py`. A month without numbers has no invoice. Two simultaneous runs issue one invoice, because the
-snapshot is locked and a first invoice is unique per snapshot. `due_mails.py` mails it. Staff can replace an invoice
-with a wrong buyer once the billing profile is correct.
+snapshot is locked and a first invoice is unique per snapshot. `billing/mails.py` mails it. Staff can replace
+an invoice with a wrong buyer once the billing profile is correct.
 """
 
 from datetime import datetime, timedelta
@@ -104,7 +104,8 @@ def create(
         for line in charge.lines
     )
     ledger.book_invoice(invoice)
-    bank_transfers.deduct_declared(invoice, profile.tds_percent, at)
+    if profile.tds_percent:
+        bank_transfers.deduct_declared(invoice, profile.tds_percent, at)
     return invoice
 
 

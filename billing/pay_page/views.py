@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from billing.invoices import invoice_page, pdf, printed_fields
+from billing.invoices import documents, invoice_page
 from billing.models import Invoice
 from billing.payments import payment_links
 from billing.pricing.money import rupees
@@ -56,12 +56,12 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
             "invoice": invoice,
             "token": token,
             "tds": rupees(tds) if (tds := invoice.tds_paise) else "",
-            "upi_qr": printed_fields.upi_qr(invoice, invoice.amount_due_paise),
+            "upi_qr": documents.upi_qr(invoice, invoice.amount_due_paise),
             "others": len(payable) - 1 if invoice in payable else 0,
             "due_of_all": rupees(sum(each.amount_due_paise for each in payable)),
             "due": rupees(invoice.amount_due_paise),
             "due_on": ist_date(invoice.pay_by),
-            "is_overdue": printed_fields.payment_state(invoice, now()).code == printed_fields.OVERDUE,
+            "is_overdue": documents.payment_state(invoice, now()).code == documents.OVERDUE,
             "month": ist_date(Period.parse(invoice.period).start),
             "problem": problem,
         },
@@ -76,7 +76,9 @@ def document(request: HttpRequest, token: str) -> HttpResponse:
     invoice = _invoice_of(token)
     if invoice is None:
         return render(request, "billing/pay_unknown.html", status=404)
-    return pdf.response(invoice) if request.GET.get("as") == "pdf" else invoice_page.response(invoice)
+    return (
+        documents.pdf_response(invoice) if request.GET.get("as") == "pdf" else invoice_page.response(invoice)
+    )
 
 
 @require_safe

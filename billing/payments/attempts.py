@@ -18,9 +18,9 @@ from uuid import UUID
 import structlog
 from django.db.models import QuerySet
 
-from billing import buyers, ledger, mails, restriction
+from billing import buyers, ledger, restriction
 from billing.isolation import each
-from billing.models import ATTEMPT, Invoice, Mandate, PaymentAttempt
+from billing.models import ATTEMPT, Invoice, Mandate, PayLink, PaymentAttempt
 from billing.payments import mandates
 from billing.payments.provider import (
     Link,
@@ -248,7 +248,7 @@ def _make_link(attempt: PaymentAttempt) -> Link:
             reference=attempt.receipt,
             description="All open invoices" if attempt.pays_all else f"Invoice {attempt.invoice.number}",
             expires_at=attempt.expires_at,
-            return_url=attempt.return_url or f"{mails.pay_url(attempt.invoice)}/returned",
+            return_url=attempt.return_url or f"{PayLink.url_of(attempt.invoice)}/returned",
         )
     except ProviderRefused:
         if found := pay.find_link(attempt.receipt):

@@ -14,7 +14,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from billing import buyers, ledger, mails
+from billing import buyers, ledger
 from billing.isolation import each
 from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate
 from billing.payments.provider import (
@@ -26,6 +26,7 @@ from billing.payments.provider import (
     require_pages_left,
 )
 from gateway.api.errors import Conflict, InvalidRequest
+from tenants import mail
 from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
@@ -179,7 +180,13 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
         mandate.instrument, mandate.expires_at = state.instrument, state.expires_at
         mandate.save(update_fields=["status", "provider_token_id", "instrument", "expires_at"])
         if before == Status.ACTIVE and mandate.status != Status.ACTIVE:
-            mails.mandate_stopped(mandate)
+            _notify_stopped(mandate)
+
+
+def _notify_stopped(mandate: Mandate) -> None:
+    """Mail that the bank or the provider paused or ended autopay."""
+    if to := buyers.email_of(mandate.tenant):
+        mail.send(to=to, template="mandate_stopped", context={"tenant": mandate.tenant, "mandate": mandate})
 
 
 def cancel_replaced(tenant_id: UUID | None = None) -> None:

@@ -26,6 +26,18 @@ _DAY = timedelta(days=1)
 
 PaymentStatus = Literal["processing", "captured", "failed"]
 
+REASONS = {
+    "insufficient_funds": "the account has too little money",
+    "payment_timed_out": "the bank did not answer in time",
+    "notification_failed": "the bank could not announce the debit",
+    "token_paused": "the mandate is paused",
+    "token_cancelled": "the mandate was cancelled",
+    "token_not_confirmed": "the mandate is not active",
+    "amount_exceeds_maximum": "the amount is above the limit of the mandate",
+    "payment_declined": "the bank declined",
+}
+"""The provider's reasons that a payer can understand, in words."""
+
 
 class ProviderUnreachable(ServiceError, Unanswered):
     """No answer. The request may or may not have been carried out."""

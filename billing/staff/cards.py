@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.urls import reverse
 
-from billing.due_mails import BEFORE_THE_INVOICE
+from billing.mails import BEFORE_THE_INVOICE
 from billing.models import INDIA, BillingProfile, Invoice, StaffAct
 from billing.pricing.periods import Period
 from billing.usage import BILLED

@@ -4,7 +4,7 @@ from typing import Any
 
 from django import template
 
-from billing.invoices import printed_fields
+from billing.invoices import documents
 from billing.models import Invoice
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, indian_date
@@ -24,4 +24,4 @@ def month_name(period: str) -> str:
 @register.inclusion_tag("console/billing/invoice_status.html")
 def payment_badge(invoice: Invoice) -> dict[str, Any]:
     """A coloured badge: paid, open or overdue."""
-    return {"payment": printed_fields.payment_state(invoice, now())}
+    return {"payment": documents.payment_state(invoice, now())}

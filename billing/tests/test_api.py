@@ -7,10 +7,10 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import buyers, mails
+from billing import buyers
 from billing.billing_run import run
 from billing.invoices import invoice_page
-from billing.models import BillingProfile, Invoice, PaymentAttempt
+from billing.models import BillingProfile, Invoice, PayLink, PaymentAttempt
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver
 from gateway.api import limits
@@ -353,7 +353,7 @@ def test_paying_now(api: Api, provider: RunningSimulator, payer: Tenant, invoice
 
 def test_the_mailed_page_leads_to_the_provider(provider: RunningSimulator, invoice: Invoice) -> None:
     browser = Client()
-    path = mails.pay_url(invoice).partition("127.0.0.1:8000")[2] or "/pay/x"
+    path = PayLink.url_of(invoice).partition("127.0.0.1:8000")[2] or "/pay/x"
     assert "₹1,180.00" in browser.get(path).content.decode()
     answered = browser.post(path)
     assert answered.status_code == 303
@@ -365,7 +365,7 @@ def test_the_mailed_page_says_when_the_provider_keeps_too_many_waiting(
     provider: RunningSimulator, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "upstream", Bulkhead(per_number=1, per_tenant=0, crowded=1, in_all=1))
-    answered = Client().post(mails.pay_url(invoice).partition("127.0.0.1:8000")[2])
+    answered = Client().post(PayLink.url_of(invoice).partition("127.0.0.1:8000")[2])
     assert answered.status_code == 409
     assert "Too many calls" in answered.content.decode()
     assert not PaymentAttempt.objects.filter(kind="manual").exists()

@@ -12,10 +12,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import buyers, mails
+from billing import buyers
 from billing.billing_run import run
 from billing.invoices import invoice_page
-from billing.models import Invoice, PaymentAttempt
+from billing.models import Invoice, PayLink, PaymentAttempt
 from billing.payments import bank_transfers, mandates, notices
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
@@ -122,7 +122,7 @@ def test_nobody_pays_on_the_mailed_page_while_billing_is_off(
     provider: RunningSimulator, invoice: Invoice, settings: Settings, rest: str
 ) -> None:
     """After a restore the service starts with billing off, until payments of the gap are known."""
-    path = mails.pay_url(invoice).removeprefix(service.APP_URL)
+    path = PayLink.url_of(invoice).removeprefix(service.APP_URL)
     assert Client().get(path + rest).status_code == 200
     settings.BILLING_ENABLED = False
     assert Client().get(path + rest).status_code == 404

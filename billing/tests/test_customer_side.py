@@ -7,10 +7,10 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import accounting, ledger, mails
+from billing import accounting, ledger
 from billing.billing_run import run
-from billing.invoices import credit_notes, printed_fields
-from billing.models import Invoice, PaymentAttempt
+from billing.invoices import credit_notes, documents
+from billing.models import Invoice, PayLink, PaymentAttempt
 from billing.payments import attempts, bank_transfers, payment_links
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
 from billing.tests.test_ledger import transfer
@@ -50,7 +50,7 @@ def test_a_document_says_how_to_pay_what_was_due_when_it_was_issued(payer: Tenan
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     invoice = only_invoice(payer)
-    fields = printed_fields.of_invoice(invoice, as_issued=True)
+    fields = documents.of_invoice(invoice, as_issued=True)
     assert "GSTIN 27AAPFU0939F1ZV, PAN AAPFU0939F" in fields["seller"]
     assert "accounts@seller.example" in fields["seller"]
     assert fields["payment"]["rows"] == [
@@ -60,14 +60,14 @@ def test_a_document_says_how_to_pay_what_was_due_when_it_was_issued(payer: Tenan
         ("Reference", invoice.number),
     ]
     assert fields["words"].startswith("Amount in words: Rupees")
-    assert fields["payment"]["qr"] == printed_fields.qr_code(
+    assert fields["payment"]["qr"] == documents.qr_code(
         "upi://pay?pa=seller@examplebank&pn=Example%20Messaging%20Private%20Limited"
         f"&am=590.00&cu=INR&tn={invoice.number}"
     )
     transfer(invoice, 59_000)
     invoice.refresh_from_db()
-    assert printed_fields.of_invoice(invoice)["payment"] is None
-    assert printed_fields.of_invoice(invoice, as_issued=True)["payment"] == fields["payment"]
+    assert documents.of_invoice(invoice)["payment"] is None
+    assert documents.of_invoice(invoice, as_issued=True)["payment"] == fields["payment"]
 
 
 @pytest.mark.usefixtures("_directly")
@@ -75,24 +75,24 @@ def test_a_mail_leads_to_the_invoice_itself(client: Client, payer: Tenant) -> No
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     invoice = only_invoice(payer)
-    page = client.get(mails.pay_url(invoice)).content.decode()
+    page = client.get(PayLink.url_of(invoice)).content.decode()
     assert "seller@examplebank" in page
     assert "QR code that pays ₹590.00 by UPI" in page
-    shown = client.get(f"{mails.pay_url(invoice)}/invoice")
+    shown = client.get(f"{PayLink.url_of(invoice)}/invoice")
     assert "Tax invoice" in shown.content.decode()
     assert "default-src 'none'" in shown["Content-Security-Policy"]
-    paper = client.get(f"{mails.pay_url(invoice)}/invoice?as=pdf")
+    paper = client.get(f"{PayLink.url_of(invoice)}/invoice?as=pdf")
     assert paper.content.startswith(b"%PDF")
     assert client.get("/pay/unknown/invoice").status_code == 404
     transfer(invoice, 59_000)
     run(CHARGE)
-    assert f"{mails.pay_url(invoice)}/invoice" in OutboundMail.objects.get(subject__startswith="Rec").text
+    assert f"{PayLink.url_of(invoice)}/invoice" in OutboundMail.objects.get(subject__startswith="Rec").text
 
 
 def test_one_payment_pays_everything_that_is_due(
     provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice]
 ) -> None:
-    page = mails.pay_url(two[1])
+    page = PayLink.url_of(two[1])
     assert "Pay all 2 open invoices: ₹1,180.00" in client.get(page).content.decode()
     sent = client.post(page, {"all": "1"})
     link = PaymentAttempt.objects.get()
@@ -152,7 +152,7 @@ def test_a_link_of_everything_ends_before_anything_else_is_paid_or_corrected(
 def test_an_invoice_has_three_links_a_day_of_which_the_last_stays(
     provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice], last: str
 ) -> None:
-    page = mails.pay_url(two[0])
+    page = PayLink.url_of(two[0])
     kinds: list[dict[str, str]] = [{"all": "1"}, {}]
     stays, other = kinds if last == "everything" else kinds[::-1]
     answers = [client.post(page, sent) for sent in (stays, other, stays, other, other, stays)]
@@ -164,7 +164,7 @@ def test_an_invoice_has_three_links_a_day_of_which_the_last_stays(
     deliver(provider, AT)
     assert "This invoice cannot be paid now" in client.post(page).content.decode(), "it is paid"
     if last == "one":
-        assert client.post(mails.pay_url(two[1])).status_code == 303, "another invoice has its own"
+        assert client.post(PayLink.url_of(two[1])).status_code == 303, "another invoice has its own"
 
 
 def test_a_link_that_was_made_and_ended_meanwhile_counts(

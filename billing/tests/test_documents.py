@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from billing import buyers, checks, einvoices, gstr1, ledger
 from billing.billing_run import run
-from billing.invoices import credit_notes, issuing, pdf, printed_fields
+from billing.invoices import credit_notes, documents, issuing
 from billing.models import BillingMail, BillingProfile, CreditNote, Invoice, LedgerEntry
 from billing.payments import bank_transfers, payment_links
 from billing.plan import Terms, charge_for
@@ -84,7 +84,7 @@ def test_fifty_numbers_continue_on_more_pages(payer: Tenant) -> None:
     for name in range(60):
         connected(payer, f"{name:03d}", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
-    assert 2 <= pages(pdf.render(printed_fields.of_invoice(only_invoice(payer)))) <= 3
+    assert 2 <= pages(documents.render(documents.of_invoice(only_invoice(payer)))) <= 3
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_fifty_numbers_continue_on_more_pages(payer: Tenant) -> None:
     ],
 )
 def test_any_name_can_be_printed(payer: Tenant, name: str) -> None:
-    assert is_pdf_a(pdf.render(printed_fields.of_invoice(invoice_of(payer, legal_name=name))))
+    assert is_pdf_a(documents.render(documents.of_invoice(invoice_of(payer, legal_name=name))))
 
 
 @pytest.mark.parametrize(
@@ -113,22 +113,22 @@ def test_any_name_can_be_printed(payer: Tenant, name: str) -> None:
     ],
 )
 def test_every_script_has_its_font(payer: Tenant, name: str, font: str) -> None:
-    made = pdf.render(printed_fields.of_invoice(invoice_of(payer, legal_name=name)))
+    made = documents.render(documents.of_invoice(invoice_of(payer, legal_name=name)))
     assert font.encode() in made + b"".join(_inflated(made))
 
 
 def test_what_no_font_has_is_named_by_its_code_point(payer: Tenant) -> None:
-    fields = printed_fields.of_invoice(invoice_of(payer))
+    fields = documents.of_invoice(invoice_of(payer))
     unknown, named = (
         {**fields, "buyer": [name]} for name in ("Tibet བོ\u0007 株", "Tibet U+0F56U+0F7CU+0007 株")
     )
-    assert pdf.render(unknown) == pdf.render(named)
+    assert documents.render(unknown) == documents.render(named)
 
 
 def test_the_sellers_logo_is_on_page_and_paper(
     payer: Tenant, settings: Settings, tmp_path: Path, api: Api
 ) -> None:
-    plain = pdf.render(printed_fields.of_invoice(invoice_of(payer)))
+    plain = documents.render(documents.of_invoice(invoice_of(payer)))
     logo = tmp_path / "logo.svg"
     logo.write_text(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><rect width="9" height="9"/></svg>'
@@ -138,7 +138,7 @@ def test_the_sellers_logo_is_on_page_and_paper(
     shown = api.get(f"/v1/billing/invoices/{only_invoice(payer).public_id}", Accept="text/html")
     assert b'src="data:image/svg+xml;base64,' in shown.content
     assert "img-src data:;" in shown["Content-Security-Policy"]
-    with_logo = pdf.render(printed_fields.of_invoice(only_invoice(payer)))
+    with_logo = documents.render(documents.of_invoice(only_invoice(payer)))
     assert is_pdf_a(with_logo)
     assert len(with_logo) > len(plain)
     for wrong in ("no picture", "<svg>"):
@@ -160,7 +160,7 @@ def test_a_buyer_abroad_has_the_tax_number_of_its_country(api: Api, payer: Tenan
     invoice = only_invoice(payer)
     buyer = invoice.buyer
     assert (buyer["foreign_tax_id"], buyer["gstin"], buyer["pan"]) == ("DE 136695976", None, None)
-    assert "Tax number DE 136695976" in printed_fields.of_invoice(invoice)["buyer"]
+    assert "Tax number DE 136695976" in documents.of_invoice(invoice)["buyer"]
     assert einvoices.of_invoice(invoice)["BuyerDtls"]["Gstin"] == "URP"
 
 
@@ -277,7 +277,7 @@ class TestCreditNotes:
         assert MailAttachment.objects.filter(name="WGCN-2627-000001.pdf").count() == 1
         assert_error(other_api.get(f"/v1/billing/credit-notes/{note.public_id}"), 404, "not_found")
         assert_error(api.get("/v1/billing/credit-notes/crn_x"), 404, "not_found")
-        shown = printed_fields.of_credit_note(note)
+        shown = documents.of_credit_note(note)
         assert dict(shown["facts"])["Corrects invoice"] == "WG/2627/000001"
         assert [line["cells"] for line in shown["lines"]] == [["998315", "₹76.27"]]
 
@@ -321,7 +321,7 @@ def test_a_credit_note_after_the_time_of_the_law_carries_no_tax(payer: Tenant) -
         for at in (in_time, late)
     ]
     assert [(note.taxable_paise, note.tax_paise) for note in notes] == [(10_000, 1_800), (11_800, 0)]
-    assert "section 34(2)" in printed_fields.of_credit_note(notes[1])["notes"][0]
+    assert "section 34(2)" in documents.of_credit_note(notes[1])["notes"][0]
     assert [note.is_commercial for note in notes] == [False, True]
     november, december = (gstr1.of(Period(2027, month)) for month in (11, 12))
     assert november["hsn"]["hsn_b2b"][0]["txval"] == -100

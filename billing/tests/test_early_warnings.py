@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from billing import due_mails
+from billing import mails
 from billing.billing_run import run
 from billing.models import Mandate
 from billing.payments import bank_transfers
@@ -36,13 +36,13 @@ def test_a_trial_warns_seven_days_and_one_day_before_it_ends(payer: Tenant) -> N
 def test_who_has_no_trial_that_ends_is_told_of_none(payer: Tenant, changes: dict[str, Any]) -> None:
     trial = {"billing_status": "trialing", "trial_ends_at": ist(2026, 12, 1)}
     Tenant.objects.update(**(trial | changes))
-    assert due_mails.send_early_warnings(ist(2026, 11, 25, 12)) == 0
+    assert mails.send_early_warnings(ist(2026, 11, 25, 12)) == 0
 
 
 def test_a_mandate_that_has_expired_does_not_warn(provider: RunningSimulator, payer: Tenant) -> None:
     mandate = set_up_mandate(provider, payer)
     Mandate.objects.filter(pk=mandate.pk).update(expires_at=ist(2026, 12, 31))
-    due_mails.send_early_warnings(ist(2027, 1, 2, 12))
+    mails.send_early_warnings(ist(2027, 1, 2, 12))
     assert mailed("mandate expires") == 0
 
 
@@ -69,10 +69,10 @@ def test_the_next_total_above_the_limit_is_told_once_from_ten_days_before(
 def test_a_limit_that_is_just_high_enough_and_an_account_without_numbers_are_told_nothing(
     provider: RunningSimulator, payer: Tenant
 ) -> None:
-    assert due_mails.send_early_warnings(ist(2026, 11, 21, 12)) == 0
+    assert mails.send_early_warnings(ist(2026, 11, 21, 12)) == 0
     connected(payer, "1", (ist(2026, 11, 3), None))
     set_up_mandate(provider, payer, max_amount_paise=59_000)
-    due_mails.send_early_warnings(ist(2026, 11, 21, 12))
+    mails.send_early_warnings(ist(2026, 11, 21, 12))
     assert mailed("above the limit") == 0
 
 

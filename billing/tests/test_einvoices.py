@@ -12,7 +12,7 @@ from pytest_django import Settings
 from billing import einvoices
 from billing.billing_run import run
 from billing.einvoices import UnreadableAnswer, parsed, record
-from billing.invoices import credit_notes, invoice_page, printed_fields
+from billing.invoices import credit_notes, documents, invoice_page
 from billing.models import BillingMail, CreditNote
 from billing.tests.conftest import FIRST_OF_DECEMBER
 from billing.tests.test_documents import invoice_of
@@ -80,7 +80,7 @@ def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
     assert record(parsed(answer(invoice.number))) is False
     invoice.refresh_from_db()
     assert (invoice.irn, invoice.ack_no) == (IRN, "112010036563310")
-    shown = printed_fields.of_invoice(invoice)
+    shown = documents.of_invoice(invoice)
     assert ("IRN", IRN) in shown["facts"]
     assert shown["qr"].startswith("<svg")
     assert shown["qr"] in invoice_page.render(invoice)

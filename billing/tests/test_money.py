@@ -13,13 +13,14 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import ledger, mails
+from billing import ledger
 from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import (
     BankTransfer,
     Invoice,
     Mandate,
+    PayLink,
     PaymentAttempt,
     ProviderEvent,
     ProviderTrouble,
@@ -424,7 +425,7 @@ class TestBankTransfers:
 
 class TestPayLinks:
     def test_a_mailed_link_outlives_every_key(self, invoice: Invoice, settings: Settings) -> None:
-        mailed = mails.pay_url(invoice).rpartition("/pay/")[2]
+        mailed = PayLink.url_of(invoice).rpartition("/pay/")[2]
         assert mailed in OutboundMail.objects.get(subject__startswith="Invoice").text
         settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another key " * 5, []
         assert Client().get(f"/pay/{mailed}").status_code == 200

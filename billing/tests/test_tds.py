@@ -7,7 +7,7 @@ from django.db.models import Sum
 
 from billing import buyers, ledger
 from billing.billing_run import run
-from billing.invoices import credit_notes, issuing, printed_fields
+from billing.invoices import credit_notes, documents, issuing
 from billing.models import BillingProfile, Invoice, LedgerPosting, PaymentAttempt
 from billing.payments import bank_transfers, payment_links
 from billing.payments.provider import ProviderUnreachable
@@ -185,7 +185,7 @@ def test_nobody_abroad_deducts_it(payer: Tenant) -> None:
     BillingProfile.objects.update(tds_percent=10, country="US")
     run(FIRST_OF_DECEMBER)
     assert due(payer) == ("open", 59_000, 0)
-    assert "Less TDS" not in str(printed_fields.of_invoice(only_invoice(payer), as_issued=True))
+    assert "Less TDS" not in str(documents.of_invoice(only_invoice(payer), as_issued=True))
 
 
 def test_the_api_declares_it(api: Api, payer: Tenant) -> None:

@@ -10,10 +10,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import buyers, mails
+from billing import buyers
 from billing.billing_run import run
-from billing.invoices import credit_notes, invoice_page, printed_fields
-from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
+from billing.invoices import credit_notes, documents, invoice_page
+from billing.models import BillingProfile, Invoice, Mandate, PayLink, PaymentAttempt
 from billing.pricing.money import rupees
 from billing.pricing.periods import indian_date
 from billing.restriction import RESTRICTED_AFTER
@@ -125,7 +125,7 @@ def test_who_returns_from_paying_is_not_offered_to_pay_again(
 
 
 def test_nobody_pays_by_claiming_to_return(invoice: Invoice, provider: RunningSimulator) -> None:
-    path = f"{urlsplit(mails.pay_url(invoice)).path}/returned"
+    path = f"{urlsplit(PayLink.url_of(invoice)).path}/returned"
     assert Client().get(f"{path}?razorpay_payment_link_status=paid").status_code == 200
     invoice.refresh_from_db()
     assert (invoice.status, invoice.amount_paid_paise) == ("open", 0)
@@ -139,13 +139,13 @@ def test_an_invoice_after_its_due_date_is_overdue_on_every_page_and_on_paper(
     staff_browser = Client()
     staff_browser.force_login(staff)
     day = indian_date(invoice.due_at)
-    pay_page = urlsplit(mails.pay_url(invoice)).path
+    pay_page = urlsplit(PayLink.url_of(invoice)).path
     for hours, shown, asked in (
         (-1, "To be paid", f"is to be paid by {day}"),
         (1, f"Overdue since {day}", f"has been overdue since {day}"),
     ):
         at = invoice.due_at + timedelta(hours=hours)
-        for module in ("templatetags.money", "invoices.printed_fields", "admin.invoices", "pay_page.views"):
+        for module in ("templatetags.money", "invoices.documents", "admin.invoices", "pay_page.views"):
             monkeypatch.setattr(f"billing.{module}.now", lambda at=at: at)
         assert f"{shown}</span>" in text(customer, "/console/billing")
         assert f"{shown}</p>" in text(customer, f"/console/billing/invoices/{invoice.public_id}")
@@ -157,10 +157,10 @@ def test_a_refund_that_makes_an_invoice_due_again_gives_the_full_time_anew(invoi
     reopened = invoice.due_at + timedelta(days=30)
     again = reopened + timedelta(days=7)
     invoice.reopened_at = reopened
-    assert printed_fields.payment_state(invoice, again - timedelta(minutes=1)).text == "To be paid"
-    assert printed_fields.payment_state(invoice, again).text == f"Overdue since {indian_date(again)}"
+    assert documents.payment_state(invoice, again - timedelta(minutes=1)).text == "To be paid"
+    assert documents.payment_state(invoice, again).text == f"Overdue since {indian_date(again)}"
     invoice.status = Invoice.Status.PROCESSING
-    assert printed_fields.payment_state(invoice, again).text == "Payment under way"
+    assert documents.payment_state(invoice, again).text == "Payment under way"
 
 
 def test_a_paid_invoice_cannot_be_paid_again(customer: Client, invoice: Invoice) -> None:
