@@ -191,7 +191,7 @@ class EventsView(ResourceViewSet):
     def retrieve(self, request: Request, event_id: str) -> Response:
         event = search.find(**scope_of(request), event_id=event_id)
         if not caller_of(request).reaches(event.phone_number_id):
-            raise NotFound
+            raise NotFound("There is no such event.")
         found = envelope.load([event.id], tenant_id=event.tenant_id)[event.id]
         deliveries = with_holds(search.deliveries(event), **scope_of(request))
         return Response(

@@ -36,7 +36,10 @@ def accept(*, name: str, body: bytes, headers: Mapping[str, str]) -> None:
     """
     pay = provider(name)
     if not pay.is_signed(body, headers):
-        raise Unauthorized("The signature does not match the body.")
+        raise Unauthorized(
+            "The signature does not match the body.",
+            hint="The provider signs the raw bytes of the body. Set the same webhook secret here and at the provider.",
+        )
     try:
         notice = pay.read_notice(body)
     except ValueError:

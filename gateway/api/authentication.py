@@ -143,7 +143,7 @@ NOT_A_KEY = "This is not an API key: keys begin with wb_live_ or wb_test_ and ha
 def bearer_token(authorization: str) -> str:
     """The token of an `Authorization` header. Raises Unauthorized."""
     if not authorization.strip():
-        raise Unauthorized("No credentials were sent.")
+        raise Unauthorized("The request has no Authorization header.")
     scheme, _, token = authorization.partition(" ")
     token = token.strip()
     if scheme.lower() != BEARER:

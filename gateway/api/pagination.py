@@ -26,7 +26,7 @@ DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 UNBOUND_UNTIL = datetime(2027, 4, 1, tzinfo=UTC)
 """Until then a cursor that names no list, as the first release made them, is accepted by every list."""
-_PASS = "Pass the next_cursor of an earlier answer of this list."
+_PASS = "Pass the next_cursor of an earlier answer of this list. After the last page it is null: leave cursor out."
 _Member = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 
 

@@ -13,8 +13,11 @@ from rest_framework.views import APIView
 from gateway.api.authentication import Caller
 from gateway.api.errors import NotFound, Unauthorized, error_response
 
-_GRAPH_PATH = re.compile(r"^/v\d{2}\.\d/")
-_GRAPH_MESSAGES = re.compile(r"^(?:/v\d{2}\.\d|/v1)?/\d+/messages/?$")
+_GRAPH_MESSAGES = re.compile(r"^(?:/v\d+(?:\.\d)?)?/\d+/messages/?$")
+_VERSIONS = re.compile(r"^(?:/api|/v\d+(?:\.\d)?)+(?=/)", re.IGNORECASE)
+"""What stands before a path of ours when the base URL has one too, or the API's version is taken for a number."""
+_WORD = re.compile(r"/[A-Za-z-]+(?=/|$)")
+"""A part of a path that is no id. The case of an id matters."""
 
 
 def answer(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:
@@ -57,10 +60,10 @@ def _likely(path: str) -> str | None:
     """The path that the caller probably meant, for common mistakes."""
     if _GRAPH_MESSAGES.match(path):
         return "POST /v1/messages with the number as `from`"
-    bare = path.rstrip("/")
-    plural = re.sub(r"^/v1/[a-z-]+", r"\g<0>s", bare)
-    for candidate in (bare, f"/v1{bare}", _GRAPH_PATH.sub("/v1/", bare), plural):
-        if candidate != path and candidate.startswith("/v1/") and _exists(candidate):
+    bare = _WORD.sub(lambda word: word[0].lower(), re.sub("/+", "/", path).rstrip("/"))
+    singular = f"/v1{_VERSIONS.sub('', bare)}"
+    for candidate in (singular, re.sub(r"^/v1/[a-z-]+", r"\g<0>s", singular)):
+        if candidate != path and _exists(candidate):
             return candidate
     return None
 

@@ -97,7 +97,7 @@ def find(*, tenant_id: UUID, environment: str, request_id: str) -> ApiRequest:
     if key is not None and key >= ids.first_at(_oldest(now())):
         found = ApiRequest.objects.for_environment(tenant_id, environment).filter(pk=key).first()
     if found is None:
-        raise NotFound
+        raise NotFound("There is no such request.")
     return found
 
 

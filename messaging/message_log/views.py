@@ -93,7 +93,7 @@ class MessageLogView(ResourceViewSet):
     def retrieve(self, request: Request, message_id: str) -> Response:
         row = message_search.find(**scope_of(request), key=message_id)
         if not caller_of(request).reaches(row.phone_number_id):
-            raise NotFound
+            raise NotFound("There is no such message.")
         found = detail.load(row)
         return Response({**represent(MessageOut, [found.row])[0], **represent(DetailOut, [found])[0]})
 

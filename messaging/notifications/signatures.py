@@ -13,6 +13,14 @@ from gateway.api.errors import Forbidden, InvalidRequest, Unauthorized
 
 PREFIX = "sha256="
 
+_SIGNED = (
+    "Meta signs the raw bytes of the body with the app's secret (META_APP_SECRET), in the header "
+    "`X-Hub-Signature-256: sha256=<HMAC-SHA256 in hex>`."
+)
+_VERIFY_TOKEN = (
+    "Enter the value of META_WEBHOOK_VERIFY_TOKEN as the verify token of the app's webhook at Meta."
+)
+
 
 def sign(body: bytes, app_secret: str) -> str:
     """The value of `X-Hub-Signature-256` for `body`: `sha256=` and the HMAC-SHA256 in lower-case hex."""
@@ -41,7 +49,8 @@ def signing_environments(body: bytes, header: str | None) -> list[str]:
     secrets = (secret for of_environment in accepted.values() for secret in of_environment)
     signing = next((secret for secret in secrets if verify(body, header, secret)), None)
     if signing is None:
-        raise Unauthorized("The signature does not match the body.")
+        problem = "does not match the body" if header else "is missing"
+        raise Unauthorized(f"The signature {problem}.", hint=_SIGNED)
     return [environment for environment, secrets in accepted.items() if signing in secrets]
 
 
@@ -54,5 +63,5 @@ def challenge(parameters: Mapping[str, str]) -> str:
         raise InvalidRequest.of(**{"hub.mode": "Must be subscribe."})
     token = parameters.get("hub.verify_token") or ""
     if not hmac.compare_digest(token.encode(), settings.META_WEBHOOK_VERIFY_TOKEN.encode()):
-        raise Forbidden("The verify token does not match.")
+        raise Forbidden("The verify token does not match.", hint=_VERIFY_TOKEN)
     return parameters.get("hub.challenge") or ""

@@ -67,6 +67,11 @@ def looks_like_key(text: str) -> bool:
     return _FORM.fullmatch(text) is not None
 
 
+def contains_key(text: str) -> bool:
+    """Whether a key is a part of a text, such as a key in quotes."""
+    return _FORM.search(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """The most that a maker may give to a key: scopes, numbers (None: all) and expiry."""

@@ -175,6 +175,11 @@ def refusal(token: str) -> Unauthorized:
             hint="A token lasts 12 hours and ends when the password changes. Get a new one: POST /v1/console/sessions.",
         )
     if not api_keys.looks_like_key(token):
+        if api_keys.contains_key(token):
+            return Unauthorized(
+                "There is more than the key after the word Bearer.",
+                hint="Send the key alone: without quotes, brackets or a second Bearer.",
+            )
         return Unauthorized(NOT_A_KEY)
     key_hash = api_keys.hash_of(token)
     key = None if key_cache.is_absent(key_hash) else ApiKey.objects.filter(key_hash=key_hash).first()

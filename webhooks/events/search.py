@@ -148,7 +148,7 @@ def find(*, tenant_id: UUID, environment: str, event_id: str) -> Event:
     key = ids.decode(ids.EVENT, event_id)
     event = Event.objects.for_environment(tenant_id, environment).filter(pk=key).first() if key else None
     if event is None:
-        raise NotFound
+        raise NotFound("There is no such event.")
     return event
 
 

@@ -25,18 +25,20 @@ from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint
 from webhooks.requests import cloud_api_form, signed_request
 from webhooks.requests.credentials import call_once
+from webhooks.templatetags.delivery_errors import in_words, repair
 
 PING_TYPE = "webhook.verify"
 EXCERPT_CHARACTERS = 500
 VERIFY_SECONDS = 5.0
 """Time limit for an endpoint's answer."""
+_VERIFY = "POST /v1/webhooks/{endpoint_id}/verify"
 
 
 class WebhookVerifyFailed(ServiceError):
     status = 422
     code = "webhook_verify_failed"
     message = "The endpoint did not answer the verify ping with its challenge."
-    hint = "Answer 2xx within 5 seconds with the body's `challenge`, then POST /v1/webhooks/{endpoint_id}/verify."
+    hint = f"Answer 2xx within 5 seconds with the body's `challenge`, then {_VERIFY}."
     repeat = "after repairing the endpoint"
 
 
@@ -46,7 +48,7 @@ _NOT_PUBLIC = (
 )
 _NOT_REACHED = (
     "Nothing answered at the url. The endpoint exists: start your server with the signing secret, answer the body's "
-    "`challenge`, then POST /v1/webhooks/{endpoint_id}/verify."
+    f"`challenge`, then {_VERIFY}."
 )
 
 
@@ -86,13 +88,15 @@ def passed(endpoint: Endpoint) -> Ping:
 
 def _hint(endpoint: Endpoint, answer: Ping) -> str | None:
     if endpoint.kind != Endpoint.Kind.WEBHOOK:
-        return (
-            "`error` and `body_excerpt` say why. Repair its settings or permissions, then "
-            "POST /v1/webhooks/{endpoint_id}/verify."
-        )
+        return f"`error` and `body_excerpt` say why. Repair its settings or permissions, then {_VERIFY}."
     if answer.error == "blocked_address":
         return _NOT_PUBLIC
-    return _NOT_REACHED if answer.error == "connection_error" else None
+    if answer.error == "connection_error":
+        return _NOT_REACHED
+    if not (advice := repair(answer.error)):
+        return None
+    problem = in_words(answer.error)
+    return f"{problem[0].upper()}{problem[1:]}. {advice} Then {_VERIFY}."
 
 
 def handshake(endpoint: Endpoint) -> Ping:

@@ -31,7 +31,7 @@ WORDS = {
 
 REPAIRS = {
     "http_3xx": "Give the endpoint the address that it redirects to.",
-    "http_4xx": "Your server's answer is below. Often its path is wrong, or it refuses the signature.",
+    "http_4xx": "Your server's answer says why. Often the URL's path is wrong, or your server refuses the signature.",
     "http_5xx": "Look into your server's log at the time of the attempt.",
     "timeout": "Let your server answer 2xx at once, and work on the event afterwards.",
     "dns_error": "Check the name in the endpoint's URL.",
@@ -42,6 +42,7 @@ REPAIRS = {
     "refused": "What it said is below. Often a name in the settings is wrong, or the user may not write there.",
     "event_too_large": "Have the large event types sent to a webhook instead.",
     "response_too_large": "Let your server answer with fewer headers.",
+    "wrong_answer": "Answer 2xx with the challenge of the ping alone, or as the member challenge of a JSON object.",
     "payload_expired": "It cannot be sent any more. A longer retention under Settings keeps the next events longer.",
     "endpoint_deleted": "Another endpoint can get the event: its page sends the events of a period again.",
     "endpoint_disabled": "Repair your server, then verify the endpoint.",

@@ -88,17 +88,25 @@ class TestCreate:
         assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
 
     @pytest.mark.parametrize(
-        ("status", "text", "expected"),
-        [(500, "broken", 500), (200, "hello", 200), (302, "", 302), (200, '{"challenge": "x"}', 200)],
+        ("status", "text", "repair"),
+        [
+            (500, "broken", "Look into your server's log"),
+            (401, "sign", "your server refuses the signature"),
+            (200, "hello", "Answer 2xx with the challenge"),
+            (302, "", "Give the endpoint the address that it redirects to"),
+            (200, '{"challenge": "x"}', "Answer 2xx with the challenge"),
+        ],
     )
     def test_a_failed_ping_leaves_it_pending_and_says_why(
-        self, api: Api, receiver: Receiver, status: int, text: str, expected: int
+        self, api: Api, receiver: Receiver, status: int, text: str, repair: str
     ) -> None:
         refuse(receiver, status, text)
         error = assert_error(api.post("/v1/webhooks", {"url": receiver.url}), 422, "webhook_verify_failed")
         details = error["details"]
         assert {"endpoint_id", "http_status", "response_ms", "body_excerpt", "secret"} <= set(details)
-        assert (details["http_status"], details["body_excerpt"]) == (expected, text)
+        assert (details["http_status"], details["body_excerpt"]) == (status, text)
+        assert repair in error["hint"]
+        assert error["hint"].endswith("Then POST /v1/webhooks/{endpoint_id}/verify.")
         endpoint = Endpoint.objects.get(pk=details["endpoint_id"])
         assert (endpoint.status, endpoint.verified_at, endpoint.secret) == (
             "pending", None, details["secret"],
