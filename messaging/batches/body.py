@@ -293,10 +293,19 @@ def recipient_of(content: bytes) -> str | None:
     return _text(to.to) or bytes(to.to).decode(errors="ignore")[:LONGEST_TEXT]
 
 
-def customer_of(content: bytes) -> str | None:
-    """The customer of a body made by `outgoing`: digits, or a business-scoped user id. None for a group."""
+def customers_of(content: bytes, *, country_code: str) -> set[str]:
+    """The ids that the customer of a body made by `outgoing` may have: digits, or a business-scoped user id. None for
+    a group.
+
+    The upstream completes a phone number without `+` with the business number's `country_code`.
+    """
     written = recipient_of(content)
-    return written if written is None or outbound.is_user_id(written) else phone_digits(written)
+    if written is None or outbound.is_user_id(written):
+        return set() if written is None else {written}
+    digits = phone_digits(written)
+    if digits is None:
+        return set()
+    return {digits} if written.lstrip().startswith("+") else {digits, country_code + digits}
 
 
 def messages_hash(raw: bytes) -> bytes:

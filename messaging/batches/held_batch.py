@@ -26,10 +26,10 @@ from gateway.database.registration import DeadWorkers
 from gateway.database.statements import run
 from messaging import opt_outs
 from messaging.batches import references
-from messaging.batches.body import customer_of
+from messaging.batches.body import customers_of
 from messaging.models import Batch
 from messaging.pacing import rate_of
-from messaging.sending.customer_hours import closed_until, restored
+from messaging.sending.customer_hours import closed_until, country_code, restored
 from messaging.sending.outbound import outbound_event
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
@@ -295,14 +295,18 @@ def take(held: Held, *, first: int, count: int) -> Taken:
 
 def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem]) -> list[ClaimedItem]:
     """The claimed items less those to customers who opted out, which are skipped. Inside a transaction."""
-    customers = {item.idx: customer_of(item.body) for item in claimed}
+    number = number_of(held.tenant_id, held.environment, held.phone_number_id)
+    own_code = country_code(number.digits)
+    customers = {item.idx: customers_of(item.body, country_code=own_code) for item in claimed}
     stopped = opt_outs.among(
         tenant_id=held.tenant_id,
         environment=held.environment,
         phone_number_ids=[held.phone_number_id],
-        customers=customers.values(),
+        customers=set().union(*customers.values()),
     )
-    skipped = {idx for idx, customer in customers.items() if (held.phone_number_id, customer) in stopped}
+    skipped = {
+        idx for idx, own in customers.items() if any((held.phone_number_id, each) in stopped for each in own)
+    }
     if skipped:
         with connection.cursor() as cursor:
             cursor.execute(_SKIP_OPTED_OUT, [held.id, list(skipped)])

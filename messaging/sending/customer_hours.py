@@ -115,6 +115,14 @@ def zones_of(recipient: str | None) -> tuple[str, ...]:
     return _of_country(number.country_code) if UNKNOWN_TIMEZONE in zones else zones
 
 
+def country_code(digits: str) -> str:
+    """The country code of a phone number in digits, such as 91. Empty when the number has none."""
+    try:
+        return str(phonenumbers.parse(f"+{digits}").country_code)
+    except phonenumbers.NumberParseException:
+        return ""
+
+
 def _of_country(code: int | None) -> tuple[str, ...]:
     return tuple(TIMEZONE_DATA.get(str(code), ()))
 

@@ -284,6 +284,8 @@ def test_a_batch_skips_those_who_opted_out_if_it_asks(
         {"recipient": "IN.42", **text},
         {"to": 919800001000, **text},
         {"to": "+919800001001", **text},
+        {"to": "98000 01000", **text},
+        {"to": "+9800001000", **text},
     ]
 
     def sent(**asked: Any) -> tuple[list[tuple[str, str | None]], dict[str, Any]]:
@@ -295,11 +297,12 @@ def test_a_batch_skips_those_who_opted_out_if_it_asks(
 
     skipped = ("skipped", "opted_out")
     outcomes, batch = sent(skip_opted_out=True)
-    assert outcomes == [skipped, skipped, skipped, ("accepted", None)]
-    assert (batch["status"], batch["accepted"], batch["skip_opted_out"]) == ("completed", 1, True)
+    # Meta completes a number without + with the country code of the business.
+    assert outcomes == [skipped, skipped, skipped, ("accepted", None), skipped, ("accepted", None)]
+    assert (batch["status"], batch["accepted"], batch["skip_opted_out"]) == ("completed", 2, True)
     # The reference of a skipped message is free again, and without the opt-out everything is sent.
     outcomes, batch = sent()
-    assert (outcomes, batch["skip_opted_out"]) == ([("accepted", None)] * 4, False)
+    assert (outcomes, batch["skip_opted_out"]) == ([("accepted", None)] * 6, False)
     error = assert_error(
         api.post(
             "/v1/messages/batch",
