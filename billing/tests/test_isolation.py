@@ -1,11 +1,9 @@
 """Isolation: an invalid tenant, invoice or notice, or a failing step, stops nothing else; killed runs do no harm."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import datetime
@@ -267,6 +265,31 @@ def test_two_whole_runs_at_once_do_everything_once(provider: RunningSimulator, t
     assert len(debits) == 3
 
 
+RUNS = """
+import os, signal, sys, time
+from datetime import datetime
+
+import django
+
+django.setup()
+from django.conf import settings
+
+settings.DATABASES["default"]["NAME"], at, *moments = sys.argv[1:]
+settings.BILLING_ENABLED, settings.BILLING_FIRST_PERIOD = True, "2026-05"
+from billing.billing_run import run
+
+for moment in [*moments, None]:
+    if not (child := os.fork()):
+        print(run(datetime.fromisoformat(at)), flush=True)
+        os._exit(0)
+    if moment is not None:
+        time.sleep(float(moment))
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+"""Processes that run the billing: some that are killed after so many seconds, then one that is not."""
+
+
 @pytest.mark.django_db(transaction=True)
 def test_runs_that_are_killed_leave_nothing_half_done(provider: RunningSimulator, payer: Tenant) -> None:
     """Kill a run at many moments. Later runs finish the month, and nothing exists twice."""
@@ -274,32 +297,17 @@ def test_runs_that_are_killed_leave_nothing_half_done(provider: RunningSimulator
     Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 5, 1), created_at=ist(2026, 4, 1))
     connected(payer, "1", (ist(2026, 5, 3), None))
     set_up_mandate(provider, payer)
-    code = (
-        "import django; django.setup()\n"
-        "from django.conf import settings\n"
-        f"settings.DATABASES['default']['NAME'] = {connection.settings_dict['NAME']!r}\n"
-        "from datetime import datetime\n"
-        "settings.BILLING_ENABLED, settings.BILLING_FIRST_PERIOD = True, '2026-05'\n"
-        "from billing.billing_run import run\n"
-        "print('ready', flush=True)\n"
-        f"print(run(datetime.fromisoformat('{CHARGE.isoformat()}')))"
+    # Any moment must be harmless, so it does not matter where a run is.
+    moments = ("0", "0.02", "0.05", "0.1", "0.2")
+    done = subprocess.run(
+        [sys.executable, "-c", RUNS, connection.settings_dict["NAME"], CHARGE.isoformat(), *moments],
+        env={**os.environ, "RAZORPAY_BASE_URL": django_settings.RAZORPAY_BASE_URL},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
     )
-    env = {**os.environ, "RAZORPAY_BASE_URL": django_settings.RAZORPAY_BASE_URL}
-
-    def start() -> subprocess.Popen[str]:
-        process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    for delay in (0.0, 0.02, 0.05, 0.1, 0.2):
-        process = start()
-        time.sleep(delay)  # any moment must be harmless, so it does not matter where the run is
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    process = start()
-    out, _ = process.communicate(timeout=60)
-    assert "'failed': 0" in out
+    assert "'failed': 0" in done.stdout.splitlines()[-1]
     assert sorted(Invoice.objects.values_list("number", flat=True)) == [
         f"WG/2627/{serial:06d}" for serial in range(1, 8)
     ]

@@ -228,11 +228,13 @@ def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
 ) -> None:
     set_up_mandate(provider, payer)
     provider.control("POST", "scenario", {"scenario": "insufficient_funds"})
-    for hour in range(0, 24 * 30, 12):
-        at = CHARGE + timedelta(hours=hour)
+    at = CHARGE
+    # Twice a day until the last retry, after which nothing happens but reminders.
+    for hours in [12] * 20 + [24] * 20:
         run(at)
-        provider.control("POST", "clock/advance", {"hours": 12})
+        provider.control("POST", "clock/advance", {"hours": hours})
         deliver(provider, at + timedelta(hours=1))
+        at += timedelta(hours=hours)
     assert PaymentAttempt.objects.count() == 3
     payer.refresh_from_db()
     assert payer.billing_restricted

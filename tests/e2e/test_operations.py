@@ -90,7 +90,7 @@ def test_a_dump_of_the_running_service_is_restored_and_sends_nothing_again(
 
 def test_a_service_that_is_asked_to_stop_leaves_nothing_uncertain(stack: Stack) -> None:
     """SIGTERM in the middle of a batch: messages under way finish, and the next process continues."""
-    body = {"from": stack.ready["phone_number_id"], "messages": messages(800)}
+    body = {"from": stack.ready["phone_number_id"], "messages": messages(400)}
     path = f"/v1/messages/batch/{stack.api('POST', '/v1/messages/batch', body).json()['id']}"
     until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")
     service = stack.process_of("gateway")
@@ -109,4 +109,4 @@ def test_a_service_that_is_asked_to_stop_leaves_nothing_uncertain(stack: Stack) 
             return batch if batch["completed_at"] else None
 
     batch = until(ended, "the end", seconds=120)
-    assert (batch["accepted"], batch["failed"]) == (800, 0)
+    assert (batch["accepted"], batch["failed"]) == (400, 0)
