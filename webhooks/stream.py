@@ -53,14 +53,17 @@ _FUNCTION = """
 CREATE OR REPLACE FUNCTION event_position(transaction_id xid8) RETURNS xid8 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT (transaction_id::text::bigint + {first})::text::xid8';
 """
-ADD_EPOCH = f"""
-{_FUNCTION.format(first=0)}
-ALTER TABLE events ALTER COLUMN position SET DEFAULT event_position(pg_current_xact_id());
-"""
-REMOVE_EPOCH = """
-ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id();
-DROP FUNCTION event_position(xid8);
-"""
+ADD_EPOCH = [
+    _FUNCTION.format(first=0),
+    "ALTER TABLE events ALTER COLUMN position SET DEFAULT event_position(pg_current_xact_id())",
+]
+REMOVE_EPOCH = [
+    # On Citus, for the function that a distributed table has used. One Postgres ignores it.
+    "SET LOCAL citus.multi_shard_modify_mode TO 'sequential'",
+    "ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id()",
+    # A statement of its own: Citus sends it to the nodes as it was received.
+    "DROP FUNCTION event_position(xid8)",
+]
 CURRENT_EPOCH = f"SELECT event_position('0')::text::bigint / {EPOCH}"
 _INDEX = "event_by_position"
 _TEXT = re.compile(r"(\d{1,19})\.(evt_\w{26})")

@@ -67,14 +67,15 @@ FROM (SELECT 1) AS always LEFT JOIN LATERAL (
         WHERE (wa_id IS NULL OR of_wa_id = 1) AND (user_id IS NULL OR of_user_id = 1)
         ORDER BY id DESC OFFSET 0
     ) AS r
-    WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.tenant_id = %(tenant_id)s AND m.wa_id = r.wa_id AND {later})
-      AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.tenant_id = %(tenant_id)s AND m.user_id = r.user_id AND {later})
+    WHERE {is_latest}
     ORDER BY id DESC LIMIT %(limit)s
 ) AS h ON true
 ORDER BY h.id DESC
 """
-_LATER = """m.id >= %(before)s AND m.month >= %(month)s AND m.environment = %(environment)s
-      AND m.phone_number_id = r.phone_number_id AND m.direction = 'inbound'"""
+_LATER = """SELECT 1 FROM messages m
+    WHERE m.tenant_id = %(tenant_id)s AND m.{customer} = r.{customer} AND m.id >= %(before)s AND m.month >= %(month)s
+      AND m.environment = %(environment)s AND m.phone_number_id = r.phone_number_id AND m.direction = 'inbound'"""
+_IS_LATEST = " AND ".join(f"NOT EXISTS ({_LATER.format(customer=name)})" for name in ("wa_id", "user_id"))
 # The newest messages of a customer, through the index of each known id. Without a value for the customer the planner
 # assumes an average one, and would read and sort all messages of a busy customer. A range instead of an equality
 # makes it walk the index in order and stop early.
@@ -340,7 +341,7 @@ def _heads(
     scope: Scope, first: UUID, before: UUID, *, walked: int, is_first: bool
 ) -> tuple[list[Head], UUID | None]:
     # On the first page no customer can have written later.
-    later = "false" if is_first else _LATER
+    is_latest = "true" if is_first else _IS_LATEST
     values = {
         **scope.values,
         "first": first,
@@ -350,7 +351,7 @@ def _heads(
         "limit": PER_PAGE + 1,
     }
     with bulk_cursor(literal=True) as cursor:
-        cursor.execute(_HEADS.format(later=later), values)
+        cursor.execute(_HEADS.format(is_latest=is_latest), values)
         rows = cursor.fetchall()
     heads = [
         Head(number, wa_id, user_id, message_id)

@@ -41,7 +41,7 @@ def settle(endpoint: Endpoint, *states: tuple[str, str | None]) -> list[Delivery
     deliveries = list(Delivery.objects.filter(endpoint_id=endpoint.id).order_by("id"))
     for delivery, (status, error) in zip(deliveries, states, strict=True):
         delivery.status, delivery.last_error = status, error
-        delivery.save()
+        delivery.save(update_fields=["status", "last_error"])
     return deliveries
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from django.contrib.admin import AllValuesFieldListFilter, SimpleListFilter
-from django.db.models import Model, OuterRef, QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.formats import date_format
@@ -193,6 +193,15 @@ class PeriodFilter(SimpleListFilter):
         return queryset.filter(pk__gte=ids.first_at(now() - timedelta(days=days)))
 
 
+def _add_tenant_names(rows: Iterable[Any]) -> None:
+    """Set `tenant_name` on rows with a tenant. Citus joins its nodes' rows with no table of the coordinator."""
+    owned = [row for row in rows if hasattr(row, "tenant_id")]
+    tenants = Tenant.objects.filter(pk__in={row.tenant_id for row in owned})
+    names = dict(tenants.values_list("pk", "name"))
+    for row in owned:
+        row.tenant_name = names.get(row.tenant_id)
+
+
 class _NewestFirst(ChangeList):  # type: ignore[misc]
     """The rows of a list in the one order that has an index. `sortable_by` hides the links but ignores the parameter
     `o`.
@@ -200,6 +209,10 @@ class _NewestFirst(ChangeList):  # type: ignore[misc]
 
     def get_ordering_field(self, field_name: str) -> None:
         return None
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        _add_tenant_names(self.result_list)
 
 
 class HistoryAdmin(ReadOnlyAdmin):
@@ -225,13 +238,10 @@ class HistoryAdmin(ReadOnlyAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return _NewestFirst
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request)
-        if "tenant_id" not in {column.attname for column in self.model._meta.concrete_fields}:
-            return rows
-        name = Tenant.objects.filter(pk=OuterRef("tenant_id")).values("name")
-        named: QuerySet[Any] = rows.annotate(tenant_name=name)
-        return named
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        found = super().get_object(request, object_id, from_field)
+        _add_tenant_names([found] if found else [])
+        return found
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
