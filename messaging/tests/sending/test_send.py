@@ -591,6 +591,9 @@ def test_a_first_send_that_may_still_run_is_waited_for_twice_the_upstreams_time(
 
 def test_after_24_hours_a_key_is_new(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
     api.post("/v1/messages", text(number), Idempotency_Key="k")
+    IdempotencyRecord.objects.update(started_at=now() - timedelta(hours=23, minutes=59))
+    assert api.post("/v1/messages", text(number), Idempotency_Key="k")["Idempotent-Replayed"] == "true"
+    assert len(sent_bodies(simulator, number)) == 1
     IdempotencyRecord.objects.update(started_at=now() - timedelta(hours=24, minutes=1))
     assert (
         api.post("/v1/messages", text(number, text={"body": "New"}), Idempotency_Key="k").status_code == 200

@@ -1,0 +1,255 @@
+"""Time windows under a clock of the tests: open a moment before their end, over a moment after it, and at it as the
+window says.
+
+Windows of billing get their moment as an argument and are tested there. Rows that are deleted by their age are in
+`tests/test_pruning_edges.py`.
+"""
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core import signing
+from django.db import transaction
+
+from gateway import clock as service_clock
+from gateway import ids
+from gateway.api.errors import Conflict, InvalidRequest, NotFound
+from messaging.flows import endpoints, exchange
+from messaging.message_log import customers
+from messaging.message_templates import parameters
+from messaging.models import FlowEndpoint, TemplateMirror
+from messaging.sending import schedule
+from phone_numbers.hosted_connect import sessions
+from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
+from tenants import device_login
+from tenants.connected_apps import connections
+from tenants.credentials import authentication
+from tenants.models import Invitation, SignUp, Tenant, User
+from tenants.signup import registration
+from tenants.staff import support_view
+from tenants.team import invitations
+from tenants.tests.connected_apps import REDIRECT_URI, VERIFIER, client_of, code_of, member_of, tokens_of
+from webhooks.models import Event, Message
+
+pytestmark = pytest.mark.django_db
+
+START = service_clock.now().replace(microsecond=0)
+MOMENT = timedelta(microseconds=1)
+IsOpen = Callable[[], object]
+
+
+class Clock:
+    """The moment that every module of the service reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.moment = START
+        for module in list(sys.modules.values()):
+            if module is not service_clock and vars(module).get("now") is service_clock.now:
+                monkeypatch.setattr(module, "now", lambda: self.moment)
+        # Signed links read the time themselves.
+        monkeypatch.setattr(signing, "time", SimpleNamespace(time=lambda: self.moment.timestamp()))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def opens(call: Callable[[], object], *refusals: type[Exception]) -> bool:
+    """Whether a call is not refused. What it changes is undone."""
+    with suppress(*refusals), transaction.atomic():
+        opened = bool(call())
+        transaction.set_rollback(True)
+        return opened
+    return False
+
+
+def owner(tenant: Tenant) -> User:
+    return User.objects.create_user("owner@traders.example", "pw", tenant=tenant)
+
+
+def number_of(tenant: Tenant) -> PhoneNumber:
+    account = BusinessAccount.objects.create(tenant=tenant, environment="live", waba_id="2", access_token="E")
+    return PhoneNumber.objects.create(tenant=tenant, account=account, environment="live", phone_number_id="1")
+
+
+def customer_service(tenant: Tenant) -> IsOpen:
+    number, scope = number_of(tenant), {"tenant_id": tenant.id, "environment": "live"}
+    event = Event.objects.create(
+        **scope, type="message.inbound", dedupe_key="k", payload_expires_on="2030-01-01"
+    )
+    Message.objects.create(
+        **scope,
+        key=event.public_id,
+        month=ids.month_of(event.id),
+        id=event.id,
+        event_id=event.id,
+        direction="inbound",
+        phone_number_id=number.phone_number_id,
+        wa_id="919812345678",
+        sent_at=START,
+    )
+    named = {"phone_number_id": number.phone_number_id, "customer_id": "919812345678"}
+    return lambda: customers.find(**scope, **named).window_open  # type: ignore[arg-type]
+
+
+def console_token(tenant: Tenant) -> IsOpen:
+    token = authentication.open_session(owner(tenant)).token
+    return lambda: authentication.session_for(token) is not None
+
+
+def invitation_link(tenant: Tenant) -> IsOpen:
+    row = Invitation.objects.create(tenant=tenant, email="a@b.example", role="agent", created_at=START)
+    token = invitations.link_for(row).rpartition("/")[2]
+    return lambda: opens(lambda: invitations.find(token), invitations.InvitationLinkError)
+
+
+def invitation_in_the_list(tenant: Tenant) -> IsOpen:
+    row = Invitation(tenant=tenant, created_at=START)
+    return lambda: not row.is_expired
+
+
+def sign_up_link(tenant: Tenant) -> IsOpen:
+    row = SignUp.objects.create(email="a@b.example", created_at=START)
+    token = registration.link_for(row).rpartition("/")[2]
+    return lambda: opens(lambda: registration.find(token), registration.ConfirmationLinkError)
+
+
+def device_request(tenant: Tenant) -> IsOpen:
+    started = device_login.start(client_name="laptop", ip=None)
+    return lambda: opens(lambda: device_login.waiting(started.row.user_code), NotFound)
+
+
+def device_code(tenant: Tenant) -> IsOpen:
+    started = device_login.start(client_name="laptop", ip=None)
+    return lambda: device_login.redeem(started.device_code).status != device_login.EXPIRED
+
+
+def code_of_a_connected_app(tenant: Tenant) -> IsOpen:
+    client = client_of()
+    redeemed = {
+        "client_id": str(client.id),
+        "code": code_of(client, member_of(tenant)),
+        "redirect_uri": REDIRECT_URI,
+        "verifier": VERIFIER,
+    }
+    return lambda: opens(lambda: connections.redeem_code(**redeemed), connections.InvalidGrant)
+
+
+def access_token(tenant: Tenant) -> IsOpen:
+    token = tokens_of(member_of(tenant)).access
+    return lambda: connections.caller_for(token) is not None
+
+
+def connected_app(tenant: Tenant) -> IsOpen:
+    client = client_of()
+    token = tokens_of(member_of(tenant), client).refresh
+    refreshed = {"client_id": str(client.id), "token": token}
+    return lambda: opens(lambda: connections.refresh(**refreshed), connections.InvalidGrant)
+
+
+def connect_session(tenant: Tenant) -> IsOpen:
+    session = sessions.create(tenant_id=tenant.id, environment="live", return_url="https://a.example")
+    # Only an open session can be given up.
+    return lambda: opens(lambda: sessions.give_up(session, reason=None).status == "failed")
+
+
+def room_of_a_connect_session(tenant: Tenant) -> IsOpen:
+    scope = {"tenant_id": tenant.id, "environment": "live"}
+    sessions.create(**scope, return_url="https://a.example")  # type: ignore[arg-type]
+    return lambda: sessions.open_sessions(**scope).exists()  # type: ignore[arg-type]
+
+
+def result_of_a_connect_session(tenant: Tenant) -> IsOpen:
+    session = sessions.create(tenant_id=tenant.id, environment="live", return_url="https://a.example")
+    ConnectSession.objects.update(finishing_until=START + sessions.FINISHING)
+    return lambda: not opens(lambda: sessions.give_up(session, reason=None), Conflict)
+
+
+def former_secret_of_flows(tenant: Tenant) -> IsOpen:
+    number = number_of(tenant)
+    FlowEndpoint.objects.create(
+        number=number,
+        url="https://example.com/flows",
+        secret="whsec_c2VjcmV0",
+        secret_prefix="whsec_c2Vj",
+        key_uploaded_at=START,
+    )
+    row = endpoints.rotate_secret(number, actor=endpoints.Actor())
+    opened: Any = SimpleNamespace(endpoint=row, content=b"{}")
+    return lambda: len(exchange._headers(opened)["webhook-signature"].split()) == 2
+
+
+def support(tenant: Tenant) -> IsOpen:
+    staff = User.objects.create_superuser("staff@service.example", "pw")
+    request: Any = SimpleNamespace(session={})
+    support_view.begin(request, tenant=tenant, user=staff, reason="ticket 7")
+    return lambda: support_view.current(request, staff) is not None
+
+
+def mirror_of_templates(tenant: Tenant) -> IsOpen:
+    account = number_of(tenant).account
+    TemplateMirror.objects.update_or_create(
+        account=account, defaults={"read_at": START, "next_sync_at": START + timedelta(days=1), "failures": 0}
+    )
+    return lambda: parameters._Mirrored(account.waba_id, set()).is_fresh()
+
+
+@dataclass(frozen=True)
+class Window:
+    """A promised length, what begins the window at START, and whether the end itself belongs to it."""
+
+    length: timedelta
+    begin: Callable[[Tenant], IsOpen]
+    includes_end: bool = False
+
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+WINDOWS = {
+    "customer service": Window(DAY, customer_service),
+    "console token": Window(12 * HOUR, console_token),
+    "link of an invitation": Window(DAY, invitation_link, includes_end=True),
+    "invitation in the list": Window(DAY, invitation_in_the_list),
+    "link of a sign-up": Window(DAY, sign_up_link, includes_end=True),
+    "request of a device log-in": Window(timedelta(minutes=10), device_request),
+    "device code": Window(timedelta(minutes=10), device_code),
+    "code of a connected app": Window(timedelta(minutes=1), code_of_a_connected_app),
+    "access token of a connected app": Window(HOUR, access_token),
+    "connected app": Window(90 * DAY, connected_app),
+    "connect session": Window(HOUR, connect_session),
+    "room of a connect session": Window(HOUR, room_of_a_connect_session),
+    "result of a connect session": Window(
+        timedelta(minutes=3), result_of_a_connect_session, includes_end=True
+    ),
+    "former secret of flows": Window(DAY, former_secret_of_flows),
+    "support view": Window(timedelta(minutes=30), support),
+    "fresh mirror of templates": Window(timedelta(minutes=10), mirror_of_templates, includes_end=True),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_window_is_exactly_as_long_as_promised(name: str, tenant: Tenant, clock: Clock) -> None:
+    window = WINDOWS[name]
+    is_open = window.begin(tenant)
+    found = []
+    for moment in (timedelta(), window.length - MOMENT, window.length, window.length + MOMENT):
+        clock.moment = START + moment
+        found.append(bool(is_open()))
+    assert found == [True, True, window.includes_end, False]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "is_taken"),
+    [(timedelta(), False), (MOMENT, True), (90 * DAY, True), (90 * DAY + MOMENT, False)],
+)
+def test_a_message_is_scheduled_for_later_and_within_ninety_days(
+    ahead: timedelta, is_taken: bool, clock: Clock
+) -> None:
+    asked = (START + ahead).isoformat()
+    assert opens(lambda: schedule.moment_of(asked), InvalidRequest) == is_taken
