@@ -2,6 +2,7 @@
 
     python -m tests.mutants.generated messaging/idempotency.py              all of a file
     python -m tests.mutants.generated --most 50 billing/ledger.py           fifty of them, evenly spread
+    python -m tests.mutants.generated --most 40 --seed 7 messaging          a random sample of a package
     python -m tests.mutants.generated --changed                             those of the lines that a branch changed
     python -m tests.mutants.generated --tests web/tests messaging/pacing.py with other tests than those of its package
 
@@ -60,10 +61,10 @@ def _line(lines: Sequence[str]) -> str:
     return " ".join(line.strip() for line in lines)
 
 
-def made(files: Sequence[str]) -> list[Generated]:
+def made(files: Sequence[str], *options: str) -> list[Generated]:
     """The mutants of files."""
     printed = subprocess.run(
-        [_uv(), "run", "--no-project", "--quiet", "--with", MUTMUT, "python", str(MADE_BY), *files],
+        [_uv(), "run", "--no-project", "--quiet", "--with", MUTMUT, "python", str(MADE_BY), *options, *files],
         cwd=ROOT,
         check=True,
         stdout=subprocess.PIPE,
@@ -76,6 +77,16 @@ def made(files: Sequence[str]) -> list[Generated]:
 
 def _uv() -> str:
     return str(Path(sys.executable).with_name("uv"))
+
+
+def sources(names: Sequence[str]) -> list[str]:
+    """Files as they are named, and for a directory its production files."""
+    return sorted(
+        str(path.relative_to(ROOT))
+        for name in names
+        for path in ((ROOT / name).rglob("*.py") if (ROOT / name).is_dir() else [ROOT / name])
+        if not {"tests", "migrations"} & set(path.relative_to(ROOT).parts)
+    )
 
 
 def changed_lines() -> dict[str, set[int]]:
@@ -183,12 +194,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.generated")
     parser.add_argument("files", nargs="*")
     parser.add_argument("--most", type=int, default=10_000)
+    parser.add_argument("--seed", type=int)
     parser.add_argument("--changed", action="store_true")
     parser.add_argument("--tests", action="append", default=[])
     arguments = parser.parse_args()
     lines = changed_lines() if arguments.changed else {}
-    files = sorted(lines) if arguments.changed else arguments.files
-    mutants = [each for each in made(files) if not lines or each.start in lines[each.file]] if files else []
+    files = sorted(lines) if arguments.changed else sources(arguments.files)
+    drawn = arguments.seed is not None
+    sampled = ["--seed", str(arguments.seed), "--most", str(arguments.most)] if drawn else []
+    mutants = made(files, *sampled) if files else []
+    mutants = [each for each in mutants if not lines or each.start in lines[each.file]]
     mutants = mutants[:: -(-len(mutants) // arguments.most)] if mutants else []
     if not mutants:
         sys.stdout.write("There is no mutant of these lines.\n")

@@ -3,11 +3,15 @@
 uv run --no-project --with mutmut==3.8.1 python tests/mutants/mutmut_mutants.py FILE...
 """
 
+import argparse
 import difflib
 import json
+import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mutmut.mutation import file_mutation
 
@@ -21,29 +25,50 @@ file_mutation.mutation_operators = [
 ]
 
 
-def mutants(file: str) -> Iterator[dict[str, object]]:
-    """Each mutant of a file: the lines that it replaces, counted from 1, and their replacement."""
+def mutants(file: str) -> Iterator[Callable[[], dict[str, object] | None]]:
+    """Each mutant of a file, made when called. None for one that is left out."""
     text = Path(file).read_text()
-    before = text.splitlines()
     module, mutations, *_ = file_mutation.create_mutations(file, text)
-    seen = set()
     for mutation in mutations:
-        mutated = file_mutation.deep_replace(module, mutation.original_node, mutation.mutated_node)
-        after = mutated.code.splitlines()
-        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-        changes = [change for change in matcher.get_opcodes() if change[0] == "replace"]
-        if len(changes) != 1:
-            continue
-        _, start, end, new_start, new_end = changes[0]
-        new = after[new_start:new_end]
-        # The type check reports None in place of a value.
-        more_none = "".join(new).count("None") > "".join(before[start:end]).count("None")
-        if not more_none and (start, *new) not in seen:
-            seen.add((start, *new))
-            yield {"file": file, "start": start + 1, "end": end, "new": new}
+        yield partial(rendered, file, text, module, mutation)
+
+
+def rendered(file: str, text: str, module: Any, mutation: Any) -> dict[str, object] | None:
+    """A mutant: the lines that it replaces, counted from 1, and their replacement."""
+    before = text.splitlines()
+    mutated = file_mutation.deep_replace(module, mutation.original_node, mutation.mutated_node)
+    after = mutated.code.splitlines()
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    changes = [change for change in matcher.get_opcodes() if change[0] == "replace"]
+    if len(changes) != 1:
+        return None
+    _, start, end, new_start, new_end = changes[0]
+    new = after[new_start:new_end]
+    # The type check reports None in place of a value.
+    if "".join(new).count("None") > "".join(before[start:end]).count("None"):
+        return None
+    return {"file": file, "start": start + 1, "end": end, "new": new}
+
+
+def main() -> None:
+    """Print the mutants, or with `--most` and `--seed` a random sample of them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--most", type=int)
+    parser.add_argument("--seed", type=int)
+    arguments = parser.parse_args()
+    makers = [maker for file in arguments.files for maker in mutants(file)]
+    if arguments.seed is not None:
+        random.Random(arguments.seed).shuffle(makers)
+    seen: set[str] = set()
+    for maker in makers:
+        mutant = maker()
+        if mutant is not None and (line := json.dumps(mutant)) not in seen:
+            seen.add(line)
+            sys.stdout.write(line + "\n")
+        if len(seen) == arguments.most:
+            break
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        for mutant in mutants(name):
-            sys.stdout.write(json.dumps(mutant) + "\n")
+    main()
