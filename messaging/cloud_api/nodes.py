@@ -249,11 +249,11 @@ class SubscribedAppsView(GraphView):
     @waits_for_upstream
     def post(self, request: Request, node: str) -> HttpResponse:
         account, asked = _account(request, node), given_in(request).values
+        sets_callback = bool(asked.get("override_callback_uri"))
+        if sets_callback:
+            check_scope(caller_of(request), KeyScope.WEBHOOKS, method="POST")
         onboarding.subscribe(account)
-        if not asked.get("override_callback_uri"):
-            return _json({"success": True})
-        check_scope(caller_of(request), KeyScope.WEBHOOKS, method="POST")
-        return _json(_set(_callback(request, node), asked))
+        return _json(_set(_callback(request, node), asked) if sets_callback else {"success": True})
 
     def delete(self, request: Request, node: str) -> HttpResponse:
         _account(request, node)
