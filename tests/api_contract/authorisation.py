@@ -16,10 +16,17 @@ from billing import buyers
 from billing.invoices import credit_notes, issuing
 from billing.models import BillingProfile, BillingSnapshot, Invoice
 from gateway import ids as public_ids
-from gateway.api.authentication import AppCaller, ConsoleCaller, StaffCaller, TenantCaller, declared_scope
+from gateway.api.authentication import (
+    AppCaller,
+    ConsoleCaller,
+    Environment,
+    StaffCaller,
+    TenantCaller,
+    declared_scope,
+)
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
-from gateway.roles import KeyScope
+from gateway.roles import Area, KeyScope
 from messaging.message_templates import mirror
 from messaging.models import Batch, Erasure, FlowEndpoint, ScheduledMessage
 from phone_numbers.hosted_connect import sessions
@@ -30,6 +37,7 @@ from tenants.models import Export, PlatformApp, Tenant
 from webhooks.models import Delivery, Endpoint, Event, Message
 
 Kind = Literal["open", "tenant", "app", "staff", "console"]
+"""Who may call a route: anybody, or callers of this kind."""
 Ids = Mapping[str, object]
 
 
@@ -40,6 +48,8 @@ class World:
     tenant: Tenant
     app: PlatformApp
     app_tenant: Tenant
+    environment: Environment = "live"
+    """The environment of the objects."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +60,19 @@ class Row:
     body: Mapping[str, Any] = field(default_factory=dict)
     is_shared_name: bool = False
     """Whether the ids name something that each tenant may have, so that every tenant gets its own."""
+    live_finds_test: bool = False
+    """Whether a live key reaches the object of the sandbox too."""
+    is_known_to_meta: bool = False
+    """Whether Meta alone knows the object, so that a caller with any number may ask for it."""
 
 
 def _key(world: World) -> Ids:
-    new = api_keys.create(name="server", environment="live", tenant=world.tenant, scopes=["keys"])
+    new = api_keys.create(name="server", environment=world.environment, tenant=world.tenant, scopes=["keys"])
     return {"key_id": new.row.id}
 
 
 def _platform_key(world: World) -> Ids:
-    new = lifecycle.create_app_key(app_id=world.app.id, name="k", environment="live")
+    new = lifecycle.create_app_key(app_id=world.app.id, name="k", environment=world.environment)
     return {"key_id": new.row.id}
 
 
@@ -69,6 +83,7 @@ def _app_key(world: World) -> Ids:
 def _new_endpoint(world: World) -> Endpoint:
     return Endpoint.objects.create(
         tenant=world.tenant,
+        environment=world.environment,
         url="http://127.0.0.1:9/",
         event_types=["*"],
         secret="whsec_c2VjcmV0",
@@ -83,6 +98,7 @@ def _endpoint(world: World) -> Ids:
 def _event(world: World) -> Event:
     return Event.objects.create(
         tenant_id=world.tenant.id,
+        environment=world.environment,
         type="message.inbound",
         dedupe_key=str(public_ids.uuid7()),
         payload_expires_on="2030-01-01",
@@ -92,6 +108,7 @@ def _event(world: World) -> Event:
 def _delivery(world: World) -> Ids:
     delivery = Delivery.objects.create(
         tenant_id=world.tenant.id,
+        environment=world.environment,
         endpoint_id=_new_endpoint(world).id,
         event_id=_event(world).id,
         event_type="message.inbound",
@@ -107,10 +124,10 @@ def _event_id(world: World) -> Ids:
 def _number(world: World) -> Ids:
     unique = str(public_ids.uuid7().int)[-12:]
     account = BusinessAccount.objects.create(
-        tenant=world.tenant, environment="live", waba_id=f"2{unique}", access_token="EAAx"
+        tenant=world.tenant, environment=world.environment, waba_id=f"2{unique}", access_token="EAAx"
     )
     number = PhoneNumber.objects.create(
-        tenant=world.tenant, account=account, environment="live", phone_number_id=f"1{unique}"
+        tenant=world.tenant, account=account, environment=world.environment, phone_number_id=f"1{unique}"
     )
     return {"phone_number_id": number.phone_number_id}
 
@@ -122,13 +139,14 @@ def _account(world: World) -> Ids:
 
 def _template(world: World) -> Ids:
     number = PhoneNumber.objects.select_related("account").get(**_number(world))
-    mirror.store_one(number.account, {"id": "410000000000001", "name": "order"}, since=now())
-    return {"template_id": "410000000000001"}
+    template_id = str(public_ids.uuid7().int)[-15:]
+    mirror.store_one(number.account, {"id": template_id, "name": "order"}, since=now())
+    return {"template_id": template_id}
 
 
 def _connect_session(world: World) -> Ids:
     session = sessions.create(
-        tenant_id=world.tenant.id, environment="live", return_url="https://shop.example/done"
+        tenant_id=world.tenant.id, environment=world.environment, return_url="https://shop.example/done"
     )
     return {"session_id": session.public_id}
 
@@ -147,7 +165,7 @@ def _app(world: World) -> Ids:
 
 def _batch(world: World) -> Ids:
     batch = Batch.objects.create(
-        tenant=world.tenant, environment="live", phone_number_id="1", total=1, rate_per_sec=80
+        tenant=world.tenant, environment=world.environment, phone_number_id="1", total=1, rate_per_sec=80
     )
     return {"batch_id": batch.public_id}
 
@@ -155,7 +173,7 @@ def _batch(world: World) -> Ids:
 def _scheduled(world: World) -> Ids:
     message = ScheduledMessage.objects.create(
         tenant_id=world.tenant.id,
-        environment="live",
+        environment=world.environment,
         phone_number_id="1",
         send_at=now() + timedelta(hours=1),
         body=b"{}",
@@ -179,7 +197,7 @@ def _message(world: World) -> Ids:
     event = _event(world)
     row = Message.objects.create(
         tenant_id=world.tenant.id,
-        environment="live",
+        environment=world.environment,
         key=event.public_id,
         month=public_ids.month_of(event.id),
         id=event.id,
@@ -198,7 +216,9 @@ def _erasure(world: World) -> Ids:
 
 
 def _data_export(world: World) -> Ids:
-    row = Export.objects.create(tenant=world.tenant, environment="live", kind="account", query="", rows=0)
+    row = Export.objects.create(
+        tenant=world.tenant, environment=world.environment, kind="account", query="", rows=0
+    )
     return {"export_id": row.pk}
 
 
@@ -236,7 +256,7 @@ def _request_id(world: World) -> Ids:
     request = ApiRequest.objects.create(
         id=public_ids.uuid7(),
         tenant_id=world.tenant.id,
-        environment="live",
+        environment=world.environment,
         method="GET",
         status=200,
         own_ms=1.0,
@@ -260,8 +280,8 @@ ROWS: dict[str, Row] = {
     "GET /v1/tenants/{tenant_id}": Row(_tenant_of_app),
     "GET /v1/api-keys": Row(),
     "POST /v1/api-keys": Row(),
-    "DELETE /v1/api-keys/{key_id}": Row(_key),
-    "POST /v1/api-keys/{key_id}/rotate": Row(_key),
+    "DELETE /v1/api-keys/{key_id}": Row(_key, live_finds_test=True),
+    "POST /v1/api-keys/{key_id}/rotate": Row(_key, live_finds_test=True),
     "GET /v1/platform-keys": Row(),
     "DELETE /v1/platform-keys/{key_id}": Row(_platform_key),
     "POST /v1/platform-keys/{key_id}/rotate": Row(_platform_key),
@@ -368,8 +388,8 @@ ROWS: dict[str, Row] = {
     "GET /v1/numbers/{phone_number_id}/customers/{customer_id}": Row(_customer),
     "POST /v1/messages/read": Row(),
     "POST /v1/media": Row(),
-    "GET /v1/media/{media_id}": Row(_media),
-    "DELETE /v1/media/{media_id}": Row(_media),
+    "GET /v1/media/{media_id}": Row(_media, is_known_to_meta=True),
+    "DELETE /v1/media/{media_id}": Row(_media, is_known_to_meta=True),
     "GET /v1/messages/batch": Row(),
     "POST /v1/messages/batch": Row(),
     "GET /v1/messages/batch/{batch_id}": Row(_batch),
@@ -413,6 +433,7 @@ class Route:
     view: Any
     action: str | None
     """The method of the viewset that serves the route."""
+    takes_connected_apps: bool = False
 
     @property
     def name(self) -> str:
@@ -425,6 +446,11 @@ class Route:
         # Some views look at the call, such as a caller with another key than the one in the path.
         view.action, view.request, view.kwargs = self.action, None, {}
         return declared_scope(view)
+
+    @property
+    def area(self) -> Area | None:
+        """The area that a member's role must open."""
+        return self.scope.area if self.scope is not None else None
 
     @property
     def keeps_to_numbers(self) -> bool:

@@ -1,19 +1,27 @@
 """Every route × every kind of caller (specification 5), from the table in `authorisation.py`."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pytest_django import Settings
 
-from console.tests.pages import CHANGES, READS
-from gateway.api.authentication import TENANT_HEADER
-from gateway.roles import ALL_SCOPES, LIVE_SCOPES, NUMBER_SCOPES, KeyScope
+from gateway.api.authentication import Environment
+from gateway.roles import LIVE_SCOPES, KeyScope
 from tenants import lifecycle
-from tenants.credentials import api_keys, authentication, key_cache
-from tenants.models import ApiKey, Tenant, User
-from tests.api_contract.authorisation import ROWS, Route, Row, World, registered_routes
-from tests.fixtures import Api, assert_error, shared_rows
+from tenants.models import Tenant
+from tests.api_contract.authorisation import ROWS, Ids, Route, Row, World, registered_routes
+from tests.api_contract.credentials import (
+    NOT_FOUND,
+    Credential,
+    Credentials,
+    Refusal,
+    details_of,
+    lacks,
+    refusal,
+)
+from tests.fixtures import assert_error, shared_rows
 from web import routes
 
 ROUTES = registered_routes()
@@ -52,20 +60,22 @@ def test_every_path_with_an_object_in_it_says_how_to_make_one() -> None:
     assert [route.name for route in ROUTES if "{" in route.path and not ROWS.get(route.name, Row()).ids] == []
 
 
-def made_world() -> World:
+def made_credentials() -> Credentials:
     app = lifecycle.create_app(name="Shop platform")
-    return World(
-        tenant=Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE),
-        app=app,
-        app_tenant=Tenant.objects.create(name="Of the app", app=app, status=Tenant.Status.ACTIVE),
+    return Credentials(
+        World(
+            tenant=Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE),
+            app=app,
+            app_tenant=Tenant.objects.create(name="Of the app", app=app, status=Tenant.Status.ACTIVE),
+        )
     )
 
 
 @pytest.fixture(scope="class")
-def callers(django_db_setup: None, django_db_blocker: Any) -> Iterator["Callers"]:
-    """One caller of each kind for all routes, because creating them takes longer than their calls."""
+def credentials(django_db_setup: None, django_db_blocker: Any) -> Iterator[Credentials]:
+    """The credentials for all routes, because creating them takes longer than their calls."""
     with django_db_blocker.unblock(), shared_rows():
-        yield Callers(made_world())
+        yield made_credentials()
 
 
 @pytest.fixture(autouse=True)
@@ -80,201 +90,73 @@ def _billing_is_on(settings: Settings) -> None:
     settings.BILLING_ENABLED = True
 
 
-class Callers:
-    """One caller of each kind."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.nobody = Api(None)
-        self.bad_key = Api("wb_live_" + "x" * 40)
-        self.no_token = Api("wbc_" + "x" * 43)
-        self.owner = self.with_key(world.tenant)
-        self.other = self.with_key(Tenant.objects.create(name="Other", status=Tenant.Status.ACTIVE))
-        self.wrong_header = self.with_key(world.tenant, **{TENANT_HEADER: str(world.app_tenant.id)})
-        app_key = lifecycle.create_app_key(app_id=world.app.id, name="k", environment="live").key
-        self.app = Api(app_key)
-        self.app_for_own = Api(app_key, **{TENANT_HEADER: str(world.app_tenant.id)})
-        self.app_for_foreign = Api(app_key, **{TENANT_HEADER: str(world.tenant.id)})
-        another = lifecycle.create_app(name="Another platform")
-        self.other_app = Api(lifecycle.create_app_key(app_id=another.id, name="k", environment="live").key)
-        self.person = Api(
-            authentication.open_session(
-                User.objects.create_user("a@traders.example", "pw", tenant=world.tenant)
-            ).token
-        )
-        self.by_role = {
-            role: Api(
-                authentication.open_session(
-                    User.objects.create_user(f"{role}@traders.example", "pw", tenant=world.tenant, role=role)
-                ).token
-            )
-            for role in READS
-        }
-        self.staff = Api(
-            authentication.open_session(User.objects.create_superuser("s@service.example", "pw")).token
-        )
-        self.by_status = {
-            status: self.with_key(Tenant.objects.create(name=status, status=status))
-            for status in ("pending_approval", "rejected", "suspended")
-        }
-
-        self.by_scope = {
-            scope: self.with_key(world.tenant, options={"scopes": [scope]}) for scope in KeyScope
-        }
-        self.test_by_scope = {
-            scope: self.with_key(world.tenant, environment="test", options={"scopes": [scope]})
-            for scope in ALL_SCOPES - LIVE_SCOPES
-        }
-        # In the form of a test key from before scopes, which has all of them.
-        former = api_keys.create(name="former", environment="test", tenant=world.tenant)
-        ApiKey.objects.filter(pk=former.row.pk).update(scopes=sorted(ALL_SCOPES))
-        key_cache.write_key(ApiKey.objects.get(pk=former.row.pk))
-        self.test_with_all = Api(former.key)
-        self.limited = self.with_key(world.tenant, options={"phone_number_ids": ["100"]})
-
-    def with_key(
-        self,
-        tenant: Tenant,
-        *,
-        environment: str = "live",
-        options: dict[str, Any] | None = None,
-        **headers: str,
-    ) -> Api:
-        new = api_keys.create(name="server", environment=environment, tenant=tenant, **(options or {}))
-        return Api(new.key, **headers)
-
-
 class Case:
-    """One route with one caller."""
+    """One route with every credential."""
 
-    def __init__(self, route: Route, world: World) -> None:
-        self.route, self.world = route, world
-        self.row: Row = ROWS[route.name]
+    def __init__(self, route: Route, credentials: Credentials, environment: Environment = "live") -> None:
+        self.route, self.row, self.environment = route, ROWS[route.name], environment
+        self.world = replace(credentials.world, environment=environment)
+        self._ids: Ids | None = None
 
-    def call(self, api: Api) -> Any:
-        made = self.row.ids(self.world) if self.row.ids else {}
-        body = None if self.route.method == "GET" else dict(self.row.body)
-        return api.request(self.route.method, self.route.path.format(**made), body)
+    def expected(self, credential: Credential) -> Refusal | None:
+        """The rejection of a credential: by the route's declarations, or because it does not find the object."""
+        rejected = refusal(credential, self.route)
+        if rejected is None and self.row.ids and not self.row.is_shared_name and not self._finds(credential):
+            return NOT_FOUND
+        return rejected
 
-    def refuses(self, api: Api, status: int, code: str) -> None:
-        answer = self.call(api)
-        assert_error(answer, status, code)
-        self.details = answer.json()["error"]["details"]
+    def _finds(self, credential: Credential) -> bool:
+        if self.route.kind == "app":
+            return credential.app == self.world.app and credential.environment == self.environment
+        if self.route.kind != "tenant":
+            return True
+        tenant, environment = credential.world
+        is_there = environment == self.environment or (environment == "live" and self.row.live_finds_test)
+        return tenant == self.world.tenant and is_there and not credential.is_limited
 
-    def lets_in(self, api: Api) -> None:
-        answer = self.call(api)
+    def check(self, credential: Credential) -> None:
+        """Check the answer to a credential."""
+        expected = self.expected(credential)
+        answer = self._call(credential)
         content = b"".join(answer)
+        if expected is not None:
+            error = assert_error(answer, *expected)
+            scope = self.route.scope if self.route.kind == "tenant" else None
+            if credential.kind == "tenant_key" and scope is not None and lacks(credential, scope):
+                assert error["details"] == details_of(credential, scope)
+            return
+        self._ids = None
         assert answer.status_code not in {401, 403, 500}, content
         if self.row.ids:
             assert b'"not_found"' not in content, "the row must make an object that its owner finds"
 
-
-def check_open(case: Case, callers: Callers) -> None:
-    for api in (callers.nobody, callers.owner, callers.staff):
-        case.lets_in(api)
-
-
-def check_tenant(case: Case, callers: Callers) -> None:
-    for api in (callers.nobody, callers.bad_key, callers.no_token):
-        case.refuses(api, 401, "unauthorized")
-    case.refuses(callers.app, 400, "invalid_request")
-    case.refuses(callers.app_for_foreign, 404, "not_found")
-    case.refuses(callers.wrong_header, 403, "forbidden")
-    case.refuses(callers.staff, 403, "forbidden")
-    for status, api in callers.by_status.items():
-        if case.route.open_to_any_status:
-            case.lets_in(api)
-        else:
-            case.refuses(api, 403, "tenant_suspended" if status == "suspended" else "tenant_not_approved")
-    for api in (callers.other, callers.app_for_own):
-        if case.row.ids and not case.row.is_shared_name:
-            case.refuses(api, 404, "not_found")
-        else:
-            case.lets_in(api)
-    case.lets_in(callers.owner)
-    case.lets_in(callers.person)
-    check_roles(case, callers)
-    check_scopes(case, callers)
-    check_numbers(case, callers)
+    def _call(self, credential: Credential) -> Any:
+        # A call that is admitted may delete its object.
+        if self._ids is None:
+            self._ids = self.row.ids(self.world) if self.row.ids else {}
+        body = None if self.route.method == "GET" else dict(self.row.body)
+        return credential.api.request(self.route.method, self.route.path.format(**self._ids), body)
 
 
-def check_roles(case: Case, callers: Callers) -> None:
-    """A member's role must open the area of the route's scope."""
-    allowed = READS if case.route.method == "GET" else CHANGES
-    for role, api in callers.by_role.items():
-        if case.route.scope is None or case.route.scope.area in allowed[role]:
-            case.lets_in(api)
-        else:
-            case.refuses(api, 403, "forbidden")
-
-
-def check_scopes(case: Case, callers: Callers) -> None:
-    """A key needs the route's scope, and must be a live key for what both environments share."""
-    declared = case.route.scope
-    for scope, api in callers.by_scope.items():
-        if declared in {None, scope}:
-            case.lets_in(api)
-        else:
-            case.refuses(api, 403, "forbidden")
-            assert case.details["scope"] == declared
-    for scope, api in callers.test_by_scope.items():
-        if declared in {None, scope}:
-            assert case.call(api).status_code not in {401, 403, 500}
-        else:
-            case.refuses(api, 403, "forbidden")
-            assert case.details["scope"] == declared
-    if declared in LIVE_SCOPES:
-        case.refuses(callers.test_with_all, 403, "forbidden")
-        assert case.details == {"scope": declared, "environment": "live"}
-
-
-def check_numbers(case: Case, callers: Callers) -> None:
-    """A key that is limited to another number gets nothing of this one, and nothing of the whole tenant."""
-    declared = case.route.scope
-    if declared is None:
-        case.lets_in(callers.limited)
-    elif declared not in NUMBER_SCOPES or not case.route.keeps_to_numbers:
-        case.refuses(callers.limited, 403, "forbidden")
-    elif case.row.ids:
-        case.refuses(callers.limited, 404, "not_found")
-    else:
-        case.lets_in(callers.limited)
-
-
-def check_app(case: Case, callers: Callers) -> None:
-    for api in (callers.nobody, callers.bad_key, callers.no_token):
-        case.refuses(api, 401, "unauthorized")
-    for api in (callers.owner, callers.person, callers.staff, *callers.by_status.values()):
-        case.refuses(api, 403, "forbidden")
-    if case.row.ids:
-        case.refuses(callers.other_app, 404, "not_found")
-    case.lets_in(callers.app)
-
-
-def check_staff(case: Case, callers: Callers) -> None:
-    for api in (callers.nobody, callers.bad_key, callers.no_token):
-        case.refuses(api, 401, "unauthorized")
-    for api in (callers.owner, callers.app, callers.app_for_own, callers.person, *callers.by_status.values()):
-        case.refuses(api, 403, "forbidden")
-    case.lets_in(callers.staff)
-
-
-def check_console(case: Case, callers: Callers) -> None:
-    for api in (callers.nobody, callers.bad_key, callers.no_token):
-        case.refuses(api, 401, "unauthorized")
-    for api in (callers.owner, callers.app, callers.app_for_own, *callers.by_status.values()):
-        case.refuses(api, 403, "forbidden")
-    case.lets_in(callers.person)
-    case.lets_in(callers.staff)
-
-
-CHECKS = {
-    "open": check_open,
-    "tenant": check_tenant,
-    "app": check_app,
-    "staff": check_staff,
-    "console": check_console,
-}
+def check(route: Route, credentials: Credentials) -> None:
+    """Check the answer to each credential, and for an object of the sandbox to those of its tenant."""
+    row, wrong = ROWS[route.name], []
+    cases = [(Case(route, credentials), each) for each in credentials.of_route(route)]
+    has_twin = row.ids and route.kind == "tenant" and not row.is_known_to_meta
+    if has_twin and route.scope not in LIVE_SCOPES:
+        in_sandbox = Case(route, credentials, "test")
+        cases += [
+            (in_sandbox, each)
+            for each in credentials.of_route(route)
+            if each.tenant == in_sandbox.world.tenant
+        ]
+    for case, credential in cases:
+        try:
+            case.check(credential)
+        except (AssertionError, ValueError) as error:
+            asked = f"{credential.name}, {case.environment} object, expected {case.expected(credential)}"
+            wrong.append(f"{asked}: {error}")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.django_db
@@ -284,14 +166,16 @@ class TestEachRouteOfDjango:
         [route for route in WITH_ROW if not is_answered_by_listener(route)],
         ids=lambda route: route.name,
     )
-    def test_each_caller_gets_what_the_specification_says(self, route: Route, callers: Callers) -> None:
-        CHECKS[route.kind](Case(route, callers.world), callers)
+    def test_each_credential_gets_what_the_route_declares(
+        self, route: Route, credentials: Credentials
+    ) -> None:
+        check(route, credentials)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_each_caller_of_the_listener_gets_what_the_specification_says() -> None:
-    callers = Callers(made_world())
+def test_each_credential_at_the_listener_gets_what_the_route_declares() -> None:
+    credentials = made_credentials()
     answered = [route for route in WITH_ROW if is_answered_by_listener(route)]
     assert answered
     for route in answered:
-        CHECKS[route.kind](Case(route, callers.world), callers)
+        check(route, credentials)

@@ -8,10 +8,11 @@ from pytest_django import Settings
 from gateway.upstream.contract.bodies import OPERATIONS, reference
 from tests.api_contract.authorisation import ROWS, Route, registered_routes
 from tests.api_contract.contract import DOCUMENT
-from tests.api_contract.test_authorisation import Callers, callers
+from tests.api_contract.credentials import Credentials
+from tests.api_contract.test_authorisation import credentials
 from tests.fixtures import Api, assert_error
 
-__all__ = ["callers"]
+__all__ = ["credentials"]
 
 METAS = {name for name, bodies in OPERATIONS.items() if "request" in bodies} - {"create_batch"}
 """Operations with Meta's own body. A batch is the service's, and its messages are Meta's."""
@@ -52,30 +53,33 @@ def _billing_is_on(settings: Settings) -> None:
     settings.BILLING_ENABLED = True
 
 
-def caller_of(route: Route, callers: Callers) -> Api:
+def caller_of(route: Route, credentials: Credentials) -> Api:
     if route.path.startswith("/v1/test/"):
-        return callers.test_with_all
-    return {
-        "open": callers.nobody,
-        "tenant": callers.owner,
-        "app": callers.app,
-        "staff": callers.staff,
-        "console": callers.person,
-    }[route.kind]
+        return credentials["test with all"].api
+    caller = {
+        "open": "nobody",
+        "tenant": "owner key",
+        "app": "platform",
+        "staff": "staff",
+        "console": "owner",
+    }
+    return credentials[caller[route.kind]].api
 
 
 @pytest.mark.django_db
 class TestEachOwnBody:
     @pytest.mark.parametrize("route", OWN, ids=lambda route: route.name)
-    def test_an_unknown_member_is_refused_with_the_likely_one(self, route: Route, callers: Callers) -> None:
+    def test_an_unknown_member_is_refused_with_the_likely_one(
+        self, route: Route, credentials: Credentials
+    ) -> None:
         schema = schema_of(route)
         assert schema is not None
         row = ROWS[route.name]
         known = min(schema["properties"], key=lambda name: (-len(name), name))
         likely, strange = f"{known}x", "zzzzzzzz"
         body = {**row.body, likely: "x", strange: {"a": [1]}}
-        path = route.path.format(**(row.ids(callers.world) if row.ids else {}))
-        answer = caller_of(route, callers).request(route.method, path, body)
+        path = route.path.format(**(row.ids(credentials.world) if row.ids else {}))
+        answer = caller_of(route, credentials).request(route.method, path, body)
         fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
         assert f"Did you mean {known}?" in fields[likely][0]
         if route.name != "POST /v1/messages/batch":  # its parser stops at the first
