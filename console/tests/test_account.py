@@ -342,6 +342,7 @@ def test_a_key_says_how_often_it_was_used_and_leads_to_its_calls(
         )
     page = browser.get("/console/api-keys").content.decode()
     assert "2 calls in 7 days" in page
+    assert "never used" not in page, "the last use is written within a minute"
     assert f"/console/requests?key_prefix={key.row.prefix}" in page
 
 
