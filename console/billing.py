@@ -52,7 +52,7 @@ class ProfileForm(forms.Form):
         max_length=20,
         required=False,
         validators=[check_name],
-        help_text="A GSTIN gives you the tax as input credit. Abroad: the tax number of your country.",
+        help_text="With a GSTIN you can claim the tax as input credit. Abroad: the tax number of your country.",
     )
     address = forms.CharField(label="Address", max_length=500, validators=[check_name])
     city = forms.CharField(label="City", max_length=100, validators=[check_name])

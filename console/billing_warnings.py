@@ -85,5 +85,5 @@ def _profile(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     """Warn of an incomplete billing profile, from ten days before the next invoice."""
     charged = seen.next_charge is not None and seen.next_charge.numbers > 0
     if charged and Period.of(at).end - BEFORE_THE_INVOICE <= at and buyers.missing(seen.billing_profile):
-        text = "The billing profile is missing something that the next invoice needs."
+        text = "The billing profile lacks details that the next invoice needs."
         yield HomeWarning(text, "Complete it", reverse("console_billing_profile"))

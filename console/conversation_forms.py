@@ -40,7 +40,9 @@ class ReplyForm(forms.Form):
             return cleaned
         kind = _kind(file.content_type)
         if file.size > _LARGEST[kind]:
-            self.add_error("file", f"WhatsApp takes at most {_LARGEST[kind] // MEGABYTE} MB of this kind.")
+            self.add_error(
+                "file", f"WhatsApp takes at most {_LARGEST[kind] // MEGABYTE} MB for a file of this kind."
+            )
         if kind == _WITHOUT_CAPTION and cleaned.get("text"):
             self.add_error("text", "A recording cannot have a text: send one after the other.")
         return cleaned

@@ -201,7 +201,7 @@ class EndpointForm(forms.Form):
         label="Verify token",
         required=False,
         max_length=255,
-        help_text="Only for Meta's own format. Its handshake shows it to your server.",
+        help_text="Only for Meta's own format: its handshake sends this token to your server.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
 

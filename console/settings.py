@@ -19,7 +19,7 @@ class SettingsForm(forms.Form):
         label="Keep the contents of events for",
         coerce=int,
         choices=[(value, f"{value} days") for value in Tenant.Retention.values],
-        help_text="Older contents are deleted, also at once when you shorten this now. Times and ids stay longer.",
+        help_text="Older contents are deleted, at once if you shorten this now. Times and ids stay longer.",
     )
     billing_email = forms.EmailField(
         label="Billing email", required=False, max_length=254, help_text="Invoices and reminders go there."

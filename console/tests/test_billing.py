@@ -168,7 +168,7 @@ def test_a_paid_invoice_cannot_be_paid_again(customer: Client, invoice: Invoice)
         status="paid", paid_at=now(), amount_paid_paise=invoice.total_paise
     )
     page = text(customer, "/console/billing")
-    assert "Nothing is open." in page
+    assert "No invoice is unpaid." in page
     answer = customer.post(f"/console/billing/invoices/{invoice.public_id}/pay", follow=True)
     assert "cannot be paid now" in answer.content.decode()
 

@@ -69,7 +69,7 @@ def test_turning_conversations_on_connects_a_number_without_a_server(tenant: Ten
     assert tenant.checklist["webhook_verified"] is True
     assert AuditEntry.objects.filter(action="webhook_endpoint.create", tenant_id=tenant.id).exists()
     assert "Nobody has written yet" in text(browser, LIST)
-    assert "No webhook endpoint receives beside them" in text(browser, f"{LIST}/off")
+    assert "You have no webhook endpoint that receives messages" in text(browser, f"{LIST}/off")
     browser.post(f"{LIST}/off")
     number.refresh_from_db()
     assert (number.connection_state, number.connection_detail) == ("pending", "no_verified_endpoint")
