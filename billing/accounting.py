@@ -32,7 +32,7 @@ class Month:
     invoiced_paise: int
     credited_paise: int
     collected_paise: int
-    given_back_paise: int
+    refunded_paise: int
     unbilled: dict[str, int]
     """Supplies until the end of the month that were invoiced later, without tax, by month of service."""
 
@@ -67,7 +67,7 @@ _FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
     "invoiced_paise": ((Act.INVOICE,), (Account.RECEIVABLE,), 1),
     "credited_paise": ((Act.CREDIT,), (Account.SALES, Account.GST), 1),
     "collected_paise": ((Act.PAYMENT, Act.TRANSFER), _MONEY, 1),
-    "given_back_paise": ((Act.REFUND, Act.RETURN), _MONEY, -1),
+    "refunded_paise": ((Act.REFUND, Act.RETURN), _MONEY, -1),
 }
 
 

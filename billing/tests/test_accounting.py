@@ -118,7 +118,7 @@ def test_what_was_given_back_is_shown_beside_what_was_collected(
     assert "590.00" in shown
     assert "123.45" in shown
     [month] = accounting.months(Period.of(now()), 1)
-    assert (month.collected_paise, month.given_back_paise) == (59_000, 12_345)
+    assert (month.collected_paise, month.refunded_paise) == (59_000, 12_345)
 
 
 def test_every_posting_is_exported_and_the_accounts_sum_to_zero(invoice: Invoice) -> None:
