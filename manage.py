@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run a command. Settings that do not load end it before: Django would run some commands without them."""
+    """Run a command. Exit if the settings do not load, because Django would run some commands without them."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured

@@ -51,7 +51,7 @@ def conversation_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def rows(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The list alone. The page reloads it at each event. 204 while it is unchanged."""
+    """Only the list. The page reloads it at each event. 204 while it is unchanged."""
     context = _list(request, visit)
     if context["seen"] == request.GET.get("seen"):
         return HttpResponse(status=204)
@@ -120,7 +120,7 @@ def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id
 
 
 def thread(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
-    """The messages alone. The page reloads them at each event. 204 while they are unchanged."""
+    """Only the messages. The page reloads them at each event. 204 while they are unchanged."""
     number, customer = _find(visit, number_id, customer_id)
     context = _thread(visit, number, customer, lists.before(request))
     if context["seen_thread"] == request.GET.get("seen"):
@@ -129,7 +129,7 @@ def thread(request: HttpRequest, visit: Visit, number_id: str, customer_id: str)
 
 
 def variables(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
-    """The fields for a template's variables alone, loaded when a template is chosen."""
+    """Only the fields for a template's variables, loaded when a template is chosen."""
     number, _ = _find(visit, number_id, customer_id)
     initial = {"template": request.GET.get("template", "")}
     form = TemplateReplyForm(number=number, visit=visit, initial=initial)

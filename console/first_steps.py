@@ -140,7 +140,8 @@ def way_of(session: Mapping[str, Any]) -> str:
 
 
 def steps_of(visit: Visit, way: str) -> list[Progress]:
-    """The first steps of a way. Empty for members who may not change the integration, as all steps require it."""
+    """The first steps with or without a developer (`way`). Empty for members who may not change the integration, as all
+    steps require it."""
     return [_progress(step, visit) for step in STEPS[way]] if visit.may_change(Area.INTEGRATION) else []
 
 

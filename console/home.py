@@ -65,7 +65,7 @@ def home(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def first_steps(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The first steps alone. The home page reloads them at each event until all are done."""
+    """Only the first steps. The home page reloads them at each event until all are done."""
     return render(request, "console/parts/first_steps.html", _first_steps(request, visit))
 
 

@@ -52,7 +52,7 @@ def cut_page(rows: Sequence[Any]) -> KeysetPage[Any]:
 
 
 class CustomerNumberField(RegexField):
-    """A customer's typed phone number. Its value is the digits alone, as events and messages store it."""
+    """A customer's typed phone number. Its value is only the digits, as events and messages store it."""
 
     default_error_messages = {"invalid": "Type the number with its country code, e.g. +91 98123 45678."}
 

@@ -135,7 +135,7 @@ def phone(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def thread(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The conversation alone. The page reloads it at each event. 204 while it is unchanged."""
+    """Only the conversation. The page reloads it at each event. 204 while it is unchanged."""
     customer = request.GET.get("customer", "")[:160]
     try:
         with _asking_simulator(visit), or_404():

@@ -67,7 +67,7 @@ def search_page(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def search_hits(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The hits alone, which the search field loads during typing."""
+    """Only the hits, which the search field loads while the member types."""
     asked = request.GET.get("q", "")
     return render(request, "console/parts/hits.html", {"asked": asked, "hits": find(visit, asked)})
 

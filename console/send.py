@@ -168,7 +168,7 @@ def _must_write(visit: Visit, number: str) -> dict[str, str] | None:
 
 
 def variables(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The fields for a template's variables alone, loaded when a template is chosen."""
+    """Only the fields for a template's variables, loaded when a template is chosen."""
     form = SendForm(visit=visit, initial={"template": request.GET.get("template", "")})
     return render(request, "console/messaging/send_variables.html", {"form": form})
 

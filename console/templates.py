@@ -183,7 +183,7 @@ def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
 
 @limited_by(SAMPLE_FORM_BYTES)
 def preview(request: HttpRequest, visit: Visit, template_id: str | None = None) -> HttpResponse:
-    """The preview alone, loaded while the form is filled in."""
+    """Only the preview, loaded while the form is filled in."""
     require_open(visit)
     template = _template(visit, template_id) if template_id else None
     try:

@@ -104,7 +104,7 @@ def explained(body: bytes, request_id: str | None) -> bytes:
 
 
 def in_metas_form(body: bytes) -> bytes:
-    """Meta's error alone, without `source` and the explanation."""
+    """Only Meta's error, without `source` and the explanation."""
     start = _after_mark(body)
     if start is None:
         return body

@@ -1,6 +1,6 @@
 """Rows of the message flows, and the mirror of the upstream's message templates.
 
-The mirror has one row an account and one a template (docs/templates.md). `message_templates/mirror.py` alone writes
+The mirror has one row an account and one a template (docs/templates.md). Only `message_templates/mirror.py` writes
 it and locks the account's row first, so writers of one account take turns.
 """
 
@@ -395,7 +395,7 @@ class FlowEndpoint(models.Model):
     """Why the tenant's last answer could not be used. Null when it could be."""
     created_at = models.DateTimeField(default=now, editable=False)
     new_secret: str
-    """The secret, on the row of the flow that made it alone: shown once."""
+    """The secret, only on the row that the flow has just made: it is shown once."""
 
     def __str__(self) -> str:
         return str(self.id)
@@ -407,7 +407,7 @@ class FlowEndpoint(models.Model):
 
 
 class BatchFile(models.Model):
-    """A CSV file that a member uploaded for a batch. Written by `csv_batches.py` alone.
+    """A CSV file that a member uploaded for a batch. Written only by `csv_batches.py`.
 
     Its content is removed when its batch is created, and the row is deleted with the batch. Without a batch it is
     deleted after a day.

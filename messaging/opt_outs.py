@@ -1,6 +1,6 @@
 """Opt-outs: customers who want no marketing messages from a number, as Meta reports it and as they write it.
 
-Information alone: nothing is held back by it but what a batch asks to skip. An opt-out comes from `user_preferences`
+Only information: an opt-out holds nothing back but what a batch asks to skip. An opt-out comes from `user_preferences`
 (upstream fact 3.7) or from a stop word (`stop_words.yaml`) as a whole message or a button. The later word of a source
 counts, whatever comes first. Meta's `resume` ends both sources' stops, a start word only that of a stop word.
 

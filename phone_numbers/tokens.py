@@ -76,7 +76,7 @@ def check_is_due(account: BusinessAccount) -> bool:
 def question(*, waba_id: str, token: str) -> None:
     """Check a token whose call was refused with a token error. It is marked invalid only when the check confirms it.
 
-    A refusal can concern its recipient alone. All processes together check once in QUESTION_INTERVAL. Without an answer
+    A refusal can concern only its recipient. All processes together check once in QUESTION_INTERVAL. Without an answer
     the token stays as it is, and the next refusal checks again. Makes network calls, so call it outside of
     transactions.
     """

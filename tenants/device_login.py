@@ -235,7 +235,7 @@ class DeviceLoginsView(ResourceViewSet):
     @extend_schema(
         operation_id="redeem_device_login",
         summary="Redeem a device log-in",
-        description="The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. "
+        description="The status, and once a person has confirmed the key: only in the first answer with `confirmed`. "
         "A code that is unknown, too old or redeemed is `expired`.",
         auth=[],
         request=DeviceCodeIn,

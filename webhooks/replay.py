@@ -156,7 +156,7 @@ def _require_active(endpoint: Endpoint) -> None:
         raise Conflict(f"The endpoint is {endpoint.status}: nothing is sent to it until it is active.")
 
 
-# What was replayed already is matched by its original alone, so that asking twice does not grow by powers of two. A
+# What was replayed already is matched only by its original, so that asking twice does not grow by powers of two. A
 # delivery whose replay is still open is not replayed a second time.
 _MATCHING = """
 SELECT id FROM webhook_deliveries

@@ -459,7 +459,7 @@ class EndpointWithHealthOut(EndpointOut):
 
 
 class NewEndpointOut(EndpointOut):
-    """With the secret: the answer of create alone."""
+    """With the secret, only in the answer of create."""
 
     class Meta(EndpointOut.Meta):
         fields = [

@@ -193,7 +193,7 @@ class Found(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The result of one poll: for each of the wanted in their order at most `PAGE` events, and the horizon."""
+    """The result of one poll: the horizon, and for each `Wanted` in order a page of at most `PAGE` events."""
 
     horizon: Horizon
     pages: list[list[Found]]
@@ -321,7 +321,7 @@ def heartbeat(position: Position) -> bytes:
 
 
 def event(position: Position, body: bytes) -> bytes:
-    """An event. Line ends, which JSON has between its members alone, become lines of data."""
+    """An event. A line end becomes a new line of data; JSON has line ends only between members."""
     lines = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
     return b"id: %b\ndata: %b\n\n" % (str(position).encode(), lines)
 
@@ -413,7 +413,7 @@ class EventStreamView(ResourceViewSet):
         "sent every 15 seconds. An answer may end at any time: connect again after `retry` milliseconds.",
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
-            OpenApiParameter("phone_number_id", str, description="Events of this number alone."),
+            OpenApiParameter("phone_number_id", str, description="Only events of this number."),
             OpenApiParameter("filter", str, description="A filter by content, as JSON."),
             OpenApiParameter(
                 "Last-Event-ID",

@@ -1,6 +1,6 @@
 """`/v1/events*`, `/v1/webhooks*` and `/v1/webhook-deliveries*` (specification 4; answers: decision "Events").
 
-A key reaches its own environment alone.
+A key reaches only its own environment.
 """
 
 from datetime import datetime

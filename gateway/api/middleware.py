@@ -91,7 +91,7 @@ GRAPH_PATH = re.compile(r"/(?:v\d{1,3}\.\d|\d{5}|upload:)")
 # --- Django's middleware of pages. API calls skip it, because they have no cookie, session or message.
 #
 # The content security policy is the exception: every HTML response has it. For pages, each class does what its parent
-# does. `process_view`, which Django calls directly, is not skipped.
+# does. Django calls `process_view` directly, so API calls do not skip it.
 
 
 class _PagesOnly:

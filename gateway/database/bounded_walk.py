@@ -42,8 +42,8 @@ _ALL = """
     ORDER BY {order} LIMIT %(walked)s
 """
 _OF_TENANT = "tenant_id = %(tenant_id)s"
-# One plan serves all tenants. It must not use the primary key, which passes the rows of all tenants, only because one
-# tenant has most rows. Ordered by tenant, only the index by tenant serves; with a plain comparison Postgres would drop
+# One plan serves all tenants. When one tenant has most rows, Postgres would choose the primary key, which passes the
+# rows of all tenants. Ordered by tenant, only the index by tenant serves. With a plain comparison Postgres would drop
 # that order.
 _OF_ANY_TENANT = "tenant_id = ANY(ARRAY[%(tenant_id)s::uuid])"
 _BY_TENANT = "tenant_id, id DESC"
@@ -81,7 +81,8 @@ ORDER BY found.id DESC
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """An index that ends in the id: all rows within `scope`, or those whose `column` has one of `values`."""
+    """The rows that a walk passes: all within `scope`, or those whose `column` has one of `values`. The walked index
+    ends in the id."""
 
     scope: str
     column: str | None = None

@@ -1,8 +1,8 @@
 """Connections to Postgres: the pool of a web process, and the read replica (`DATABASE_REPLICA_URL`).
 
 Long lists and analytics are read from the replica, everything else from the primary. Reads from the replica may be a
-few seconds old. While a replica does not answer, fails during a read, is further behind, or has been promoted, its
-reads go to the primary.
+few seconds old. While it lags more than that, does not answer, fails during a read, or has been promoted, the primary
+serves its reads.
 """
 
 import threading

@@ -84,7 +84,7 @@ def bulk_cursor(
 ) -> Iterator[CursorWrapper]:
     """A cursor on Django's connection, inside its transaction. Raises Django's database errors.
 
-    If this thread has no connection, one of the pool is borrowed for the cursor alone, because making it Django's own
+    If this thread has no connection, one of the pool is borrowed only for the cursor, because making it Django's own
     costs as much as a small statement. `prepared` is for the few statements that every event needs, in which parsing
     and planning cost more than the work, and whose plan does not depend on the parameters;
     `DATABASE_PREPARED_STATEMENTS` switches it off. `literal` writes the parameters into a statement whose plan depends

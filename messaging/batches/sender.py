@@ -298,7 +298,7 @@ class BatchRun:
         return await self.pool.send(outbound.message_call(self.number, item.body))
 
     def _question_token(self, number: Sender) -> None:
-        """Ask whether the token still works: one refusal can be about its recipient alone."""
+        """Ask whether the token still works: one refusal can be about its recipient only."""
         moment = time.monotonic()
         if moment - self.token_asked_at >= tokens.QUESTION_INTERVAL.total_seconds():
             self.token_asked_at = moment

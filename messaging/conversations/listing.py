@@ -41,10 +41,10 @@ _LONGEST_NUMBER = 20
 _PLAIN = re.compile(r"[a-z0-9 ,.!?]+")
 """Words that every JSON library writes without escapes."""
 
-# The inbound events of a tenant, newest first, by the index `event_by_type`; of each customer only the newest.
-# Customers who wrote again later were on an earlier page: one probe of the customer's index of the message log finds
-# that out. The probes start at the newest (OFFSET keeps that order below the join) and stop when the page is full.
-# `ended` is where a walk stopped early.
+# The newest inbound event of each customer of a tenant, newest first, by the index `event_by_type`. A customer who
+# wrote again later was on an earlier page already: one probe of the message log, by its index of customers, shows it.
+# The probes start at the newest event (OFFSET keeps that order below the join) and stop when the page is full. `ended`
+# is where a walk stopped early.
 _HEADS = """
 WITH walked AS MATERIALIZED (
     SELECT id, phone_number_id, wa_id, user_id FROM events

@@ -123,7 +123,7 @@ class MessageOut(serializers.ModelSerializer[Message]):
 
 
 class MessageErrorOut(serializers.Serializer[Any]):
-    """WhatsApp's error in its own words, past retention its code alone; and what is known of the code."""
+    """WhatsApp's error in its own words, past retention only its code, with what is known of the code."""
 
     code = serializers.IntegerField(allow_null=True, help_text="WhatsApp's error code, such as `131047`.")
     title = serializers.CharField(allow_null=True, help_text="WhatsApp's short name of the error.")

@@ -139,7 +139,7 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="delete_template",
         summary="Delete a message template",
-        description="That language alone, or with `all_languages=true` the whole name.",
+        description="Only that language, or with `all_languages=true` the whole name.",
         parameters=[
             OpenApiParameter("all_languages", bool, description="Delete every language of this name.")
         ],

@@ -111,7 +111,7 @@ def zones_of(recipient: str | None) -> tuple[str, ...]:
     except phonenumbers.NumberParseException:
         return ()
     zones = tuple(time_zones_for_number(number))
-    # A number that is none by its country's plan, as Mexican ids of WhatsApp are, may be anywhere in its country.
+    # A number outside its country's plan, such as Mexican ids of WhatsApp, may be anywhere in its country.
     return _of_country(number.country_code) if UNKNOWN_TIMEZONE in zones else zones
 
 

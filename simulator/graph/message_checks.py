@@ -39,7 +39,7 @@ def bad(path: str, why: str) -> GraphError:
 
 
 def check(body: Body) -> None:
-    """Check everything about a send that its body alone decides."""
+    """Check everything about a send that only its body decides."""
     kind = body.get("type", "text")
     checker = CHECKS.get(kind) if isinstance(kind, str) else None
     if checker is None:

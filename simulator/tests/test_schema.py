@@ -269,7 +269,7 @@ async def test_fields_are_expanded(graph: Graph) -> None:
 
 
 async def test_objects_of_a_message_may_be_their_json(graph: Graph) -> None:
-    """Chatwoot sends `interactive.action` like this, and Meta's own SDK the type's object."""
+    """Chatwoot sends `interactive.action` as a text of JSON. Meta's own SDK sends the object of the type so."""
     action = {"buttons": [{"type": "reply", "reply": {"id": "a", "title": "Yes"}}]}
     interactive = {"type": "button", "body": {"text": "[1, 2]"}, "action": json.dumps(action)}
     status, body = await graph.send(type="interactive", interactive=interactive)

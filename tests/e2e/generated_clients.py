@@ -35,7 +35,7 @@ CSHARP_OPTIONS = (
     "--additional-properties=packageName=Gateway,targetFramework=net48,useOneOfDiscriminatorLookup=true"
 )
 NAMING_STRATEGY = re.compile(r"(new DefaultContractResolver)\s*\{\s*NamingStrategy = [^{}]*\{[^{}]*\}\s*\}")
-"""Debian's Newtonsoft.Json has none. It changes names that are not specified, and the client specifies each."""
+"""Removed: Debian's Newtonsoft.Json has no naming strategies, and the client specifies each name anyway."""
 MONO_LIBRARIES = (
     "System.ComponentModel.DataAnnotations,System.Net.Http,System.Runtime.Serialization,System.Web"
 )

@@ -33,7 +33,7 @@ class Proxy:
         directory.mkdir()
         text = (ROOT / "deploy/nginx.conf").read_text()
         for written, here in (
-            # The address needs no look-up here, and nginx before 1.27.3 has none for a server.
+            # The address needs no look-up here, and nginx before 1.27.3 cannot look up the name of a server again.
             ("server web:8000 resolve ", f"server 127.0.0.1:{gateway} "),
             ("${NGINX_LOCAL_RESOLVERS}", "127.0.0.1"),
             ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),

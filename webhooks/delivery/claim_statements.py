@@ -2,7 +2,7 @@
 
 The lease is `next_attempt_at` itself: a claimed delivery is not due until the lease runs out, and is due again after
 it (at least once). It names the worker that holds it (`leased_by`): when that one has died, its leases end at once.
-Database time alone counts, so a worker's clock does not matter.
+Only database time counts, so a worker's clock does not matter.
 """
 
 import random

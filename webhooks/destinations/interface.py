@@ -1,6 +1,6 @@
 """The interface of destinations: five functions, and an `Answer` like that of an endpoint over HTTPS.
 
-`problem` and `address` read settings alone. `open`, `send` and `close` belong to one event loop. An error in `send`
+`problem` and `address` read only settings. `open`, `send` and `close` belong to one event loop. An error in `send`
 becomes the error of the answer. So retries, circuit, health and ledger treat destinations like other endpoints.
 """
 

@@ -70,7 +70,7 @@ _FIND_EVERYWHERE = _EVERYWHERE.format(
 _OF_CUSTOMER_EVERYWHERE = _EVERYWHERE.format(
     "wa_id = ANY(%(wa_ids)s) AND month >= %(first_month)s ORDER BY id DESC LIMIT %(limit)s"
 )
-# By the index of events alone, whatever the planner thinks of the tenant's.
+# Only by the index of events, whatever the planner thinks of the tenant's.
 _DELIVERIES = f"""
 WITH found AS MATERIALIZED (
     SELECT {DELIVERIES} FROM webhook_deliveries

@@ -298,7 +298,7 @@ _MEMBERS = ", ".join(COLUMNS)
 _TYPES = {"id": "uuid", "error_code": "int"}
 _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLUMNS)
 
-# One round trip: the key decides which events are new, and everything else is written for those alone. Keys are
+# One round trip: the key decides which events are new, and everything else is written only for those. Keys are
 # inserted in their order, so two processes with overlapping notifications wait for each other instead of deadlocking;
 # the second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.

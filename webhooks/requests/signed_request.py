@@ -300,7 +300,7 @@ def _target(
 ) -> Target:
     """Build a target with the keys in force; `opened` decrypts a column.
 
-    A previous secret that cannot be read is left out, so the newest signs alone.
+    A previous secret that cannot be read is left out, so only the newest signs.
     """
     try:
         if not (secret := opened("secret")):

@@ -205,7 +205,7 @@ class ServiceSchema(AutoSchema):
             statuses |= {"502"}
         if upstream:
             statuses |= {"502"}
-            # Clients try the first one first, or keep the last one's `source`: PHP takes only its values.
+            # In this order: generated clients try Meta's error first, and PHP's accepts only the last one's `source`.
             body = {"anyOf": [self._component("UpstreamError", _UPSTREAM_ERROR).ref, service_error.ref]}
         for status in sorted(statuses):
             responses.setdefault(

@@ -711,7 +711,7 @@ export interface paths {
         put?: never;
         /**
          * Redeem a device log-in
-         * @description The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. A code that is unknown, too old or redeemed is `expired`.
+         * @description The status, and once a person has confirmed the key: only in the first answer with `confirmed`. A code that is unknown, too old or redeemed is `expired`.
          */
         post: operations["redeem_device_login"];
         delete?: never;
@@ -1784,7 +1784,7 @@ export interface paths {
         post: operations["edit_template"];
         /**
          * Delete a message template
-         * @description That language alone, or with `all_languages=true` the whole name.
+         * @description Only that language, or with `all_languages=true` the whole name.
          */
         delete: operations["delete_template"];
         options?: never;
@@ -4359,7 +4359,7 @@ export interface components {
             messaging_product?: string;
             /** @description To change the picture: a handle of an uploaded sample. */
             profile_picture_handle?: string;
-            /** @description In answers alone. */
+            /** @description Only in answers. */
             profile_picture_url?: string;
         } & {
             [key: string]: unknown;
@@ -4756,7 +4756,7 @@ export interface components {
             /** @description The token, shown this once. */
             token: string;
         };
-        /** @description With the secret: the answer of create alone. */
+        /** @description With the secret, only in the answer of create. */
         CreatedEndpoint: {
             /**
              * Format: uuid
@@ -4818,7 +4818,7 @@ export interface components {
             retry_schedule: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null is none. */
+            /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature: boolean;
@@ -5388,7 +5388,7 @@ export interface components {
             retry_schedule: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null is none. */
+            /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature: boolean;
@@ -5455,7 +5455,7 @@ export interface components {
             retry_schedule?: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls?: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null is none. */
+            /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature?: boolean;
@@ -5646,7 +5646,7 @@ export interface components {
             retry_schedule?: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls?: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null is none. */
+            /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature?: boolean;
@@ -5762,7 +5762,7 @@ export interface components {
             retry_schedule: number[] | null;
             /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
             tls: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null is none. */
+            /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature: boolean;
@@ -5869,7 +5869,7 @@ export interface components {
             } & {
                 [key: string]: unknown;
             };
-            /** @description The phone number; absent for a customer known by username alone. */
+            /** @description The phone number; absent for a customer known only by username. */
             wa_id?: string;
             /** @description The business-scoped user id. */
             user_id?: string;
@@ -7648,7 +7648,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description WhatsApp's error in its own words, past retention its code alone; and what is known of the code. */
+        /** @description WhatsApp's error in its own words, past retention only its code, with what is known of the code. */
         MessageError: {
             /** @description WhatsApp's error code, such as `131047`. */
             code: number | null;
@@ -8381,7 +8381,7 @@ export interface components {
             client_id: string;
             /** @description Its secret; never shown again. */
             client_secret: string;
-            /** @description The scopes to ask for; null is none. */
+            /** @description The scopes to ask for; null for none. */
             scope?: string | null;
         };
         OldMessageData: {
@@ -9775,7 +9775,7 @@ export interface components {
             messages: ({
                 /** @description The wamid. */
                 id: string;
-                /** @description Of templates alone. */
+                /** @description Only of templates. */
                 message_status?: string;
                 /** @description The group. */
                 group_id?: string;
@@ -13142,9 +13142,9 @@ export interface operations {
                 group_by?: string;
                 /** @description `day` unless given. `day`: by day; `hour`: by hour. */
                 interval?: "day" | "hour";
-                /** @description Messages of this number alone. */
+                /** @description Only messages of this number. */
                 phone_number_id?: string;
-                /** @description Messages of this template alone. */
+                /** @description Only messages of this template. */
                 template?: string;
                 /** @description ISO 8601 date-time, exclusive. */
                 to: string;
@@ -14804,7 +14804,7 @@ export interface operations {
             query?: {
                 /** @description A filter by content, as JSON. */
                 filter?: string;
-                /** @description Events of this number alone. */
+                /** @description Only events of this number. */
                 phone_number_id?: string;
                 /** @description Event types, separated by commas. */
                 type?: string;

@@ -229,7 +229,7 @@ export class DeviceLogins extends Resource {
     return this.json({ method: "POST", path: "/v1/device-logins", body }, options);
   }
 
-  /** Redeem a device log-in. The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. A code that is unknown, too old or redeemed is `expired`. */
+  /** Redeem a device log-in. The status, and once a person has confirmed the key: only in the first answer with `confirmed`. A code that is unknown, too old or redeemed is `expired`. */
   redeem(body: Schemas["DeviceCodeRequest"], options: RequestOptions = {}): Promise<Schemas["RedeemedDeviceLogin"]> {
     return this.json({ method: "POST", path: "/v1/device-logins/redeem", body }, options);
   }
@@ -609,7 +609,7 @@ export class Templates extends Resource {
     return this.json({ method: "POST", path: `/v1/templates/${encodeURIComponent(templateId)}`, body }, options);
   }
 
-  /** Delete a message template. That language alone, or with `all_languages=true` the whole name. */
+  /** Delete a message template. Only that language, or with `all_languages=true` the whole name. */
   delete(templateId: string, query: { all_languages?: boolean | null } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "DELETE", path: `/v1/templates/${encodeURIComponent(templateId)}`, query }, options);
   }

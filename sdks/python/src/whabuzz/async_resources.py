@@ -652,7 +652,7 @@ class AsyncDeviceLogins(AsyncResource):
     ) -> types.RedeemedDeviceLogin:
         """Redeem a device log-in.
 
-        The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. A
+        The status, and once a person has confirmed the key: only in the first answer with `confirmed`. A
         code that is unknown, too old or redeemed is `expired`.
         """
         answer: types.RedeemedDeviceLogin = await self._json(
@@ -1932,7 +1932,7 @@ class AsyncTemplates(AsyncResource):
     async def delete(self, template_id: str, *, all_languages: bool | None = None) -> types.UpstreamSuccess:
         """Delete a message template.
 
-        That language alone, or with `all_languages=true` the whole name.
+        Only that language, or with `all_languages=true` the whole name.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(

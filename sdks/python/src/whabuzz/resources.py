@@ -650,7 +650,7 @@ class DeviceLogins(Resource):
     ) -> types.RedeemedDeviceLogin:
         """Redeem a device log-in.
 
-        The status, and once a person has confirmed the key: in the first answer with `confirmed` alone. A
+        The status, and once a person has confirmed the key: only in the first answer with `confirmed`. A
         code that is unknown, too old or redeemed is `expired`.
         """
         answer: types.RedeemedDeviceLogin = self._json(
@@ -1930,7 +1930,7 @@ class Templates(Resource):
     def delete(self, template_id: str, *, all_languages: bool | None = None) -> types.UpstreamSuccess:
         """Delete a message template.
 
-        That language alone, or with `all_languages=true` the whole name.
+        Only that language, or with `all_languages=true` the whole name.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(

@@ -1242,7 +1242,7 @@ MediaRequest = TypedDict(
 
 class MessageError(TypedDict):
     """
-    WhatsApp's error in its own words, past retention its code alone; and what is known of the code.
+    WhatsApp's error in its own words, past retention only its code, with what is known of the code.
     """
 
     code: int | None
@@ -3200,7 +3200,7 @@ class CreatedBatch(TypedDict):
 
 class CreatedEndpoint(TypedDict):
     """
-    With the secret: the answer of create alone.
+    With the secret, only in the answer of create.
     """
 
     id: str
