@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """What was collected lives to the end: the collector need not walk it again."""
+    """Collected tests live to the end, so the garbage collector need not look at them again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
@@ -111,7 +111,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """What `--dist loadfile` means here."""
+    """The scheduler of `--dist loadfile`."""
     if config.getvalue("dist") != "loadfile":
         return None
     from tests.scheduling import Scheduling

@@ -181,7 +181,7 @@ class EditForm(DraftForm):
 
 
 class ButtonForm(forms.Form):
-    """One button. Without a kind there is none."""
+    """The fields of one button. Without a kind the template has no such button."""
 
     kind = forms.ChoiceField(
         label="Kind",

@@ -1,6 +1,6 @@
 """Opt-outs: customers who want no marketing messages from a number, as Meta reports it and as they write it.
 
-Only information: an opt-out holds nothing back but what a batch asks to skip. An opt-out comes from `user_preferences`
+An opt-out only holds back messages of batches that ask for it. It comes from `user_preferences`
 (upstream fact 3.7) or from a stop word (`stop_words.yaml`) as a whole message or a button. The later word of a source
 counts, whatever comes first. Meta's `resume` ends both sources' stops, a start word only that of a stop word.
 
@@ -120,14 +120,14 @@ def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:
     return rows.filter(Q(wa_id__isnull=True) | Q(customer=F("wa_id")))
 
 
-# --- Notifications: what they say of opt-outs.
+# --- Opt-outs in notifications.
 def has_word(value: JsonObject) -> bool:
     """Whether a message of a change is a stop or start word. Called for every notification of messages."""
     return any(_word_of(item) is not None for _, item in objects(value, "messages"))
 
 
 def apply(change: Change, number: NumberRoute) -> None:
-    """Record what a change says of a number's opt-outs, and publish what it changes. Inside the transaction."""
+    """Record the opt-outs of a change for a number, and publish the differences. Inside the transaction."""
     events = [event for said in _said(change) if (event := _record(said, number)) is not None]
     publish(tenant_id=number.tenant_id, events=events)
 

@@ -199,7 +199,7 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="rotate_api_key",
         summary="Rotate an API key",
-        description="Makes a key in the place of this one, which keeps working for 24 hours. The new key has the "
+        description="Makes a key in place of this one, which keeps working for 24 hours. The new key has the "
         "scopes, numbers and end of the old one.",
         request=None,
         responses={201: RotatedKeyOut},

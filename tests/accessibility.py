@@ -66,8 +66,8 @@ AT_REST = """async () => {
     const running = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime !== Infinity);
     await Promise.allSettled(running.map((one) => one.finished));
 }"""
-"""Waits until a page has heard of another colour scheme, and its transitions have ended: themes have some although
-reduced motion is asked for."""
+"""Waits until a page shows another colour scheme and its transitions have ended. Themes have transitions even with
+reduced motion."""
 TOO_WIDE = "document.documentElement.scrollWidth - window.innerWidth"
 ACCOUNT_MENU = "details.account > summary"
 """What opens the person's menu of a page of the console."""

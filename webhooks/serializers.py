@@ -532,7 +532,7 @@ class ReplayedOut(DeliveryOut):
 
 
 class DeliveryAttemptOut(serializers.Serializer[dict[str, Any]]):
-    """An attempt. What the receiver said is kept of the newest failed ones, while the event's body is."""
+    """An attempt. The receiver's answer is stored for the newest failed ones, as long as the event's body is."""
 
     at = serializers.DateTimeField()
     http_status = serializers.IntegerField(allow_null=True)

@@ -164,7 +164,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
             )
         if before not in {Status.PENDING, *_IN_FORCE}:
             if state.status == Status.ACTIVE and mandate.provider_token_id is None:
-                # Approved although another page had replaced its page, or after its time.
+                # Approved too late: another approval page had replaced this one, or its time was over.
                 Mandate.objects.filter(pk=mandate.pk).update(
                     provider_token_id=state.token_id, cancel_at_provider=True
                 )

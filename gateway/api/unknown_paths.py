@@ -15,9 +15,9 @@ from gateway.api.errors import NotFound, Unauthorized, error_response
 
 _GRAPH_MESSAGES = re.compile(r"^(?:/v\d+(?:\.\d)?)?/\d+/messages/?$")
 _VERSIONS = re.compile(r"^(?:/api|/v\d+(?:\.\d)?)+(?=/)", re.IGNORECASE)
-"""What stands before a path of ours when the base URL has one too, or the API's version is taken for a number."""
+"""The part before a path of ours, when a caller's base URL has a path too, or has Meta's version in it."""
 _WORD = re.compile(r"/[A-Za-z-]+(?=/|$)")
-"""A part of a path that is no id. The case of an id matters."""
+"""A part of a path that is not an id. Only in ids the case matters."""
 
 
 def answer(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:

@@ -115,7 +115,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a message. `response` is JSON."""
+    """The outcome of a message. `response` is JSON."""
 
     response: bytes = field(repr=False)
     accepted: bool = False

@@ -53,7 +53,7 @@ def items_ahead(per_second: float) -> int:
 async def claimed_ahead(
     claim: Callable[[], Awaitable[list[ClaimedItem]]],
 ) -> AsyncGenerator[list[ClaimedItem], None]:
-    """The claims of a batch until one is empty; the next is made while the last goes out, so the pace has no gaps."""
+    """The claims of a batch until one is empty. Each is made while the previous one is sent, so no gaps arise."""
     upcoming = asyncio.ensure_future(claim())
     try:
         while items := await upcoming:
@@ -85,13 +85,13 @@ Value = TypeVar("Value")
 
 
 class NotNow(Exception):
-    """A claimed message that did not go out, and may not go out any more: it is released."""
+    """A claimed message was not sent and may not be sent any more: it is released."""
 
 
 async def send_once(
     attempt: Callable[[], Awaitable[GraphAnswer]], *, longest_pause: float = MOST_PAUSE_SECONDS
 ) -> Outcome:
-    """Make a message's call and say what came of it. What `attempt` raises besides the upstream's errors passes.
+    """Make a message's call and return its outcome. Errors of `attempt` other than the upstream's are raised.
 
     Only a call that found no connection to go out over is made again, for REACH_SECONDS. It keeps its place among
     those under way meanwhile, so an upstream that is away holds the others up.
@@ -305,7 +305,7 @@ class BatchRun:
             self.token_question = asyncio.create_task(asyncio.to_thread(question_token, number))
 
     async def _token_answer(self) -> None:
-        """Nothing more goes out while the token is in question; then the number is as the answer left it."""
+        """Wait for the check of the token, before which nothing more is sent. Then read the number's state again."""
         if self.token_question is not None:
             await self.token_question
             self.token_question, self.facts_at = None, -FACTS_SECONDS
@@ -324,7 +324,7 @@ class BatchRun:
                 await self._record(some)
 
     async def _record(self, results: list[Result]) -> None:
-        """Record results together. What the database refuses is recorded one by one, so one bad row is alone."""
+        """Record results together. If the database rejects them, record each one, so that only the bad row fails."""
         try:
             await self._until_done(held_batch.record, self.held, self.number, results)
         except DatabaseError:

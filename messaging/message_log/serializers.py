@@ -178,7 +178,7 @@ class StoredObject(serializers.Field[bytes, Any, orjson.Fragment, Any]):
 
 
 class DetailOut(serializers.Serializer[Detail]):
-    """What one message has beside its row. `from` is a word of Python, so that field is renamed."""
+    """The members of one message that are not in its row. `from` is a word of Python, so that field is renamed."""
 
     sender = serializers.CharField(source="sender", allow_null=True)
     to = serializers.CharField(allow_null=True)

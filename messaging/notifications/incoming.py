@@ -223,7 +223,7 @@ class _Signed(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     environments: tuple[str, ...]
     traceparent: str | None = msgspec.field(default_factory=tracing.current)
-    """The span of its own request, since other notifications are published with it."""
+    """The span of the request that brought it, because it is published together with others."""
 
     def __repr__(self) -> str:
         return type_alone(self)

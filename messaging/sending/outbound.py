@@ -76,7 +76,7 @@ class TextMember:
         )
         codes = b"|".join(b"%x" % letter for letter in sorted(set(name.encode())))
         self.escaped = re.compile(rb"(?i:\\u00(?:%b))" % codes)
-        """An escape of one of its letters: no encoder writes one."""
+        """Matches an escaped letter of its name, which no encoder writes."""
 
 
 SENDER = TextMember("from")
@@ -96,7 +96,7 @@ NOT_SCHEDULED = "Nothing was sent. Schedule a message with POST /v1/messages/sch
 
 
 def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
-    """The error of a caller's message, or None. One that names a time would go out at once."""
+    """The error of a caller's message, or None. Naming a time is one, because it would be sent at once."""
     problems = missing_sender(body) | missing_of_message(body)
     problems |= dict.fromkeys({SEND_AT, CUSTOMER_HOURS} & body.keys(), NOT_SCHEDULED)
     return InvalidRequest.of(**problems) if problems else None

@@ -1,4 +1,4 @@
-"""A simulator in this process with a real socket, and a receiver in the place of the gateway."""
+"""A simulator in this process with a real socket, and a receiver in place of the gateway."""
 
 import asyncio
 import hashlib

@@ -77,7 +77,7 @@ class Mirror(Generic[Facts]):
         self.build: Callable[[dict[str, Any]], Facts] = build
         self.cache: dict[str, tuple[float, Facts | None]] = {}
         self.changes = 0
-        """How many changes this process has received. What was read of an entry before its last one is out of date."""
+        """How many changes this process has received. A value read before the entry's last change is out of date."""
         self._changed: dict[str, int] = {}
         """The number of the last change of each entry. Of those that are not in it, the last is `_others_changed`."""
         self._others_changed = 0

@@ -90,10 +90,10 @@ def taking_slots(locked: Sequence[Row], paced: AbstractSet[UUID]) -> Statements[
 
 
 SCANNED_CUSTOMERS = 2_000
-"""Customers that one claim looks at, from a customer on that is another one each time."""
+"""Customers that one claim looks at. Each claim begins with another customer."""
 LONGEST_LINE = 128
 LINE_SECONDS = 5.0
-"""How long a line may take. What is left then is released: it saw no change of the endpoint since the claim."""
+"""How long a line may take. The rest is then released, because it was claimed under an older state of the endpoint."""
 SCANNED_ROWS = 500
 """Due deliveries of an endpoint that one claim looks through for those without a customer key: they were made before
 the endpoint was ordered, and are due before all others."""

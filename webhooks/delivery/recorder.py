@@ -130,7 +130,7 @@ WHERE e.id = r.id
 
 
 def record(outcomes: Sequence[Outcome]) -> int:
-    """Write outcomes and what they say of their endpoints in one transaction; returns how many counted."""
+    """Write outcomes and update the health of their endpoints in one transaction. Returns how many were written."""
     with transaction.atomic():
         counted = run(recording(outcomes))
         disable(run(evaluating(counted)))
@@ -189,13 +189,13 @@ def _row(outcome: Outcome) -> dict[str, Any]:
 
 
 def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
-    """The statements that write what outcomes say of their endpoints, for a transaction of their own.
+    """The statements that update the health of endpoints from outcomes, for a separate transaction.
 
     Returns the endpoints to disable, with the reasons.
     """
     by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        # What is too large for a destination says nothing of it.
+        # An event that is too large for a destination does not show that the destination is at fault.
         if outcome.answer is not None and outcome.last_error != TOO_LARGE:
             by_endpoint[outcome.endpoint_id].append(outcome)
     if not by_endpoint:
@@ -234,9 +234,9 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
 
 
 FLUSH_SECONDS = 0.2
-"""How long the first outcome waits for others. Recorded later, it costs less, and more is sent twice after a crash."""
+"""How long the first outcome waits for others. A longer wait costs less, but more is sent twice after a crash."""
 ENOUGH_ROWS = 32
-"""Outcomes that wait for no more: what a crash sends twice is what was answered and is not recorded."""
+"""With this many outcomes none waits any longer, because a crash sends again what was answered and not yet recorded."""
 FLUSH_ROWS = 500
 EVALUATE_SECONDS = 1.0
 """How long successes wait until their endpoints' counters are written. A failure or a probe is written at once."""
@@ -366,7 +366,7 @@ class Recorder:
         )
 
     async def _evaluate(self) -> None:
-        """Write what outcomes say of their endpoints. A database that is away is asked again with the next ones."""
+        """Update the health of endpoints from outcomes. If the database is unavailable, the next call does."""
         outcomes, self._unevaluated = self._unevaluated, []
         self._evaluates_now = False
         try:

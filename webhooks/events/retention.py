@@ -267,7 +267,7 @@ def expunge(rows: QuerySet[Event]) -> int:
 def expunge_events(events: Sequence[Event]) -> int:
     """Expunge some events, given in the order of their ids, in one transaction. Returns how many.
 
-    The notification that an event came in goes with it, and with that the bodies of other events that it held.
+    The notification that contained an event is deleted with it, and with that the bodies of its other events.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         for _, some in together(events, attrgetter("tenant_id")):

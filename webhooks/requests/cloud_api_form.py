@@ -72,7 +72,7 @@ def _with_list(data: JsonObject, list_name: str | None) -> JsonObject:
 
 
 def _echoes(event: Envelope) -> str:
-    """The field of an echo. Meta uses two."""
+    """The field of an echo, one of the two that Meta uses."""
     return "smb_message_echoes" if b"smb_message_echoes" in event.raw else "message_echoes"
 
 

@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate an API key
-         * @description Makes a key in the place of this one, which keeps working for 24 hours. The new key has the scopes, numbers and end of the old one.
+         * @description Makes a key in place of this one, which keeps working for 24 hours. The new key has the scopes, numbers and end of the old one.
          */
         post: operations["rotate_api_key"];
         delete?: never;
@@ -5066,7 +5066,7 @@ export interface components {
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             replay_of: string | null;
         };
-        /** @description An attempt. What the receiver said is kept of the newest failed ones, while the event's body is. */
+        /** @description An attempt. The receiver's answer is stored for the newest failed ones, as long as the event's body is. */
         DeliveryAttempt: {
             /**
              * Format: date-time

@@ -21,7 +21,7 @@ export class ApiKeys extends Resource {
     return this.json({ method: "DELETE", path: `/v1/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate an API key. Makes a key in the place of this one, which keeps working for 24 hours. The new key has the scopes, numbers and end of the old one. */
+  /** Rotate an API key. Makes a key in place of this one, which keeps working for 24 hours. The new key has the scopes, numbers and end of the old one. */
   rotate(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/api-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }

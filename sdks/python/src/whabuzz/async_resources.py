@@ -62,7 +62,7 @@ class AsyncApiKeys(AsyncResource):
     async def rotate(self, key_id: str) -> types.RotatedKey:
         """Rotate an API key.
 
-        Makes a key in the place of this one, which keeps working for 24 hours. The new key has the scopes,
+        Makes a key in place of this one, which keeps working for 24 hours. The new key has the scopes,
         numbers and end of the old one.
         """
         answer: types.RotatedKey = await self._json(

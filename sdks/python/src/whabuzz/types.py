@@ -535,7 +535,7 @@ class Delivery1(TypedDict):
 
 class DeliveryAttempt(TypedDict):
     """
-    An attempt. What the receiver said is kept of the newest failed ones, while the event's body is.
+    An attempt. The receiver's answer is stored for the newest failed ones, as long as the event's body is.
     """
 
     at: str
