@@ -75,13 +75,6 @@ class TestCredentials:
         assert error_of(answer, 401, 190)["type"] == "OAuthException"
         assert answer["WWW-Authenticate"] == "OAuth"
 
-    @pytest.mark.parametrize(("status", "code"), [("suspended", 131031), ("pending_approval", 131031)])
-    def test_a_tenant_in_bad_standing_is_locked(
-        self, api: Api, tenant: Tenant, number: PhoneNumber, status: str, code: int
-    ) -> None:
-        Tenant.objects.filter(pk=tenant.pk).update(status=status)
-        error_of(api.post(f"/v25.0/{number.phone_number_id}/messages", TEXT), 403, code)
-
 
 class TestAdmission:
     """Callers are checked by their headers, before a body can occupy a thread or memory."""

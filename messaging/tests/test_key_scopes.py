@@ -1,7 +1,5 @@
 """Keys with limited scopes or numbers, for all requests of messages and events: `/v1`, Graph paths, `/mcp`."""
 
-from typing import Any
-
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
@@ -164,42 +162,6 @@ class TestNumbers:
 
 
 class TestGraphPaths:
-    @pytest.mark.parametrize(
-        ("scope", "method", "path"),
-        [
-            ("messages", "POST", "{number}/messages"),
-            ("messages", "POST", "{number}/marketing_messages"),
-            ("messages", "GET", "510000000000001"),
-            ("numbers", "GET", "{number}?fields=id"),
-            ("numbers", "POST", "{number}/register"),
-            ("numbers", "GET", "{account}/phone_numbers"),
-            ("numbers", "GET", "{account}/subscribed_apps"),
-            ("templates", "GET", "{account}/message_templates"),
-            ("templates", "GET", "{account}?fields=message_templates"),
-            ("templates", "GET", "{account}/flows"),
-            ("templates", "POST", "1234567/uploads"),
-            ("webhooks", "DELETE", "{account}/subscribed_apps"),
-        ],
-    )
-    def test_each_call_needs_its_scope(
-        self, tenant: Tenant, number: PhoneNumber, scope: str, method: str, path: str
-    ) -> None:
-        address = "/v25.0/" + path.format(number=number.phone_number_id, account=number.account.waba_id)
-        others = [each for each in ("messages", "numbers", "templates") if each != scope]
-        allowed = ["numbers", "webhooks"] if scope == "webhooks" else [scope]
-        body = {**TEXT, "pin": "123456"} if method == "POST" else None
-
-        def call(*scopes: str) -> Any:
-            return Api(with_scopes(tenant, *scopes)).request(method, address, body)
-
-        error = error_of(call(*others), 403, 10)
-        assert error["error_data"]["gateway_code"] == "forbidden"
-        answer = call(*allowed)
-        if scope != "webhooks":
-            assert answer.status_code != 403, answer.content
-        else:
-            assert "does not have the scope" not in answer.json()["error"]["message"]
-
     def test_a_flow_is_read_by_its_id_with_the_scope_of_templates(
         self, tenant: Tenant, number: PhoneNumber
     ) -> None:

@@ -8,7 +8,6 @@ import orjson
 import pytest
 import redis
 from django.db import connection
-from pytest_django import Settings
 
 from gateway.api.errors import Forbidden
 from gateway.clock import now
@@ -36,37 +35,6 @@ def member_api(tenant: Tenant, role: str) -> Api:
 
 
 class TestWhatATestKeyOpens:
-    def test_it_reads_the_tenant_and_changes_nothing_of_it(self, tenant: Tenant) -> None:
-        api = api_of(tenant, environment="test")
-        assert api.get("/v1/tenant").status_code == 200
-        for change in ({"retention_days": 30}, {"name": "Thief"}, {"billing_email": "thief@evil.example"}):
-            assert_error(api.patch("/v1/tenant", change), 403, "forbidden")
-        before = (tenant.name, tenant.retention_days, tenant.billing_email)
-        tenant.refresh_from_db()
-        assert (tenant.name, tenant.retention_days, tenant.billing_email) == before
-
-    def test_one_of_before_scopes_changes_nothing_of_it_either(self, tenant: Tenant) -> None:
-        """Its row has all scopes."""
-        former = key_of(tenant, environment="test")
-        ApiKey.objects.update(scopes=sorted(ALL_SCOPES))
-        key_cache.write_key(ApiKey.objects.get())
-        error = assert_error(Api(former.key).patch("/v1/tenant", {"retention_days": 30}), 403, "forbidden")
-        assert error["details"] == {"scope": "settings", "environment": "live"}
-        tenant.refresh_from_db()
-        assert tenant.retention_days == 90
-
-    def test_billing_is_closed_to_it(self, tenant: Tenant, settings: Settings) -> None:
-        settings.BILLING_ENABLED = True
-        api = api_of(tenant, environment="test")
-        for method, path in (
-            ("GET", "/v1/billing"),
-            ("GET", "/v1/billing/invoices"),
-            ("PATCH", "/v1/billing/profile"),
-            ("POST", "/v1/billing/mandate"),
-        ):
-            error = assert_error(api.request(method, path), 403, "forbidden")
-            assert error["details"]["scope"] == "billing"
-
     def test_a_sandbox_tenant_is_its_own(self, platform_app: PlatformApp) -> None:
         """A sandbox tenant has nothing outside the sandbox."""
         sandbox = Tenant.objects.create(name="Try", app=platform_app, sandbox=True, status="active")

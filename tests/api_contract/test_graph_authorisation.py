@@ -75,6 +75,7 @@ CALLS = [
     Call("POST", "{number}", _N, {"webhook_configuration": CALLBACK}, also=_W),
     Call("GET", "{account}", _N),
     Call("GET", "{account}/phone_numbers", _N),
+    Call("GET", "{account}?fields=message_templates", _T),
     Call("GET", "{account}/subscribed_apps", _N, is_node=False, keeps_to_numbers=False),
     Call("POST", "{account}/subscribed_apps", _N, CALLBACK, also=_W, is_node=False, keeps_to_numbers=False),
     Call("DELETE", "{account}/subscribed_apps", _N, also=_W, is_node=False, keeps_to_numbers=False),
@@ -186,7 +187,8 @@ def problem_with(credential: Credential, call: Call, objects: Objects) -> str | 
             "tenant_not_approved",
         }
     else:
-        is_right = code == wanted[1] and answer.status_code == CODES[wanted[1]].status
+        meant = CODES[wanted[1]]
+        is_right = (code, answer.status_code, error["code"]) == (wanted[1], meant.status, meant.code)
     if is_right and answer.status_code != 500:
         return None
     object_of = f"{objects.world.environment} object"

@@ -51,30 +51,6 @@ def test_an_event_goes_to_endpoints_of_its_environment_alone(
     assert {row.event_id: row.environment for row in Delivery.objects.all()} == {live: "live", test: "test"}
 
 
-def test_each_key_lists_and_reads_its_own(
-    api: Api, test_api: Api, tenant: Tenant, endpoint: dict[str, Any], test_endpoint: dict[str, Any]
-) -> None:
-    events = {"live": publish_one(tenant, "k1"), "test": publish_one(tenant, "k2", environment="test")}
-    for caller, own, own_endpoint, other in (
-        (api, "live", endpoint, "test"),
-        (test_api, "test", test_endpoint, "live"),
-    ):
-        delivery = Delivery.objects.get(environment=own)
-        assert rows_of(caller.get("/v1/webhooks")) == [own_endpoint["id"]]
-        assert rows_of(caller.get("/v1/events")) == [ids.encode("evt_", events[own])]
-        assert rows_of(caller.get("/v1/events?type=message.inbound")) == [ids.encode("evt_", events[own])]
-        assert rows_of(caller.get("/v1/webhook-deliveries")) == [delivery.public_id]
-        foreign = Delivery.objects.get(environment=other)
-        for path in (
-            f"/v1/events/{ids.encode('evt_', events[other])}",
-            f"/v1/webhook-deliveries/{foreign.public_id}",
-            f"/v1/webhooks/{foreign.endpoint_id}",
-        ):
-            assert_error(caller.get(path), 404, "not_found")
-        query = f"/v1/webhook-deliveries?endpoint_id={foreign.endpoint_id}"
-        assert rows_of(caller.get(query)) == []
-
-
 def test_no_key_changes_the_other_environments_endpoints_or_replays_its_deliveries(
     api: Api, test_api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:
