@@ -17,6 +17,7 @@ from gateway.clock import now
 from tenants import mail, tenant_status
 from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
 from tenants.signup import registration, screening
+from tenants.tests.test_tax_ids import with_check
 
 pytestmark = pytest.mark.django_db
 
@@ -253,6 +254,10 @@ def test_each_oddity_of_a_sign_up_is_one_flag(changes: dict[str, str], code: str
 def test_duplicates_are_flagged_and_do_not_block(existing: Tenant) -> None:
     assert flags_of() == {"duplicate_tax_id", "duplicate_email_domain", "duplicate_website"}
     assert "duplicate_pan" in flags_of(tax_id="AAACI1681G")
+
+
+def test_a_tax_id_without_a_pan_has_nobodys(existing: Tenant) -> None:
+    assert "duplicate_pan" not in flags_of(tax_id=with_check("07DELH08881E1D"))
 
 
 def test_an_earlier_rejection_is_flagged(existing: Tenant) -> None:

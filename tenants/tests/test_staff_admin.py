@@ -181,6 +181,12 @@ def test_an_app_and_its_key_are_made_and_the_key_is_shown_once(browser: Client) 
     assert {entry.action for entry in AuditEntry.objects.all()} == {"app.create", "api_key.create"}
 
 
+def test_an_app_is_not_renamed(browser: Client, platform_app: PlatformApp) -> None:
+    path = f"/admin/tenants/platformapp/{platform_app.pk}/change/"
+    assert browser.post(path, {"name": "Another"}).status_code == 403
+    assert PlatformApp.objects.get().name == platform_app.name
+
+
 def test_people_and_domain_rules_are_changed_by_superusers_and_audited(browser: Client) -> None:
     browser.post(
         "/admin/tenants/user/add/",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenants.labels import milliseconds, phone_number
+from tenants.labels import action_words, milliseconds, phone_number
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,7 @@ def test_a_duration_has_its_unit_and_is_never_nothing(duration: float, shown: st
 def test_only_bare_digits_get_the_plus_of_a_phone_number() -> None:
     names = ["919812345678", "+91 98123 45678", "IN.ExAmPlE123", ""]
     assert [phone_number(name) for name in names] == ["+919812345678", "+91 98123 45678", "IN.ExAmPlE123", ""]
+
+
+def test_an_action_that_the_code_no_longer_has_is_spelled_out() -> None:
+    assert action_words("cell.move_tenant") == "Cell move tenant"
