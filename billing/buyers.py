@@ -22,6 +22,8 @@ from tenants.models import SignUp, Tenant
 from tenants.signup import tax_ids
 from tenants.signup.tax_ids import STATES
 
+TDS_RATES = (0, 2, 10)
+"""Percent of the taxable value that a buyer may declare to deduct: none, technical services, professional services."""
 REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
 REQUIRED_ABROAD = ("legal_name", "address", "city", "phone")
 FOREIGN_TAX_ID = "foreign"

@@ -28,8 +28,6 @@ MANDATE, ATTEMPT, REFUND = "mnd_", "pat_", "rfd_"
 RAZORPAY = "razorpay"
 """The provider of rows that are older than the column."""
 INDIA = "IN"
-TDS_RATES = (0, 2, 10)
-"""Percent of the taxable value that a buyer may declare to deduct: none, technical services, professional services."""
 
 
 class BillingProfile(models.Model):
@@ -50,7 +48,7 @@ class BillingProfile(models.Model):
     country = models.CharField(max_length=2, default=INDIA, db_default=INDIA)
     """ISO 3166. An invoice for a buyer outside of India is an export."""
     tds_percent = models.PositiveSmallIntegerField("TDS rate", default=0, db_default=0)
-    """The rate at which the buyer declared to deduct tax at source: one of `TDS_RATES`."""
+    """The rate at which the buyer declared to deduct tax at source: one of `buyers.TDS_RATES`."""
 
     def __str__(self) -> str:
         return self.legal_name or str(self.pk)

@@ -8,7 +8,6 @@ from rest_framework import serializers
 
 from billing import buyers, plan
 from billing.models import (
-    TDS_RATES,
     BillingProfile,
     BillingSnapshot,
     CreditNote,
@@ -63,7 +62,7 @@ class ProfileIn(serializers.Serializer[dict[str, Any]]):
     tax_id = serializers.CharField(required=False, max_length=20, validators=[check_name])
     phone = serializers.RegexField(r"^\+[1-9][0-9]{7,14}\Z", required=False)
     country = serializers.RegexField(r"^[A-Z]{2}\Z", required=False)
-    tds_percent = serializers.ChoiceField(required=False, choices=TDS_RATES)
+    tds_percent = serializers.ChoiceField(required=False, choices=buyers.TDS_RATES)
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         values: dict[str, Any] = super().to_internal_value(data)

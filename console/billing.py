@@ -21,7 +21,6 @@ from billing.models import (
     CREDIT_NOTE,
     INDIA,
     INVOICE,
-    TDS_RATES,
     BillingProfile,
     CreditNote,
     Invoice,
@@ -83,7 +82,7 @@ class ProfileForm(forms.Form):
         label="Tax that you deduct at source (TDS)",
         coerce=int,
         required=False,
-        choices=[(rate, f"{rate} % of the taxable value" if rate else "None") for rate in TDS_RATES],
+        choices=[(rate, f"{rate} % of the taxable value" if rate else "None") for rate in buyers.TDS_RATES],
         help_text="You then pay the rest, and send us the certificate later. It applies to unpaid invoices too.",
     )
 

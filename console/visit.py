@@ -24,33 +24,6 @@ ENVIRONMENT = "environment"
 """The session key of the chosen environment."""
 TIME_ZONE = "time_zone"
 """The field of the time zone in which the person reads times."""
-TIME_ZONES = (
-    "Asia/Kolkata",
-    "UTC",
-    "Africa/Johannesburg",
-    "Africa/Lagos",
-    "Africa/Nairobi",
-    "America/Chicago",
-    "America/Los_Angeles",
-    "America/Mexico_City",
-    "America/New_York",
-    "America/Sao_Paulo",
-    "Asia/Colombo",
-    "Asia/Dhaka",
-    "Asia/Dubai",
-    "Asia/Hong_Kong",
-    "Asia/Jakarta",
-    "Asia/Karachi",
-    "Asia/Kathmandu",
-    "Asia/Riyadh",
-    "Asia/Singapore",
-    "Asia/Tokyo",
-    "Australia/Sydney",
-    "Europe/Berlin",
-    "Europe/London",
-    "Pacific/Auckland",
-)
-"""The choices of time zones, by their names in the IANA database."""
 MOST_CHOICES = 200
 """Most numbers offered in a form."""
 

@@ -16,7 +16,7 @@ from unfold.enums import ActionVariant
 
 from phone_numbers import leaving
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.serializers import limit_in_words
+from phone_numbers.templatetags.messaging_limit import limit_in_words
 from tenants.audit import Actor
 from tenants.models import Tenant
 from tenants.staff.dashboard import Card, register_cards

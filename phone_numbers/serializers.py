@@ -1,6 +1,5 @@
 """JSON bodies of numbers. In shapes check requests, Out shapes write responses (specification 2 and 4)."""
 
-import re
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
@@ -9,22 +8,6 @@ from rest_framework import serializers
 
 from gateway.database.statements import bulk_cursor
 from phone_numbers.models import AppData, PhoneNumber
-
-# --- Meta's messaging limit in words: how many customers a business may contact first in 24 hours.
-
-UNLIMITED = "TIER_UNLIMITED"
-_TIER = re.compile(r"TIER_(\d+)(K?)")
-
-
-def limit_in_words(tier: str | None) -> str:
-    """`TIER_2K` as `2,000 customers a day`. An unknown form is returned as it is, and none is empty."""
-    if tier == UNLIMITED:
-        return "No limit of customers a day"
-    found = _TIER.fullmatch(tier or "")
-    if found is None:
-        return tier or ""
-    return f"{int(found[1]) * (1000 if found[2] else 1):,} customers a day"
-
 
 # --- The list of a tenant's numbers, as the API shows them.
 

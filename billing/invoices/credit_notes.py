@@ -4,7 +4,7 @@ Called by the staff admin. Written with an audit entry in one transaction. Rejec
 the debit would collect what is no longer owed.
 """
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
@@ -16,8 +16,8 @@ from billing.payments import bank_transfers, corrections
 from billing.payments.corrections import correcting
 from billing.pricing import gst
 from billing.pricing.money import rupees
-from billing.pricing.periods import last_credit
 from gateway.api.errors import Conflict, InvalidRequest
+from tenants.lifecycle import IST
 
 CANCELLED_WITHIN = timedelta(hours=24)
 """How long the portal can cancel a registration (CGST rule 48, schema INV-01)."""
@@ -67,7 +67,7 @@ def write(
         intra_state=bool(invoice.cgst_paise),
         percent=invoice.gst_percent,
     )
-    if tax_paise and at >= last_credit(invoice.issued_at):
+    if tax_paise and at >= _last_credit(invoice.issued_at):
         tax_paise, reason = 0, f"{reason[:400]}. {CreditNote.WITHOUT_TAX}"
     number, _year, issued_at = ledger.take_number(
         model=CreditNote, prefix=settings.BILLING_CREDIT_NOTE_PREFIX, at=at
@@ -102,3 +102,11 @@ def _lines(invoice: Invoice, note: CreditNote) -> list[CreditNoteLine]:
         CreditNoteLine(credit_note=note, description=description, sac=sac, amount_paise=paise)
         for description, sac, paise in rows
     ]
+
+
+def _last_credit(issued_at: datetime) -> datetime:
+    """The first moment at which a credit note can no longer lower the tax of an invoice: after the 30 November that
+    follows its financial year (CGST Act section 34(2)).
+    """
+    local = issued_at.astimezone(IST)
+    return datetime(local.year + (local.month >= 4), 12, 1, tzinfo=IST).astimezone(UTC)

@@ -69,14 +69,6 @@ def indian_date(at: datetime | date) -> str:
     return f"{day.day} {day:%b %Y}"
 
 
-def last_credit(issued_at: datetime) -> datetime:
-    """The first moment at which a credit note can no longer lower the tax of an invoice: after the 30 November that
-    follows its financial year (CGST Act section 34(2)).
-    """
-    local = issued_at.astimezone(IST)
-    return datetime(local.year + (local.month >= 4), 12, 1, tzinfo=IST).astimezone(UTC)
-
-
 def financial_year(moment: datetime) -> str:
     """The financial year in IST as four digits: 1 April 2026 to 31 March 2027 is `2627` (rule 46(b))."""
     local = moment.astimezone(IST)

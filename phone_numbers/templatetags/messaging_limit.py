@@ -1,8 +1,21 @@
-"""Template filter of the messaging limit."""
+"""Template filter of Meta's messaging limit: how many customers a business may contact first in 24 hours."""
+
+import re
 
 from django import template
 
-from phone_numbers.serializers import limit_in_words
-
 register = template.Library()
-register.filter("limit_in_words", limit_in_words)
+
+UNLIMITED = "TIER_UNLIMITED"
+_TIER = re.compile(r"TIER_(\d+)(K?)")
+
+
+@register.filter
+def limit_in_words(tier: str | None) -> str:
+    """`TIER_2K` as `2,000 customers a day`. An unknown form is returned as it is, and none is empty."""
+    if tier == UNLIMITED:
+        return "No limit of customers a day"
+    found = _TIER.fullmatch(tier or "")
+    if found is None:
+        return tier or ""
+    return f"{int(found[1]) * (1000 if found[2] else 1):,} customers a day"
