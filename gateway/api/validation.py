@@ -5,7 +5,7 @@ A mistyped name gets a suggestion, the closest known word, so that callers can f
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -79,13 +79,18 @@ def unknown_member(name: str, known: Iterable[str]) -> str:
     return f"This member is unknown.{did_you_mean(name, names)} The known ones are: {', '.join(names)}."
 
 
+def unknown_members(given: Iterable[str], known: Collection[str], place: str = "") -> dict[str, list[str]]:
+    """The errors for the members of an object at `place` that are not known, by their names."""
+    strange = islice((name for name in given if name not in known), SHOWN_PROBLEMS)
+    return {f"{place}{name[:LONGEST_NAME]}": [unknown_member(name, known)] for name in strange}
+
+
 def _unknown(serializer: Any, given: Any, place: str = "") -> dict[str, list[str]]:
     """The members that the serializer does not have, including those of nested objects."""
     if not isinstance(given, Mapping):
         return {}
     known = {name: field for name, field in serializer.fields.items() if not field.read_only}
-    strange = islice((name for name in given if name not in known), SHOWN_PROBLEMS)
-    problems = {f"{place}{name[:LONGEST_NAME]}": [unknown_member(name, known)] for name in strange}
+    problems = unknown_members(given, known, place)
     for name, field in known.items():
         if isinstance(field, Serializer):
             problems |= _unknown(field, given.get(name), f"{place}{name}.")

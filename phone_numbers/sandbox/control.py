@@ -25,6 +25,7 @@ from django.db.models import Q
 
 from gateway import ids
 from gateway.api.errors import InvalidRequest, NotFound, ServiceError
+from gateway.api.validation import unknown_members
 from gateway.clock import now
 from gateway.database.transactions import concerns_all
 from gateway.task_queue import enqueue
@@ -179,7 +180,9 @@ INBOUND_MEMBERS = frozenset(
     """from type text image video audio document sticker location contacts interactive button reaction order edit
     revoke system unsupported name username identity context referral errors""".split()  # noqa: SIM905
 )
-"""Members of an inbound message that a caller may set. The sandbox sets the id, the time and the number's owner."""
+"""Members of an inbound message that a caller may set."""
+_SET_HERE = frozenset({"id", "timestamp", "from_user_id"})
+"""Members of a message as WhatsApp has it that the sandbox sets itself."""
 
 
 def ensure(tenant_id: UUID) -> list[PhoneNumber]:
@@ -204,6 +207,9 @@ def add_number(tenant_id: UUID, *, coexistence: bool = False) -> PhoneNumber:
 def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
     """Send as a customer of the sandbox. Raises NotFound for a number outside of it, InvalidRequest."""
     number = number_of(tenant_id, message.get("phone_number_id"))
+    given = [name for name in message if name not in _SET_HERE]
+    if problems := unknown_members(given, INBOUND_MEMBERS | {"phone_number_id"}):
+        raise InvalidRequest(details={"fields": problems})
     said = {name: value for name, value in message.items() if name in INBOUND_MEMBERS}
     return _control(tenant_id, "inbound", {**said, "phone_number_id": number.phone_number_id})
 

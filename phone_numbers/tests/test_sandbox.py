@@ -2,6 +2,7 @@
 tenants.
 """
 
+import base64
 from typing import Any
 
 import pytest
@@ -51,8 +52,34 @@ def test_every_type_of_message_can_come(tenant: Tenant) -> None:
     for kind in ("image", "audio", "document", "location", "contacts", "interactive", "button", "order"):
         answer = api.post("/v1/test/inbound", {"from": "919812345678", "type": kind})
         assert answer.status_code == 201, kind
+    file = {"data": base64.b64encode(b"parcel").decode(), "mime_type": "image/png"}
+    for given in (
+        {"image": file},
+        {"button": {"payload": "yes", "text": "Yes"}},
+        {"text": {"body": "Hello"}},
+    ):
+        assert api.post("/v1/test/inbound", {"from": "919812345678", **given}).status_code == 201
+    said = api.get("/v1/test/conversations?limit=3").json()["data"]
+    assert [row["body"]["type"] for row in said] == ["text", "button", "image"], (
+        "the type is that of the object"
+    )
     assert_error(api.post("/v1/test/inbound", {"from": "1", "type": "reaction"}), 400, "invalid_request")
     assert_error(api.post("/v1/test/inbound", {"text": "x"}), 400, "invalid_request")
+
+
+def test_an_unknown_member_of_a_customers_message_is_named(tenant: Tenant) -> None:
+    api = world_of(tenant)
+    answer = api.post("/v1/test/inbound", {"from": "919812345678", "txt": "Hello"})
+    fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+    assert "Did you mean text?" in fields["txt"][0]
+    pasted = {
+        "from": "919812345678",
+        "from_user_id": "IN.1",
+        "id": "wamid.1",
+        "timestamp": "1",
+        "text": {"body": "x"},
+    }
+    assert api.post("/v1/test/inbound", pasted).status_code == 201
 
 
 def test_nobody_reaches_anothers_world(tenant: Tenant, other_tenant: Tenant) -> None:

@@ -135,9 +135,10 @@ def _operation(sample: Sample, groups: dict[str, list[Operation]]) -> tuple[Oper
     for operation in sorted(candidates, key=lambda each: each.path.count("{")):
         pattern = re.sub(r"\\\{\w+\\\}", "([^/]+)", re.escape(operation.path))
         if found := re.fullmatch(pattern, path):
-            return operation, [
-                value.strip("{}").upper() if value[0] == "{" else value for value in found.groups()
-            ]
+            values = dict(zip(_PLACEHOLDER.findall(operation.path), found.groups(), strict=True))
+            # In the order of the methods' arguments, which is not that of the path.
+            in_order = [values[each.name] for each in operation.path_parameters]
+            return operation, [value.strip("{}").upper() if value[0] == "{" else value for value in in_order]
     raise ValueError(f"{sample.method} {path} is no operation.")
 
 

@@ -28,14 +28,16 @@ def receive(sim: Simulator, source: Source) -> Message:
     message.
 
     Members: phone_number_id, from (phone or user id), type, the object of that type (or a simple text), name,
-    username, identity, context, referral, errors, id, timestamp.
+    username, identity, context, referral, errors, id, timestamp. Without `type`, the object that is given has the type.
     """
     number = sim.state.numbers.get(str(source.get("phone_number_id", "")))
     if number is None:
         raise KeyError("such phone number")
     account = sim.state.accounts[number.waba_id]
     customer = remember(sim.state, account, source)
-    kind = str(source.get("type", "text"))
+    kind = str(
+        source.get("type") or next((kind for kind in _BUILDERS if kind in source and kind != "text"), "text")
+    )
     build = _BUILDERS.get(kind)
     if build is None and kind not in source:
         raise ValueError(f"type is one of {', '.join(_BUILDERS)}, or any other with its object")

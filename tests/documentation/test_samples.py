@@ -38,7 +38,7 @@ def test_the_samples_are_all_here() -> None:
         "FastAPI",
     }
     assert named <= set(PYTHON)
-    assert set(samples("ts")) == {"Next.js"}
+    assert set(samples("ts")) == {"Next.js", "store a file in Node"}
 
 
 def test_the_python_samples_are_typed_strictly(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_the_function_for_fastapi_answers_each_event_once(
 
 def test_the_typescript_samples_compile_strictly(tmp_path: Path) -> None:
     """The samples of the guides, and those of the README, which are JavaScript that TypeScript accepts too."""
-    named = {f"{mark.lower()}": code for mark, code in samples("ts").items()}
+    named = {mark.lower().replace(" ", "_"): code for mark, code in samples("ts").items()}
     named |= {f"readme_{n}": code for n, code in enumerate(blocks("sdks/typescript/README.md", "js"))}
     for name, code in named.items():
         (tmp_path / f"{name.replace('.', '_')}.ts").write_text(code)
@@ -244,6 +244,7 @@ def test_the_typescript_samples_compile_strictly(tmp_path: Path) -> None:
         (tmp_path / f"{name}.ts").write_text(code)
     for config, files, types in (
         ("guides", ["next_js.ts"], []),
+        ("node", ["store_a_file_in_node.ts"], ["node"]),
         ("calls", [f"{name}.ts" for name in calls], ["node"]),
         ("readme", ["readme_0.ts", "readme_1.ts"], ["node"]),
     ):

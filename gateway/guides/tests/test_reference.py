@@ -1,6 +1,7 @@
 """The API reference: every operation that customers use is on one page, with samples that are valid code."""
 
 import ast
+import inspect
 import json
 import re
 
@@ -8,6 +9,7 @@ import pytest
 
 from gateway.guides import reference
 from tests.pages import ROOT
+from tests.sdk_import import sdk_from
 
 PAGES = reference.pages(ROOT / "docs/openapi.json")
 
@@ -37,6 +39,20 @@ def test_python_samples_are_python() -> None:
     assert len(samples("python")) > 50
     for sample in samples("python"):
         ast.parse(sample)
+
+
+def test_python_samples_give_ids_in_the_order_of_the_methods_arguments() -> None:
+    compared = 0
+    with sdk_from(ROOT / "sdks/python/src") as sdk:
+        client = sdk.Whabuzz("key", "http://127.0.0.1")
+        for call in (node for sample in samples("python") for node in ast.walk(ast.parse(sample))):
+            match call:
+                case ast.Call(ast.Attribute(ast.Attribute(ast.Name("client"), group), name), args):
+                    given = [each.value for each in args if isinstance(each, ast.Constant)]
+                    taken = list(inspect.signature(getattr(getattr(client, group), name)).parameters)
+                    assert given == [argument.upper() for argument in taken[: len(given)]], name
+                    compared += len(given)
+    assert compared > 30
 
 
 @pytest.mark.parametrize("language", ["sh", "ts", "php", "go", "java"])
