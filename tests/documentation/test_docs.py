@@ -46,6 +46,7 @@ from web.routes import ROUTES
 from webhooks.delivery import ordering
 from webhooks.endpoints import lifecycle
 from webhooks.requests import signed_request, verify_ping
+from webhooks.templatetags import delivery_errors
 
 UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
 
@@ -312,6 +313,18 @@ def test_the_retry_schedule_is_the_default() -> None:
     assert schedule is not None
     steps = [number * units[unit] for number, unit in steps_of(schedule[1])]
     assert steps == settings.WEBHOOK_RETRY_SCHEDULE
+
+
+def test_each_error_of_a_delivery_is_explained() -> None:
+    explained = page("docs/webhooks.md").partition("`last_error` says why:")[2].partition("`attempt_log`")[0]
+    named = {
+        name
+        for row in re.findall(r"^\| (`[^|]+)", explained, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    assert named - {"last_error"} == delivery_errors.WORDS.keys() - {"wrong_answer"}, (
+        "a ping alone has wrong_answer"
+    )
 
 
 def steps_of(text: str) -> list[tuple[int, str]]:

@@ -22,7 +22,6 @@ WORDS = {
     "payload_expired": "the content is past your retention",
     "endpoint_deleted": "the endpoint was deleted",
     "endpoint_disabled": "the endpoint was disabled",
-    "endpoint_paused": "the endpoint is paused",
     "waits_for_earlier_event": "an earlier event of the same customer has to arrive first",
     "circuit_open": "the endpoint fails, so its deliveries are held back",
     "secret_unreadable": "the signing secret cannot be read: make a new one",
@@ -46,7 +45,6 @@ REPAIRS = {
     "payload_expired": "It cannot be sent any more. A longer retention under Settings keeps the next events longer.",
     "endpoint_deleted": "Another endpoint can get the event: its page sends the events of a period again.",
     "endpoint_disabled": "Repair your server, then verify the endpoint.",
-    "endpoint_paused": "What waits goes out when the endpoint is resumed.",
     "circuit_open": "Repair your server, then resume the endpoint: what waits goes out at once.",
     "secret_unreadable": "Make a new secret on the endpoint's page.",
 }
