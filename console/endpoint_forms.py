@@ -37,7 +37,7 @@ class LinesField(forms.CharField):
             if not colon or not name.strip():
                 raise ValidationError(f"Write “name: value” in each line, not “{line[:40]}”.")
             if name.strip() in pairs:
-                raise ValidationError(f"“{name.strip()[:40]}” is there twice.")
+                raise ValidationError(f"“{name.strip()[:40]}” appears twice.")
             pairs[name.strip()] = text.strip()
         return pairs
 

@@ -132,6 +132,13 @@ def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
     )
 
 
+_FLOWS_CHANGED = {
+    "set": "The address of your server is saved.",
+    "key": "A new key pair is made, and its public key is uploaded to WhatsApp.",
+    "delete": "Flows are turned off for this number.",
+}
+
+
 def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
     """Show the number's Flow endpoint with URL and keys. POST sets the URL, rotates a key, or deletes it."""
     if request.method == "POST":
@@ -155,7 +162,7 @@ def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRespo
                 case "delete":
                     endpoints.delete(found, actor=actor)
             if not hasattr(endpoint, "new_secret") and not form.errors:
-                messages.success(request, "Done.")
+                messages.success(request, _FLOWS_CHANGED.get(do or "", "Nothing was changed."))
                 return redirect("console_number_flows", phone_number_id)
     response = render(
         request,

@@ -205,7 +205,7 @@ class ButtonForm(forms.Form):
             self.add_error("text", "Type the button's text.")
         if kind == "URL":
             if not _LINK.fullmatch(value):
-                self.add_error("value", "A link begins with https:// and has {{1}} at its end or nowhere.")
+                self.add_error("value", "A link must begin with https:// and may have {{1}} only at its end.")
             elif variables(value) and not cleaned.get("example"):
                 self.add_error("example", "Give an example of the whole link.")
         elif kind == "PHONE_NUMBER":

@@ -125,7 +125,7 @@ def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
         except (Refused, UpstreamUnreachable):
             messages.error(request, "Meta did not return the templates. Try again in a minute.")
         else:
-            messages.success(request, f"{read['synced']} templates read.")
+            messages.success(request, f"{read['synced']} templates refreshed.")
     return redirect("console_templates")
 
 
@@ -171,7 +171,7 @@ def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
     if request.method == "POST":
         require_open(visit)
     if template.status not in operations.EDITABLE_STATUSES:
-        messages.error(request, "Meta edits only approved, rejected and paused templates.")
+        messages.error(request, "Only approved, rejected and paused templates can be edited.")
         return redirect("console_template", template_id)
     try:
         form, buttons = _edited(request, visit, template)

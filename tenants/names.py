@@ -17,7 +17,7 @@ def check_name(text: str) -> None:
     if _CONTROL.search(text):
         raise ValidationError("This must be one line of text without control characters.")
     if _LINK.search(text):
-        raise ValidationError("This must not hold a link.")
+        raise ValidationError("This must not contain a link.")
 
 
 def quoted(text: str) -> str:

@@ -65,7 +65,7 @@ def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
     browser.post("/console/preferences", {"environment": "test"})
     for path, button in (("/console/templates", "New template"), ("/console/batches/file", "Upload")):
         assert f">{button}</" in text(browser, path)
-    assert "templates read" in html.unescape(
+    assert "templates refreshed" in html.unescape(
         browser.post("/console/templates/sync", follow=True).content.decode()
     )
     assert Event.objects.filter(type="message.outbound").count() == 1

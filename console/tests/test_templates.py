@@ -133,7 +133,7 @@ def test_a_media_header_is_submitted_with_its_sample(
         ({"body_examples": "Asha"}, "Give 2 examples"),
         ({"header_text": "{{1}} {{2}}"}, "at most one variable"),
         ({"header_example": ""}, "Give an example for the variable"),
-        ({"button-0-value": "http://shop.example"}, "begins with https://"),
+        ({"button-0-value": "http://shop.example"}, "must begin with https://"),
         ({"button-0-example": ""}, "example of the whole link"),
         ({"button-1-text": ""}, "Type the button's text"),
         ({"account": "1"}, "Select a valid choice"),
@@ -245,8 +245,8 @@ def test_a_second_edit_within_a_day_is_refused_in_the_platforms_words(
 @pytest.mark.parametrize(
     ("status", "component", "words"),
     [
-        ("PENDING", {"type": "BODY", "text": "Hi"}, "only approved, rejected and paused"),
-        ("DISABLED", {"type": "BODY", "text": "Hi"}, "only approved, rejected and paused"),
+        ("PENDING", {"type": "BODY", "text": "Hi"}, "Only approved, rejected and paused"),
+        ("DISABLED", {"type": "BODY", "text": "Hi"}, "Only approved, rejected and paused"),
         ("APPROVED", {"type": "CAROUSEL", "cards": []}, "Edit it with the API"),
         (
             "APPROVED",

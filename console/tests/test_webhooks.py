@@ -251,7 +251,7 @@ def test_what_an_endpoint_authenticates_with_is_stored_masked_and_kept(
         ({"headers": "Host: evil"}, "set by the service"),
         ({"headers": "no colon"}, "Write “name: value”"),
         ({"headers": "X-A: ***"}, "No value of `X-A` is stored"),
-        ({"metadata": "a: 1\na: 2"}, "is there twice"),
+        ({"metadata": "a: 1\na: 2"}, "appears twice"),
         ({"phone_number_ids": "+91"}, "digits only"),
         ({"timeout_seconds": "31"}, "less than or equal to 30"),
         ({"batch_milliseconds": "9"}, "This field is required."),

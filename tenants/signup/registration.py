@@ -165,7 +165,7 @@ def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int
         tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
         sign_up = SignUp.objects.filter(tenant=tenant).first()
         if sign_up is None or tenant.status not in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}:
-            raise Conflict("This application is decided already.", details={"status": tenant.status})
+            raise Conflict("This application has been decided already.", details={"status": tenant.status})
         before = {name: getattr(sign_up, name) for name in Application.__slots__}
         before |= {"status": tenant.status, "rejected_reason": tenant.rejected_reason}
         for name, value in asdict(application).items():
