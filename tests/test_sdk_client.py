@@ -145,6 +145,34 @@ def test_a_service_that_is_away_is_named(sdk: ModuleType) -> None:
         client.tenant.get()
 
 
+def test_a_key_from_a_file_works_and_no_error_shows_a_key(sdk: ModuleType) -> None:
+    service = Service()
+    http_client = httpx.Client(transport=service)
+    sdk.Whabuzz(" wb_test_x\r\n", URL + "/ ", http_client=http_client).tenant.get()
+    assert service.requests[0].headers["Authorization"] == "Bearer wb_test_x"
+    assert service.requests[0].url == f"{URL}/v1/tenant"
+    for wrong in ("wb_test_\nx", "wb_test_…"):
+        with pytest.raises(sdk.WhabuzzError, match="characters that no key has") as refused:
+            sdk.Whabuzz(wrong, URL, http_client=http_client).tenant.get()
+        assert "wb_test" not in str(refused.value)
+
+
+def test_an_answer_of_another_host_asks_for_the_address(sdk: ModuleType) -> None:
+    moved = httpx.Response(301, headers={"Location": "https://other.example/v1/tenant"})
+    service = Service(httpx.Response(404, html="<h1>Not here</h1>"), moved, httpx.Response(502, html="nginx"))
+    client = client_of(sdk, service, max_retries=0)
+    texts = []
+    for _ in range(3):
+        with pytest.raises(sdk.APIError) as found:
+            client.tenant.get()
+        texts.append(str(found.value))
+    assert texts == [
+        "404: The answer is not the service's own. Is base_url right?",
+        "301: The answer is not the service's own. Is base_url right? It redirects to https://other.example/v1/tenant",
+        "502: The answer is not the service's own.",
+    ]
+
+
 async def _no_pause(_: float) -> None:
     """No pause of an asynchronous stream after an interruption."""
 

@@ -126,7 +126,10 @@ export class Whabuzz extends Resources {
 
   constructor(private readonly options: ClientOptions) {
     if (!options.apiKey || !options.baseUrl) throw new WhabuzzError("apiKey and baseUrl are needed.");
-    const headers: Record<string, string> = { Authorization: `Bearer ${options.apiKey}` };
+    // A key that was read from a file ends in a line break. The errors of headers quote their values.
+    const apiKey = options.apiKey.trim();
+    if (!/^[\x21-\x7e]+$/.test(apiKey)) throw new WhabuzzError("The apiKey is no key: it has characters that no key has.");
+    const headers: Record<string, string> = { Authorization: `Bearer ${apiKey}` };
     if (options.tenantId) headers["X-Service-Tenant"] = options.tenantId;
     const transport = new Transport({
       baseUrl: options.baseUrl.replace(/\/+$/, ""),

@@ -52,7 +52,9 @@ export class APIError extends WhabuzzError {
     const found = error.details ?? error.error_data;
     const details = isObject(found) ? found : {};
     const requestId = headers.get("x-service-request-id") ?? undefined;
-    const sentence = `${status} ${error.code}: ${error.message ?? "no message"}`;
+    const which = error.code === undefined ? status : `${status} ${error.code}`;
+    const question = status < 500 ? " Is baseUrl right?" : "";
+    const sentence = `${which}: ${error.message ?? `The answer is not the service's own.${question}`}`;
     super([sentence, details.details, words.hint, requestId].filter(Boolean).join(" | "));
     this.source = answer.source as string | undefined;
     this.code = error.code as ErrorCode | number | undefined;

@@ -59,7 +59,9 @@ export class Transport {
         if (failure instanceof APIError) throw failure;
         options.signal?.throwIfAborted();
         wait = waitAfterFailure(call, tries, maxRetries);
-        if (wait === undefined) throw new NoAnswer(`${call.method} ${call.path}: ${String(failure)}`, { cause: failure });
+        if (wait === undefined) {
+          throw new NoAnswer(`${call.method} ${baseUrl}${call.path}: ${reasonOf(failure)}`, { cause: failure });
+        }
       } finally {
         clearTimeout(timer);
         options.signal?.removeEventListener("abort", stop);
@@ -67,6 +69,13 @@ export class Transport {
       await sleep(wait, options.signal);
     }
   }
+}
+
+/** What failed. The failures of fetch say it in their cause. */
+function reasonOf(failure: unknown): string {
+  const cause = failure instanceof Error ? (failure.cause as { message?: string; code?: string } | undefined) : undefined;
+  const found = cause?.message || cause?.code;
+  return found ? `${String(failure)}: ${found}` : String(failure);
 }
 
 /** The JSON of an answer, its text when it is none. */

@@ -73,6 +73,12 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
   const lossy = new Whabuzz({ apiKey, baseUrl: proxyUrl });
   seen.lossy = (await lossy.messages.send(text(`+9170009${tag}301`))).messages[0].id;
   seen.noAnswer = (await lossy.apiKeys.create({ name: `lost-${tag}` }).catch((e) => e)) instanceof NoAnswer;
+  const mistaken = (options) => new Promise((done) => done(new Whabuzz({ apiKey, baseUrl, maxRetries: 0, ...options })));
+  const said = (options) => mistaken(options).then((c) => c.tenant.get()).then((t) => typeof t.name, (e) => e.message);
+  seen.fromAFile = await said({ apiKey: `${apiKey}\n` });
+  seen.noKey = await said({ apiKey: "wb_test_\nx" });
+  seen.away = await said({ baseUrl: "http://127.0.0.1:2" });
+  seen.another = await said({ fetch: async () => new Response("<h1>Not here</h1>", { status: 404 }) });
   const stopped = await client.tenant.get({ signal: AbortSignal.abort(new Error("enough")) }).catch((e) => e.message);
   seen.stopped = stopped;
 

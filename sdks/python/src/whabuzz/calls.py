@@ -195,11 +195,17 @@ class Options:
         base_url = self.base_url or os.environ.get("WHABUZZ_BASE_URL")
         if not api_key or not base_url:
             raise WhabuzzError("Give api_key and base_url, or set WHABUZZ_API_KEY and WHABUZZ_BASE_URL.")
+        # A key that was read from a file ends in a line break. The errors of headers quote their values.
+        api_key = api_key.strip()
+        if not (api_key.isascii() and api_key.isprintable()):
+            raise WhabuzzError("The api_key is no key: it has characters that no key has.")
         headers = {"Authorization": f"Bearer {api_key}", "User-Agent": "whabuzz-python"}
         if self.tenant_id:
             headers["X-Service-Tenant"] = self.tenant_id
         timeout = httpx.USE_CLIENT_DEFAULT if self.timeout is None else self.timeout
-        return Settings(base_url.rstrip("/"), {**headers, **self.headers}, Repeats(self.max_retries), timeout)
+        return Settings(
+            base_url.strip().rstrip("/"), {**headers, **self.headers}, Repeats(self.max_retries), timeout
+        )
 
     def changed(
         self,

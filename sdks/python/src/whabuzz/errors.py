@@ -45,7 +45,7 @@ class APIError(WhabuzzError):
         self.source: str | None = body.get("source") if isinstance(body, dict) else None
         """`meta` when WhatsApp refused, otherwise the service's own name."""
         self.code: str | int | None = error.get("code")
-        self.message: str = str(error.get("message") or f"HTTP {status}")
+        self.message: str = str(error.get("message") or _of_another(status, headers))
         # WhatsApp's errors have the service's words beside them, the service's own have theirs inside.
         words: dict[str, Any] = {**body, **error} if isinstance(body, dict) else {}
         self.hint: str | None = words.get("hint")
@@ -60,7 +60,8 @@ class APIError(WhabuzzError):
         """The sentence, WhatsApp's particulars, what to do, and what support asks for."""
         particulars = self.details.get("details")
         request = self.request_id and f"request_id {self.request_id}"
-        parts = [f"{self.status} {self.code}: {self.message}", particulars, self.hint, request]
+        which = self.status if self.code is None else f"{self.status} {self.code}"
+        parts = [f"{which}: {self.message}", particulars, self.hint, request]
         return " | ".join(str(part) for part in parts if part)
 
 
@@ -111,6 +112,15 @@ def error_of(status: int, body: Any, headers: Mapping[str, str]) -> APIError:
     """The exception for an answer."""
     kind = _BY_STATUS.get(status, ServerError if status >= 500 else APIError)
     return kind(status, body, headers)
+
+
+def _of_another(status: int, headers: Mapping[str, str]) -> str:
+    """The message for an answer that is not of the service: of a proxy, or of another host."""
+    question = " Is base_url right?" if status < 500 else ""
+    location = headers.get("location")
+    return f"The answer is not the service's own.{question}" + (
+        f" It redirects to {location}" if location else ""
+    )
 
 
 def seconds(value: str | None) -> float | None:
