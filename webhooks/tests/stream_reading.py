@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from uuid import UUID
 
 import psycopg
+from django.conf import settings
 from django.db import connection
 
 from gateway import ids
@@ -37,6 +38,10 @@ class StreamReader:
 
     def read_on(self) -> None:
         """Read all that follows its place."""
+        if settings.DATABASE_IS_DISTRIBUTED:
+            with connection.cursor() as cursor:
+                # Once each interval, Citus does it itself.
+                cursor.execute("SELECT recover_prepared_transactions()")
         after = run(stream.resumed(self.place, tenant_id=self.tenant_id, environment="live"))
         while True:
             assert after is not None
