@@ -13,6 +13,8 @@ from gateway.database.distribution import TABLES
 from tests.citus.cluster import ROOT
 
 OF_ALL_TENANTS = {
+    "webhooks.events.message_search._BY_NODE",
+    "webhooks.events.message_search._BY_TENANT",
     "webhooks.delivery.claim_statements.BUSY",
     "webhooks.delivery.claim_statements.HOLDERS",
     "webhooks.delivery.claim_statements._LEASED",

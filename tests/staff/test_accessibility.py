@@ -129,7 +129,7 @@ def a_row_of_every_table(world: World) -> None:
     )
     call = ApiRequest(tenant_id=world.tenant.id, environment="live", method="POST", route="/v1/messages")
     call.id, call.status, call.own_ms, call.upstream_ms = ids.uuid7(), 200, 4.0, 120.0
-    call.save()
+    call.save(force_insert=True)
     KeptNotification.objects.create(reason="unroutable", waba_id="200", body_sha256="0" * 64, body=b"{}")
     EmailDomainRule.objects.create(domain="traders.example", verdict="allow")
 

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import OperationalError, connection, transaction
 
 from gateway import ids
@@ -57,18 +58,22 @@ _FIND = f"""
 SELECT {MESSAGES} FROM messages
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND key = %(key)s
 """  # noqa: S608 - only column names are formatted in
-# One look-up by an index for each business, newest first: there is no index over all of them.
+# One look-up by an index for each business, newest first: there is no index over all of them. Citus takes no limit for
+# each of them.
+_NEWEST = "(SELECT id FROM tenants_tenant ORDER BY id DESC LIMIT %(tenants)s)"
+_BY_TENANT = f"""{_NEWEST} t
+CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant_id = t.id AND {{condition}} {{first}})"""  # noqa: S608
+_BY_NODE = f"(SELECT * FROM messages WHERE tenant_id = ANY(ARRAY{_NEWEST}) AND {{condition}})"  # noqa: S608
 _EVERYWHERE = f"""
 SELECT {", ".join(f"m.{column}" for column in MESSAGES.columns)}
-FROM (SELECT id FROM tenants_tenant ORDER BY id DESC LIMIT %(tenants)s) t
-CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant_id = t.id AND {{}}) m
+FROM {_BY_NODE if settings.DATABASE_IS_DISTRIBUTED else _BY_TENANT} m
 ORDER BY m.id DESC LIMIT %(limit)s
 """  # noqa: S608 - only column names and the conditions below are formatted in
 _FIND_EVERYWHERE = _EVERYWHERE.format(
-    "environment IN ('live', 'test') AND key = %(key)s ORDER BY month LIMIT 1"
+    condition="environment IN ('live', 'test') AND key = %(key)s", first="ORDER BY month LIMIT 1"
 )
 _OF_CUSTOMER_EVERYWHERE = _EVERYWHERE.format(
-    "wa_id = ANY(%(wa_ids)s) AND month >= %(first_month)s ORDER BY id DESC LIMIT %(limit)s"
+    condition="wa_id = ANY(%(wa_ids)s) AND month >= %(first_month)s", first="ORDER BY id DESC LIMIT %(limit)s"
 )
 # Only by the index of events, whatever the planner thinks of the tenant's.
 _DELIVERIES = f"""
