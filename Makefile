@@ -95,12 +95,25 @@ FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.p
 	tenants/tests/test_key_cache.py web/tests
 
 # Of these packages' tests, those of the flows that Citus runs (docs/capacity.md).
-ON_CITUS := tests/citus/nodes.py webhooks/tests/test_publish.py webhooks/tests/test_replay.py webhooks/tests/test_message_log.py \
-	webhooks/tests/delivery/test_fences.py webhooks/tests/delivery/test_ordering.py web/tests/test_event_stream.py \
-	messaging/tests/sending messaging/tests/test_expunge.py
-# They look at a plan and at the waits for locks, which are on the nodes.
+ON_CITUS := tests/citus/nodes.py tests/staff messaging/tests/sending phone_numbers/tests/leaving web/tests/test_event_stream.py \
+	tenants/tests/test_sign_up.py \
+	$(addprefix webhooks/tests/test_,destinations.py events.py figures.py message_log.py message_search.py monitoring.py \
+	publish.py replay.py retention.py staff.py stream_epochs.py) \
+	$(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.py ordering.py) \
+	$(addprefix messaging/tests/test_,batch_runner.py batches.py cloud_api.py closing.py csv_batches.py customer_data.py \
+	customers.py expunge.py incoming.py key_scopes.py ledger.py media.py message_references.py opt_outs.py pruning.py \
+	reminder_job.py scheduled_messages.py) \
+	$(addprefix billing/tests/test_,accounting.py admin.py einvoices.py gstr1.py invoicing.py payments.py settlement.py) \
+	$(addprefix console/tests/test_,billing.py conversation_answers.py conversations.py exports.py live_parts.py messaging.py \
+	numbers.py sandbox_phone.py search.py templates.py webhooks.py)
+# They look at a plan, at waits for locks or at a dump, which are on the nodes; make triggers, which distributed tables do
+# not have; or expect an event to be settled at once.
 OF_ONE_POSTGRES := web/tests/test_event_stream.py::test_the_stream_is_read_by_its_index \
-	webhooks/tests/test_message_log.py::TestRaces::test_groups_that_name_the_same_messages_in_other_orders_do_not_deadlock
+	webhooks/tests/test_message_log.py::TestRaces::test_groups_that_name_the_same_messages_in_other_orders_do_not_deadlock \
+	webhooks/tests/test_stream_epochs.py::test_after_a_restore_a_listener_gets_every_event_once \
+	messaging/tests/test_batch_runner.py::test_a_result_that_the_database_refuses_takes_no_other_with_it \
+	messaging/tests/test_incoming.py::TestRaces::test_no_200_when_the_database_ends_before_it_has_stored \
+	console/tests/test_webhooks.py::test_an_open_page_is_told_of_its_own_environments_events_alone
 
 citus: $(BIN)/.for-development ## Run the flows on a Citus cluster, restart its nodes, move a shard (built once from public source, or CITUS_SOURCE=clone)
 	@tests/citus/build.sh .citus
