@@ -39,18 +39,10 @@ def credentials(stack: Stack) -> dict[str, str]:
 
     The tenant has one row of each kind, so that lists have rows. No other test uses what the cases leave.
     """
-    app_id = stack.manage("create_app", "Fuzz")
-    app = stack.manage("create_key", "--app", app_id, "--environment", "test")
-    made = stack.api("POST", "/v1/tenants", {"name": "Fuzzed"}, key=app)
-    assert made.status_code == 201, made.text
-    key = stack.api(
-        "POST", "/v1/api-keys", {"name": "fuzz"}, key=app, **{"X-Service-Tenant": made.json()["id"]}
-    )
-    assert key.status_code == 201, key.text
-    login = {"email": stack.ready["staff_email"], "password": stack.ready["staff_password"]}
-    session = stack.api("POST", "/v1/console/sessions", login)
-    assert session.ok, session.text
-    return {"tenant": key.json()["key"], "app": app, "staff": session.json()["token"]}
+    app = stack.platform_key("Fuzz")
+    tenant = stack.made("/v1/tenants", {"name": "Fuzzed"}, key=app)["id"]
+    key = stack.made("/v1/api-keys", {"name": "fuzz"}, key=app, **{"X-Service-Tenant": tenant})["key"]
+    return {"tenant": key, "app": app, "staff": stack.staff_token}
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,7 @@ def test_a_message_and_a_file_as_documented(stack: Stack, tmp_path: Path) -> Non
 
 
 def test_a_platform_creates_a_tenant_and_acts_on_it_as_documented(stack: Stack, tmp_path: Path) -> None:
-    app_id = stack.manage("create_app", "Platform of the page")
-    key = stack.manage("create_key", "--app", app_id, "--environment", "test")
+    key = stack.platform_key("Platform of the page")
     reader = Reader("docs/platform-apps.md", stack, tmp_path)
     reader.environment["APP_KEY"] = key
     create = reader.commands[0]
