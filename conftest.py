@@ -75,9 +75,14 @@ pytest_plugins = ["tests.fixtures", "tests.browsers", "tests.receiver", "tests.c
 
 LONG_FILES = (
     "tests/e2e/",
+    "tests/staff/test_accessibility.py",
+    "console/tests/test_accessibility.py",
     "billing/tests/test_year.py",
     "tests/faults/test_sending.py",
     "tests/faults/test_hosts.py",
+    "tests/api_contract/test_authorisation.py",
+    "tests/api_contract/test_security_headers.py",
+    "tests/staff/test_dialogs.py",
     "tests/faults/",
     "tests/operating/",
 )
