@@ -24,7 +24,7 @@ from gateway.monitoring import tracing
 from gateway.upstream.calls import AsyncPool
 from messaging.batches import held_batch
 from messaging.batches.held_batch import Held
-from messaging.batches.scheduled import ScheduledSends
+from messaging.batches.scheduled_sender import ScheduledSends
 from messaging.batches.sender import BatchRun
 
 log = structlog.get_logger(__name__)

@@ -1,7 +1,7 @@
 """Scheduled messages as callers see them: schedule, find, change, cancel.
 
 A message is stored instead of sent. All that a send checks before its call is checked at once, and the idempotency key
-keeps the answer, in one transaction. The batch runner sends it at its time (`messaging/batches/scheduled.py`).
+keeps the answer, in one transaction. The batch runner sends it at its time (`messaging/batches/scheduled_sender.py`).
 """
 
 from dataclasses import replace

@@ -22,7 +22,7 @@ from gateway import ids
 from gateway.clock import isoformat, now
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging import retention
-from messaging.batches import held_batch, runner, scheduled, sender
+from messaging.batches import held_batch, runner, scheduled_sender, sender
 from messaging.models import Batch, ScheduledMessage
 from messaging.pacing import Pacer
 from messaging.sending import customer_hours, schedule
@@ -203,7 +203,7 @@ def test_its_time_can_be_changed_and_it_can_be_cancelled_while_it_waits(
 def test_one_that_is_under_way_is_neither_changed_nor_cancelled(api: Api, number: PhoneNumber) -> None:
     path = f"{PATH}/{schedule_one(api, number)}"
     let_time_come()
-    assert len(scheduled.claim([])) == 1
+    assert len(scheduled_sender.claim([])) == 1
     for refused in (api.post(f"{path}/cancel"), api.patch(path, {"send_at": in_an_hour()})):
         assert assert_error(refused, 409, "conflict")["details"] == {"status": "sending"}
 
@@ -241,14 +241,14 @@ def test_two_runners_at_once_send_it_once(
     meeting = threading.Barrier(2)
 
     def meet(execute: Callable[..., Any], statement: str, *rest: Any) -> Any:
-        if statement == scheduled._CLAIM:
+        if statement == scheduled_sender._CLAIM:
             meeting.wait(timeout=10)
         return execute(statement, *rest)
 
     def claim(_: int) -> list[Any]:
         try:
             with connection.execute_wrapper(meet):
-                return scheduled.claim([])
+                return scheduled_sender.claim([])
         finally:
             connection.close()
 
@@ -263,7 +263,7 @@ def test_one_that_was_interrupted_is_reported_and_never_sent_again(
     """A process claimed it and was killed, so it is unknown whether it was sent."""
     path = f"{PATH}/{schedule_one(api, number)}"
     let_time_come()
-    (claimed,) = scheduled.claim([])
+    (claimed,) = scheduled_sender.claim([])
     runner.run()
     assert api.get(path).json()["status"] == "sending"
     ScheduledMessage.objects.update(claimed_until=now() - timedelta(seconds=1))
@@ -274,7 +274,7 @@ def test_one_that_was_interrupted_is_reported_and_never_sent_again(
     assert orjson.loads(bytes(EventPayload.objects.get(id=event.id).body))["response"] == after["response"]
     assert received(simulator, number) == []
     # The killed process was only slow. Its result arrives too late and changes nothing.
-    scheduled.record(
+    scheduled_sender.record(
         claimed,
         held_batch.number_of(number.tenant_id, "live", number.phone_number_id),
         held_batch.Outcome(b"{}", accepted=True),
@@ -306,10 +306,10 @@ def test_one_that_cannot_go_waits_a_quarter_of_an_hour_and_then_fails(
         PhoneNumber.objects.update(**values)
     else:
         Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
-    let_time_come(scheduled.PATIENCE - timedelta(seconds=60))
+    let_time_come(scheduled_sender.PATIENCE - timedelta(seconds=60))
     runner.run()
     assert ScheduledMessage.objects.get().status == "scheduled"
-    let_time_come(scheduled.PATIENCE + timedelta(seconds=1))
+    let_time_come(scheduled_sender.PATIENCE + timedelta(seconds=1))
     runner.run()
     failed = ScheduledMessage.objects.get()
     assert failed.status == "failed"
@@ -378,7 +378,7 @@ def test_one_without_an_answer_is_outcome_unknown_and_sent_once(
 def test_one_that_found_no_connection_is_given_back_when_the_process_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("messaging.batches.scheduled.RETRY_SECONDS", 0)
+    monkeypatch.setattr("messaging.batches.scheduled_sender.RETRY_SECONDS", 0)
     monkeypatch.setattr("messaging.batches.sender.RETRY_SECONDS", 0)
     monkeypatch.setattr("messaging.batches.sender.REACH_SECONDS", 0.2)
     tried, stored = [], []
@@ -397,14 +397,14 @@ def test_one_that_found_no_connection_is_given_back_when_the_process_ends(
             raise UpstreamUnreachable("connection_error", 0.0, is_unsent=True)
 
     process = Ending()
-    sends = scheduled.ScheduledSends(process, Away())  # type: ignore[arg-type]
-    message = scheduled.Claimed(
+    sends = scheduled_sender.ScheduledSends(process, Away())  # type: ignore[arg-type]
+    message = scheduled_sender.Claimed(
         ids.uuid7(), ids.uuid7(), "live", "100", b"{}", ids.uuid7(), None, None, is_late=False
     )
     number = Sender("100", "200", "token", "live", "connected", None, "919800000001", None, False)
     pacer = Pacer(phone_number_id="100", rate=80)
     asyncio.run(sends._send(message, number, pacer, time.monotonic() + 60))
-    assert (len(tried), stored) == (1, [scheduled.release])
+    assert (len(tried), stored) == (1, [scheduled_sender.release])
 
 
 def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
@@ -413,14 +413,14 @@ def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
     """A process that was stopped for long releases what another one is now sending."""
     schedule_one(api, number)
     let_time_come()
-    (former,) = scheduled.claim([])
+    (former,) = scheduled_sender.claim([])
     ScheduledMessage.objects.update(status="scheduled")
-    (now_claimed,) = scheduled.claim([])
-    scheduled.release(former)
+    (now_claimed,) = scheduled_sender.claim([])
+    scheduled_sender.release(former)
     row = ScheduledMessage.objects.get()
     assert (row.status, row.claim) == ("sending", now_claimed.claim)
-    scheduled.release(now_claimed)
-    assert len(scheduled.claim([])) == 1
+    scheduled_sender.release(now_claimed)
+    assert len(scheduled_sender.claim([])) == 1
 
 
 def test_what_was_claimed_long_ago_is_given_back_unsent(
@@ -438,7 +438,7 @@ def test_what_was_claimed_long_ago_is_given_back_unsent(
         return number_of(*owner)
 
     safe = 0.5
-    monkeypatch.setattr(scheduled, "SAFE_SECONDS", safe)
+    monkeypatch.setattr(scheduled_sender, "SAFE_SECONDS", safe)
     monkeypatch.setattr(held_batch, "number_of", slow_at_first)
     let_time_come()
     while ScheduledMessage.objects.get().status == "scheduled":
@@ -453,7 +453,7 @@ def test_one_of_a_number_that_is_another_tenants_by_now_is_not_sent(
 ) -> None:
     schedule_one(api, number)
     PhoneNumber.objects.update(tenant=other_tenant)
-    let_time_come(scheduled.PATIENCE + timedelta(seconds=1))
+    let_time_come(scheduled_sender.PATIENCE + timedelta(seconds=1))
     runner.run()
     failed = ScheduledMessage.objects.get()
     assert orjson.loads(bytes(failed.response or b""))["error"]["code"] == "number_released"
@@ -466,7 +466,7 @@ def test_the_new_owners_message_goes_beside_one_of_the_former_owner(
     former = schedule_one(api, number)
     PhoneNumber.objects.update(tenant=other_tenant)
     new = schedule_one(other_api, number)
-    let_time_come(scheduled.PATIENCE + timedelta(seconds=1))
+    let_time_come(scheduled_sender.PATIENCE + timedelta(seconds=1))
     runner.run()
     assert api.get(f"{PATH}/{former}").json()["status"] == "failed"
     assert other_api.get(f"{PATH}/{new}").json()["status"] == "accepted"
@@ -478,7 +478,7 @@ def test_a_throttled_one_that_has_waited_too_long_fails(
 ) -> None:
     path = f"{PATH}/{schedule_one(api, number)}"
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "throttle", "times": 1})
-    let_time_come(scheduled.PATIENCE + timedelta(seconds=1))
+    let_time_come(scheduled_sender.PATIENCE + timedelta(seconds=1))
     runner.run()
     after = api.get(path).json()
     assert (after["status"], after["http_status"]) == ("failed", 400)
@@ -518,14 +518,14 @@ def test_a_number_with_many_does_not_hold_up_another(
             send_at=moment,
             body=body,
         )
-        for _ in range(scheduled.CLAIMED_AT_ONCE + 5)
+        for _ in range(scheduled_sender.CLAIMED_AT_ONCE + 5)
     )
     schedule_one(api, other)
     ScheduledMessage.objects.filter(phone_number_id=other.phone_number_id).update(send_at=now())
-    first = scheduled.claim([])
+    first = scheduled_sender.claim([])
     assert {message.phone_number_id for message in first} == {number.phone_number_id}
-    assert len(first) == scheduled.CLAIMED_AT_ONCE
-    (next_one,) = scheduled.claim([number.phone_number_id])
+    assert len(first) == scheduled_sender.CLAIMED_AT_ONCE
+    (next_one,) = scheduled_sender.claim([number.phone_number_id])
     assert next_one.phone_number_id == other.phone_number_id
 
 
