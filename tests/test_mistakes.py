@@ -631,6 +631,14 @@ MISTAKES = [
         "Check the id",
     ),
     Mistake(
+        "customer by username",
+        "GET",
+        "/v1/numbers/105000000000001/customers/@asha",
+        404,
+        "neither a wa_id nor a user_id",
+        "country code, such as 919812345678",
+    ),
+    Mistake(
         "next page of the last one", "GET", "/v1/events?cursor=null", 400, "cursor: ", "leave cursor out"
     ),
     Mistake("pages by number", "GET", "/v1/events?page=2", 400, "page: This query parameter", "cursor"),
@@ -672,6 +680,15 @@ MISTAKES = [
         "from: Must be a string, in quotes",
         "phone_number_id",
         TEXT | {"from": 105000000000001},
+    ),
+    Mistake(
+        "read mark as WhatsApp has it",
+        "POST",
+        "/v1/messages",
+        400,
+        "status: This is a read mark",
+        "POST /v1/messages/read",
+        {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.1"},
     ),
     Mistake(
         "time on a send",

@@ -131,7 +131,9 @@ class NodeView(GraphView):
             return _media(request, node, edge, given)
         parts = edge.lower().split("/") if edge else []
         if denied := DENIED_EDGES.intersection(parts):
-            raise Forbidden(f"{min(denied)} is not passed on.")
+            raise Forbidden(
+                f"This call of {min(denied)} is not passed on: {settings.BASE_URL}/docs/cloud-api/ says which are."
+            )
         if any(_FOREIGN_PART.fullmatch(part) for part in parts[:-1]):
             raise Forbidden("Requests about the business portfolio are not passed on.")
         _check_scope(request, found, edge, given)

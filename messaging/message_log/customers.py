@@ -101,7 +101,10 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id
         given, other = "user_id", "wa_id"
         ids[given] = customer_id
     else:
-        raise NotFound("This is neither a wa_id nor a user_id.")
+        raise NotFound(
+            "This is neither a wa_id nor a user_id.",
+            hint="A wa_id is a phone number with its country code, such as 919812345678; a user_id is like IN.7788.",
+        )
     scope: dict[str, Any] = {
         "tenant_id": tenant_id,
         "environment": environment,

@@ -92,12 +92,15 @@ def check_sender(body: dict[str, Any]) -> str:
 
 SEND_AT = "send_at"
 CUSTOMER_HOURS = "customer_hours"
+READ_MARK = "This is a read mark: POST /v1/messages/read takes it, with `from` and `message_id`."
 NOT_SCHEDULED = "Nothing was sent. Schedule a message with POST /v1/messages/scheduled."
 
 
 def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
     """The error of a caller's message, or None. Naming a time is one, because it would be sent at once."""
     problems = missing_sender(body) | missing_of_message(body)
+    if problems and body.get("status") == "read":
+        return InvalidRequest.of(status=READ_MARK)
     problems |= dict.fromkeys({SEND_AT, CUSTOMER_HOURS} & body.keys(), NOT_SCHEDULED)
     return InvalidRequest.of(**problems) if problems else None
 
