@@ -21,7 +21,7 @@ def raise_open_files() -> None:
 
 
 def calm_collector() -> None:
-    """Run the garbage collector rarely, and never over objects from the process's start."""
+    """Run the garbage collector rarely. It skips the objects that exist now."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 100)

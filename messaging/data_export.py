@@ -5,8 +5,8 @@ messages, events, message log. Events are exactly as webhooks deliver them; an e
 erased has only the fields of its row. The message log includes the ads behind messages. Events and messages start
 with the newest. No file has secrets.
 
-`console/exports.py` writes the file in the background. It is kept for days, and deleted when a customer's data is
-erased.
+`console/exports.py` writes the file in the background, and keeps it for a week. The file is deleted earlier when a
+customer's data is erased.
 """
 
 import gzip

@@ -282,8 +282,8 @@ log = structlog.get_logger(__name__)
 MOST_OWED = 10
 """Most calls of a bucket that a process has allowed and not yet written to Valkey."""
 KNOWN_SECONDS = 5.0
-"""Maximum age of Valkey's answer for a call that is allowed without asking. Its age costs no accuracy, because
-`MOST_OWED` limits what one process allows too much.
+"""Maximum age of Valkey's answer for a call that is allowed without asking. Its age does little harm,
+because a process allows at most `MOST_OWED` calls too many.
 """
 MOST_KNOWN = 10_000
 BYTES_PER_SECOND = 8 * 1024 * 1024

@@ -61,7 +61,7 @@ _MONTHS = "month BETWEEN %(first_month)s AND %(last_month)s"
 _OLDEST = """
 SELECT id FROM {table} WHERE tenant_id BETWEEN %(tenant_id)s AND %(tenant_id)s ORDER BY tenant_id DESC, id LIMIT 1
 """
-# The result counts only when it fills a page, so the end of the walk is not selected.
+# This result is used only when it fills a page, so it need not say where the walk ended.
 _RECENT = """
 SELECT * FROM ({rows}) AS walked WHERE {conditions} ORDER BY id DESC LIMIT %(limit)s
 """

@@ -27,7 +27,7 @@ PAISE = st.sampled_from([1, 40, 20_000, 58_950, MONTHLY, 2 * MONTHLY + 7])
 
 
 class Books(Machine):
-    """What came in and did not go back is on invoices or the customer's balance, and the balance pays what is due."""
+    """Money received and not refunded is on invoices or is the customer's balance, and the balance pays what is due."""
 
     MOST_STATEMENTS = 40
 
