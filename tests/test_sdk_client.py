@@ -157,6 +157,15 @@ def test_a_key_from_a_file_works_and_no_error_shows_a_key(sdk: ModuleType) -> No
         assert "wb_test" not in str(refused.value)
 
 
+def test_a_base_url_may_end_in_the_version_and_has_a_scheme(sdk: ModuleType) -> None:
+    service = Service()
+    http_client = httpx.Client(transport=service)
+    sdk.Whabuzz("wb_test_x", f"{URL}/v1/", http_client=http_client).tenant.get()
+    assert service.requests[0].url == f"{URL}/v1/tenant"
+    with pytest.raises(sdk.WhabuzzError, match="does not begin with https://"):
+        sdk.Whabuzz("wb_test_x", "gateway.example", http_client=http_client)
+
+
 def test_an_answer_of_another_host_asks_for_the_address(sdk: ModuleType) -> None:
     moved = httpx.Response(301, headers={"Location": "https://other.example/v1/tenant"})
     service = Service(httpx.Response(404, html="<h1>Not here</h1>"), moved, httpx.Response(502, html="nginx"))

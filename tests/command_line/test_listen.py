@@ -116,6 +116,21 @@ def test_a_refused_key_ends_it(listening: Listening) -> None:
     assert len(service.asked) == 1
 
 
+def test_a_key_with_a_line_break_is_used_and_an_address_without_a_scheme_is_named(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whabuzz, service = listening(sse(("8.a", event_of(1))))
+    key = "wb_test_" + "a" * 40
+    monkeypatch.setenv("WHABUZZ_API_KEY", f"{key}\n")
+    monkeypatch.setenv("WHABUZZ_BASE_URL", f"{BASE_URL}/v1")
+    assert whabuzz("listen", "--count", "1").status == 0
+    assert service.asked[0].headers["Authorization"] == f"Bearer {key}"
+    assert service.asked[0].url.path == "/v1/events/stream"
+    monkeypatch.setenv("WHABUZZ_BASE_URL", "gateway.example")
+    assert "does not begin with https://" in whabuzz("listen").told
+    assert len(service.asked) == 1
+
+
 def test_a_local_program_gets_a_signed_webhook(listening: Listening, receiver: Receiver) -> None:
     whabuzz, _ = listening(sse(("8.a", event_of(1)), ("9.b", event_of(2))))
     done = whabuzz("listen", "--json", "--count", "2", "--forward-to", receiver.url)

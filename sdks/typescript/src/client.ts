@@ -132,7 +132,7 @@ export class Whabuzz extends Resources {
     const headers: Record<string, string> = { Authorization: `Bearer ${apiKey}` };
     if (options.tenantId) headers["X-Service-Tenant"] = options.tenantId;
     const transport = new Transport({
-      baseUrl: options.baseUrl.replace(/\/+$/, ""),
+      baseUrl: addressOf(options.baseUrl),
       headers,
       timeout: options.timeout ?? 30_000,
       maxRetries: options.maxRetries ?? 4,
@@ -180,6 +180,13 @@ export function replyBody(event: InboundEvent, content: Content, quote = false):
     ...(quote ? { context: { message_id: message.id } } : {}),
     ...(typeof content === "string" ? { type: "text", text: { body: content } } : content),
   } as OutgoingMessage;
+}
+
+/** The service's address, without the `/v1` that each path has. */
+function addressOf(baseUrl: string): string {
+  const address = baseUrl.trim().replace(/\/+$/, "").replace(/\/v1$/, "");
+  if (!/^https?:\/\//.test(address)) throw new WhabuzzError(`The baseUrl ${baseUrl} does not begin with https://.`);
+  return address;
 }
 
 /** A short hash of rows: what makes the `client_ref` of their batch. */

@@ -76,6 +76,8 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
   const mistaken = (options) => new Promise((done) => done(new Whabuzz({ apiKey, baseUrl, maxRetries: 0, ...options })));
   const said = (options) => mistaken(options).then((c) => c.tenant.get()).then((t) => typeof t.name, (e) => e.message);
   seen.fromAFile = await said({ apiKey: `${apiKey}\n` });
+  seen.withVersion = await said({ baseUrl: `${baseUrl}/v1/` });
+  seen.noScheme = await said({ baseUrl: "gateway.example" });
   seen.noKey = await said({ apiKey: "wb_test_\nx" });
   seen.away = await said({ baseUrl: "http://127.0.0.1:2" });
   seen.another = await said({ fetch: async () => new Response("<h1>Not here</h1>", { status: 404 }) });

@@ -203,9 +203,7 @@ class Options:
         if self.tenant_id:
             headers["X-Service-Tenant"] = self.tenant_id
         timeout = httpx.USE_CLIENT_DEFAULT if self.timeout is None else self.timeout
-        return Settings(
-            base_url.strip().rstrip("/"), {**headers, **self.headers}, Repeats(self.max_retries), timeout
-        )
+        return Settings(address_of(base_url), {**headers, **self.headers}, Repeats(self.max_retries), timeout)
 
     def changed(
         self,
@@ -219,6 +217,14 @@ class Options:
             max_retries=self.max_retries if max_retries is None else max_retries,
             headers={**self.headers, **(headers or {})},
         )
+
+
+def address_of(base_url: str) -> str:
+    """The service's address, without the `/v1` that each path has. Raises WhabuzzError for one without a scheme."""
+    address = base_url.strip().rstrip("/").removesuffix("/v1")
+    if not address.startswith(("https://", "http://")):
+        raise WhabuzzError(f"The base URL {base_url} does not begin with https://.")
+    return address
 
 
 def raw_call(method: str, path: str, query: Mapping[str, Any] | None, body: Any, key: str | None) -> Call:

@@ -8,7 +8,7 @@ import webbrowser
 
 import click
 
-from whabuzz.calls import Repeats, Settings
+from whabuzz.calls import Repeats, Settings, address_of
 from whabuzz.cli.session import Session, json_option, pass_session
 from whabuzz.errors import APIError
 from whabuzz.resources import DeviceLogins
@@ -26,7 +26,7 @@ def login(session: Session, base_url: str | None, no_browser: bool, no_keyring: 
     base_url = base_url or session.profiles.base_url(session.profile)
     if not base_url:
         raise click.UsageError("Say where the service is: --base-url https://…")
-    base_url = base_url.rstrip("/")
+    base_url = address_of(base_url)
     settings = Settings(base_url, {}, Repeats())
     device_logins = DeviceLogins(Transport(session.http(timeout=30.0), settings))
     started = device_logins.create({"client_name": _computer()})

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from whabuzz.calls import address_of
+
 SERVICE = "whabuzz"
 """The name under which the keyring keeps keys."""
 
@@ -43,7 +45,7 @@ class Profiles:
         """Those of the environment variables, else those of the profile."""
         api_key, base_url = os.environ.get("WHABUZZ_API_KEY"), os.environ.get("WHABUZZ_BASE_URL")
         if api_key and base_url:
-            return Credentials(base_url.rstrip("/"), api_key, "environment")
+            return Credentials(address_of(base_url), api_key.strip(), "environment")
         stored = self._read().get(profile)
         if stored is None:
             return None
