@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides packages run reset logs test lint types contract checks installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults upgrade soak flows n8n kafka mutants chart containers sbom shell
+.PHONY: help install guides packages run reset logs test lint types contract checks database installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults upgrade soak flows n8n kafka mutants chart containers sbom shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -31,7 +31,7 @@ shell: $(BIN)/.to-run ## Open a Django shell beside `make run`
 
 # The checks need one core each, the installations mostly the network: all of them run at once, then the tests.
 test: $(BIN)/.for-development ## Everything that must pass before a commit
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint types contract checks installed
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint types contract checks database installed
 	@$(MAKE) --no-print-directory pytest
 
 lint: $(BIN)/.for-development ## Check style and formatting
@@ -51,6 +51,10 @@ contract: $(BIN)/.for-development ## Check the import directions
 checks: $(BIN)/.for-development ## Check settings, and that every model change has its migration
 	$(BIN)/python manage.py check --fail-level WARNING
 	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+# The tests would make it before anything else, with one core.
+database: $(BIN)/.for-development
+	$(BIN)/python -m tests.migrated_cluster
 
 LIBRARIES := tests/e2e/libraries
 INSTALLED := site/.built site/.packages tests/node/node_modules/.installed $(LIBRARIES)/node_modules/.installed \

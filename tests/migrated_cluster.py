@@ -2,7 +2,7 @@
 migrating.
 
 It is stored in the virtual environment under a digest of its sources, so it is never out of date. `migrate` on a copy
-does only what follows every migration.
+does only what follows every migration. Run as a program, this module creates it.
 """
 
 import contextlib
@@ -106,3 +106,7 @@ def _copy(source: Path, target: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     subprocess.run(["cp", "-a", str(source), str(unfinished)], check=True)
     unfinished.rename(target)
+
+
+if __name__ == "__main__":
+    _made()
