@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from console import analytics, warnings
 from console.first_steps import WAY, WAYS, steps_of, way_of
-from console.person import TIME_ZONES
+from console.personal_settings import TIME_ZONES
 from console.visit import ENVIRONMENT, LIVE, TEST, TIME_ZONE, Visit, environment_key
 from console.warnings import HomeWarning
 from gateway.roles import Area, Role

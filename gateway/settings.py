@@ -100,11 +100,11 @@ WEBHOOK_RETRY_SCHEDULE: list[float] = [
 DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
 """Requests in flight in one worker process. Those that take longer than a second are counted separately."""
 DELIVERY_LEASE_SECONDS = 60
-"""Lease of a claimed delivery. The leases of a dead worker end earlier (`database/registration.py`)."""
+"""Lease of a claimed delivery. The leases of a dead worker end earlier (`database/live_workers.py`)."""
 
 # --- Batches --------------------------------------------------------------------------------------------
 BATCH_LEASE_SECONDS = 15.0
-"""Lease of a running batch. The leases of a dead worker end earlier (`database/registration.py`)."""
+"""Lease of a running batch. The leases of a dead worker end earlier (`database/live_workers.py`)."""
 
 # --- Retention ------------------------------------------------------------------------------------------
 EVENT_METADATA_DAYS: int = env.int("EVENT_METADATA_DAYS", 730)

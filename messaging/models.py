@@ -204,7 +204,7 @@ class Batch(ids.PublicId, models.Model):
     lease_token = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
     leased_by = models.BigIntegerField(null=True)
-    """The registered worker that holds the lease or held the last one (`gateway/database/registration.py`)."""
+    """The registered worker that holds the lease or held the last one (`gateway/database/live_workers.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)

@@ -317,7 +317,7 @@ class Delivery(ids.PublicId, ids.MadeById, models.Model):
     leased_until = models.DateTimeField(null=True)
     """End of the lease that a worker holds. A value in the past means that the worker died."""
     leased_by = models.BigIntegerField(null=True)
-    """The registered worker that holds the lease or held the last one (`gateway/database/registration.py`)."""
+    """The registered worker that holds the lease or held the last one (`gateway/database/live_workers.py`)."""
     dead_at = models.DateTimeField(null=True)
     last_http_status = models.PositiveSmallIntegerField(null=True)
     last_error = models.CharField(max_length=30, null=True)

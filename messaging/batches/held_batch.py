@@ -22,7 +22,7 @@ from django.db import IntegrityError, connection, transaction
 
 from gateway import ids
 from gateway.clock import isoformat, now
-from gateway.database.registration import DeadWorkers
+from gateway.database.live_workers import DeadWorkers
 from gateway.database.statements import run
 from messaging import opt_outs
 from messaging.batches import references

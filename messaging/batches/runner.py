@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import structlog
 from django.db import close_old_connections, connection
 
-from gateway.database.registration import DeadWorkers, Registration
+from gateway.database.live_workers import DeadWorkers, Registration
 from gateway.database.transactions import DATABASE_UNAVAILABLE, is_outage
 from gateway.monitoring import tracing
 from gateway.upstream.calls import AsyncPool

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.db import transaction
 
 from gateway.database.distribution import of_tenant, together
-from gateway.database.registration import DeadWorkers
+from gateway.database.live_workers import DeadWorkers
 from gateway.database.statements import Statements, id_range, run, uuids
 from tenants.tenant_status import SERVED
 from webhooks.delivery import monitoring, ordering

@@ -17,7 +17,7 @@ import redis
 import structlog
 from django.conf import settings
 
-from gateway.database.registration import GRACE_SECONDS, DeadWorkers, Registration
+from gateway.database.live_workers import GRACE_SECONDS, DeadWorkers, Registration
 from gateway.database.statements import LoopConnection, Statements
 from gateway.database.transactions import DATABASE_UNAVAILABLE
 from gateway.valkey import connection

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from django.conf import settings
 
-from gateway.database.registration import Registration
+from gateway.database.live_workers import Registration
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
 from webhooks import wake_up

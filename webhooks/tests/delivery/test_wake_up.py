@@ -18,7 +18,7 @@ from django.db import connection
 
 from gateway import ids
 from gateway.clock import now
-from gateway.database.registration import Registration
+from gateway.database.live_workers import Registration
 from gateway.database.statements import Statements, run
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from gateway.valkey.write_behind import Debounced

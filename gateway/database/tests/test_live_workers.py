@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from django.db import connection
 
-from gateway.database import registration
-from gateway.database.registration import DeadWorkers, Registration
+from gateway.database import live_workers
+from gateway.database.live_workers import DeadWorkers, Registration
 from gateway.database.statements import LoopConnection
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -21,7 +21,7 @@ NOBODY = 7
 
 @pytest.fixture(autouse=True)
 def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(live_workers, "GRACE_SECONDS", 0.2)
 
 
 class Workers:
@@ -38,7 +38,7 @@ class Workers:
 
     async def dead_after_grace(self) -> list[int]:
         await self.dead()
-        await asyncio.sleep(registration.GRACE_SECONDS * 1.5)
+        await asyncio.sleep(live_workers.GRACE_SECONDS * 1.5)
         return await self.dead()
 
     async def cut(self, cut: Registration) -> None:
@@ -105,7 +105,7 @@ def test_a_worker_that_lost_its_connection_and_came_back_is_alive() -> None:
         await workers.cut(workers.other)
         assert await workers.dead() == []
         await until(lambda: workers.other.holder is not None)
-        await asyncio.sleep(registration.GRACE_SECONDS * 1.5)
+        await asyncio.sleep(live_workers.GRACE_SECONDS * 1.5)
         assert await workers.dead() == [NOBODY]
 
     with_workers(check)
@@ -116,7 +116,7 @@ def test_a_worker_whose_own_registration_broke_meanwhile_judges_nobody() -> None
 
     async def check(workers: Workers) -> None:
         await workers.dead()
-        await asyncio.sleep(registration.GRACE_SECONDS * 1.5)
+        await asyncio.sleep(live_workers.GRACE_SECONDS * 1.5)
         await workers.cut(workers.taking)
         await until(lambda: workers.taking.holder is not None)
         assert await workers.dead() == []

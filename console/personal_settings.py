@@ -66,4 +66,6 @@ def person(request: HttpRequest) -> HttpResponse:
         form.save()
         messages.success(request, "Saved.")
         return redirect("person")
-    return render(request, "console/person.html", {"form": form}, status=400 if form.errors else 200)
+    return render(
+        request, "console/personal_settings.html", {"form": form}, status=400 if form.errors else 200
+    )

@@ -1,4 +1,5 @@
-"""Registration of a worker: a database session that lives as long as its process and validates its leases.
+"""Which workers live: each registers with a database session that lives as long as its process and validates its
+leases.
 
 The worker holds an advisory lock in an open transaction. When the process is killed, the kernel closes its connection,
 Postgres ends the transaction (behind a pooler, the pooler does), and the lock is free. So the worker's leases can end
