@@ -39,7 +39,7 @@ from gateway.roles import Area
 from gateway.task_queue import enqueue
 from messaging import data_export
 from tenants import mail
-from tenants.labels import action_words, changes
+from tenants.audit_labels import action_words, changes
 from tenants.models import AuditEntry, Export, ExportPart
 from webhooks.figures import reading
 

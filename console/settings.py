@@ -8,7 +8,8 @@ from django.shortcuts import redirect, render
 from console import lists
 from console.visit import Visit, require_active
 from tenants import audit, lifecycle
-from tenants.labels import action_words, changes, label
+from tenants.audit_labels import action_words, changes
+from tenants.labels import label
 from tenants.models import AuditEntry, Tenant, User
 
 

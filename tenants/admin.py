@@ -30,8 +30,9 @@ from unfold.widgets import (
 from gateway import ids
 from gateway.request_log.models import ApiRequest
 from tenants import audit, lifecycle
+from tenants.audit_labels import ACTIONS, action_words, said
 from tenants.credentials import api_keys, log_in
-from tenants.labels import ACTIONS, action_words, label, milliseconds, said
+from tenants.labels import label, milliseconds
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
 from tenants.staff import lookup

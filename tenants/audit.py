@@ -61,7 +61,7 @@ def record(
     acting_key_id: UUID | None = None,
     details: dict[str, Any] | None = None,
 ) -> AuditEntry:
-    """Append an entry for an action of `tenants/labels.py`. `details` holds the values before and after, never a
+    """Append an entry for an action of `tenants/audit_labels.py`. `details` holds the values before and after, never a
     secret.
 
     For an API key, `details.acting_key` is the key's prefix. Raises RateLimited at the daily limit.

@@ -19,7 +19,7 @@ from django.db.models import Q, Value
 from gateway.clock import now
 from gateway.ids import uuid7
 from gateway.roles import ALL_SCOPES, LIVE_SCOPES, KeyScope, Role
-from tenants.labels import action_words
+from tenants.audit_labels import action_words
 
 _Row = TypeVar("_Row", bound=models.Model)
 

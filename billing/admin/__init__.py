@@ -6,7 +6,7 @@ from billing.staff import (
     cards,  # noqa: F401 - registers its part of the staff dashboard
     finders,  # noqa: F401 - registers its part of the staff's search
 )
-from tenants.labels import register_unit
+from tenants.audit_labels import register_unit
 from tenants.staff.site import NavigationLink, register_navigation
 
 __all__ = ["accounts", "invoices", "payments"]

@@ -17,7 +17,7 @@ from billing.pricing.periods import Period
 from billing.templatetags.money import month_name
 from gateway.api.errors import InvalidRequest
 from gateway.clock import now
-from tenants.labels import said
+from tenants.audit_labels import said
 from tenants.signup.tax_ids import STATES
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, labelled, lines, person

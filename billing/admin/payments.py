@@ -15,7 +15,8 @@ from billing.admin.money_acts import ACTS, MoneyActsAdmin, carry_out, money_acti
 from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund, SettledItem, StaffAct
 from billing.staff import second_person
 from gateway.clock import now
-from tenants.labels import readable, said
+from tenants.audit_labels import said
+from tenants.labels import readable
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import (
     ReadOnlyAdmin,

@@ -20,7 +20,8 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, U
 
 from gateway.api.errors import Conflict
 from tenants import tenant_status
-from tenants.labels import action_words, label, words
+from tenants.audit_labels import action_words
+from tenants.labels import label, words
 from tenants.models import AuditEntry, SignUp, Tenant, TenantNote, User
 from tenants.signup import screening, tax_ids
 from tenants.staff import lookup, support_view

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tenants.labels import action_words, milliseconds, phone_number
+from tenants.audit_labels import action_words
+from tenants.labels import milliseconds, phone_number
 
 
 @pytest.mark.parametrize(

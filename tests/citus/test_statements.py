@@ -26,11 +26,11 @@ OF_ALL_TENANTS = {
     "webhooks.events.message_search._EVERYWHERE",
     "webhooks.events.message_search._FIND_EVERYWHERE",
     "webhooks.events.message_search._OF_CUSTOMER_EVERYWHERE",
-    "webhooks.staff._BUSIEST",
-    "webhooks.staff._COUNTED",
-    "webhooks.staff._DELIVERIES",
-    "webhooks.staff._EVENTS",
-    "webhooks.staff._FAILING",
+    "webhooks.admin.dashboard._BUSIEST",
+    "webhooks.admin.dashboard._COUNTED",
+    "webhooks.admin.dashboard._DELIVERIES",
+    "webhooks.admin.dashboard._EVENTS",
+    "webhooks.admin.dashboard._FAILING",
 }
 """Polls and pages of staff: all nodes answer them."""
 _READS = re.compile(rf"\b(?:FROM|JOIN|UPDATE|USING) (?:{'|'.join(TABLES)})\b")

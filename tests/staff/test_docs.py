@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tenants.labels import ACTIONS
+from tenants.audit_labels import ACTIONS
 from tests.fixtures import Api
 
 ROOT = Path(__file__).resolve().parents[2]

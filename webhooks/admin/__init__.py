@@ -1,8 +1,12 @@
 """Staff admin of webhooks: endpoints with the actions of staff, events without bodies, and deliveries."""
 
 from tenants.staff.site import NavigationLink, register_navigation
-from webhooks import staff  # noqa: F401 - registers its part of the staff's dashboard and search
-from webhooks.admin import endpoints, history
+from webhooks.admin import (
+    dashboard,  # noqa: F401 - registers its part of the staff's dashboard
+    endpoints,
+    finders,  # noqa: F401 - registers its part of the staff's search
+    history,
+)
 
 __all__ = ["endpoints", "history"]
 
