@@ -153,10 +153,10 @@ def _lower(invoice: Invoice, act: str, key: str, at: datetime, debits: Amounts, 
 def _give_back(
     invoice: Invoice, name: str, amount_paise: int, act: str, key: str, at: datetime, text: str
 ) -> None:
-    """Post money that left an account for the tenant. The balance pays it, and the rest is due again.
+    """Post money that went back to the tenant from the ledger account `name`.
 
-    If the invoice was replaced, the rest is due on its replacement, which the money had paid. What exceeds that invoice
-    is due again on the other invoices that the money paid, the newest first.
+    It is taken from the tenant's balance first. The rest is due again on the invoice, or on the invoice that replaced
+    it. What exceeds that invoice's paid amount is due again on the tenant's other paid invoices, the newest first.
     """
     while newer := Invoice.objects.select_for_update(of=("self",)).filter(replaces=invoice).first():
         invoice = newer

@@ -148,7 +148,7 @@ def _take_snapshot(tenant: Tenant, period: Period, at: datetime) -> int:
 
 
 def _tax(tenant: Tenant, charge: plan.Charge, period: Period) -> int:
-    """The tax that the invoice will have. An unreadable profile delays the invoice, but not the snapshot."""
+    """The tax that the invoice will have. An invalid tax id delays the invoice, but not the snapshot."""
     try:
         return charge.taxes(buyers.supply(buyers.profile_of(tenant), period.end)).total_paise
     except tax_ids.InvalidTaxIdError:

@@ -266,7 +266,7 @@ PROVIDERS = {"razorpay": "billing.payments.razorpay.Razorpay"}
 
 
 def provider(name: str | None = None) -> PaymentProvider:
-    """The provider with a name. Without a name, that of PAYMENT_PROVIDER, which gets new mandates and links."""
+    """The provider with that name. Without a name, that of PAYMENT_PROVIDER, which gets new mandates and links."""
     made: PaymentProvider = import_string(PROVIDERS[name or settings.PAYMENT_PROVIDER])()
     return made
 

@@ -119,7 +119,8 @@ def supply(
 def credited_tax(
     *, total_paise: int, taxable_left: int, taxes_left: int, intra_state: bool, percent: int
 ) -> int:
-    """The tax in a credit of `total_paise`: its share, at most what is left of tax or of taxable value.
+    """The tax in a credit of `total_paise`: its share, but at most the tax that is left, and so much that the rest does
+    not exceed the taxable value that is left.
 
     Within a State it is even, so that CGST and SGST are equal whole paise.
     """

@@ -184,7 +184,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
                 raise InvalidRequest.of(**dict.fromkeys(files, "This request takes no file."))
             return _sent_with_file(request, account, path, given)
         if found.kind == "account" and edge == "message_templates":
-            # Store the template at once, because software asks for it only by its id.
+            # Store the template at once: callers will ask for it by its id, and an unknown id is refused.
             return templates.create(account, body=given.body or b"{}", members=given.values)
         if number is not None:
             asked: dict[str, Any] = {"actor": Actor.of(request), "body": given.body or b"{}"}

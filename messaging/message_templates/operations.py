@@ -209,7 +209,7 @@ def upload_sample(account: BusinessAccount, file: Upload) -> GraphAnswer:
 
 
 def rendered(template: MessageTemplate) -> orjson.Fragment:
-    """A template as in lists: Meta's object."""
+    """A template as lists return it: Meta's object, unchanged."""
     return orjson.Fragment(template.document)
 
 

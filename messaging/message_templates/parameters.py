@@ -3,10 +3,10 @@ batch.
 
 Reads Meta's description of a template and writes the `template` member of a send (upstream fact 1.3).
 
-Before a batch is stored, the languages and numbers of its parameters are checked against the mirror. The decision is
-Meta's, but the mirror reports early what Meta would reject ten thousand times (132000, 132001). The check rejects if
-the mirror was read within FRESH and nothing has hinted at a change since. Otherwise it warns. Templates with
-parameters that it cannot count, such as carousels, are left to Meta.
+Before a batch is stored, the language of each template and the count of its parameters are checked against the mirror.
+The decision is Meta's, but the mirror reports early what Meta would reject ten thousand times (132000, 132001). The
+check rejects if the mirror was read within FRESH and nothing has hinted at a change since. Otherwise it warns.
+Templates with parameters that it cannot count, such as carousels, are left to Meta.
 """
 
 import re

@@ -50,7 +50,8 @@ def typed_number(text: str) -> str | None:
 def lacks_country_code(text: str) -> bool:
     """Whether a typed number is ten digits as Indian mobiles have them, without `+`.
 
-    Its first digits would be taken for a country: 98… is Iran. Numbers of other countries that have this form need `+`.
+    It may mean two customers: the upstream completes it with the business number's country code (upstream fact 1.1),
+    while as a full number 98… is in Iran. Full numbers of other countries that have this form need `+`.
     """
     return _INDIAN_MOBILE.fullmatch(_BETWEEN.sub("", text)) is not None
 
@@ -231,7 +232,7 @@ def outbound_event(
 ) -> NewEvent:
     """The event of a message that was sent, or may have been.
 
-    `response` is JSON. One without a message id is known by the event's own id.
+    `response` is JSON. Without a message id in it, the dedupe key is made from the event's own id.
     """
     value, message = object_in(response), object_in(sent)
     event_id = id or ids.uuid7()

@@ -186,7 +186,7 @@ class Inboxes:
         self.by_name: dict[str, Inbox] = {}
 
     def get(self, name: str) -> Inbox:
-        """The inbox with that name. Raises `ValueError` when there are too many."""
+        """The inbox with that name, created if it is new. Raises `ValueError` when there are `MAX_INBOXES` already."""
         inbox = self.by_name.get(name)
         if inbox is None:
             if len(self.by_name) >= MAX_INBOXES:

@@ -86,9 +86,7 @@ PURPOSE = "second_factor"
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
-    """Sends mails through `mail.py`, and counts failures by address alone, regardless of the host name of the
-    request.
-    """
+    """Sends mails through `mail.py`. Counts failed log-ins per email address, whatever the request's host name."""
 
     error_messages: ClassVar = DefaultAccountAdapter.error_messages | {
         "email_password_mismatch": "The email address or the password is wrong."

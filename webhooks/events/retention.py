@@ -134,7 +134,10 @@ class _Stored:
 
 
 def _move_batch(size: int, failed: set[UUID]) -> int | None:
-    """Move the next events of one tenant that has not `failed`; None when no tenant is left that nobody else holds."""
+    """Move the next events of one tenant that has not `failed`. Returns how many were moved.
+
+    None when every other tenant is done or locked by another process.
+    """
     with transaction.atomic():
         work = (
             RetentionMove.objects.filter(after__isnull=False)

@@ -23,7 +23,7 @@ POLL_SECONDS = 1.0
 
 @click.group()
 def batch() -> None:
-    """Send to many, and see how far it is."""
+    """Send to many recipients, and follow the progress."""
 
 
 @batch.command("send")
