@@ -166,6 +166,23 @@ def test_a_base_url_may_end_in_the_version_and_has_a_scheme(sdk: ModuleType) -> 
         sdk.Whabuzz("wb_test_x", "gateway.example", http_client=http_client)
 
 
+@pytest.mark.parametrize("secret", ["", "whsec_", " ", None, [], [""], "wb_live_x"])
+def test_nothing_is_verified_without_a_secret(sdk: ModuleType, secret: Any) -> None:
+    with pytest.raises(ValueError, match="secret"):
+        sdk.WebhookVerifier(secret)
+
+
+def test_a_parsed_body_is_named(sdk: ModuleType) -> None:
+    verifier = sdk.WebhookVerifier("whsec_c2VjcmV0\n")
+    body = {"type": "message.inbound"}
+    signed = sdk.webhooks.signed_headers("whsec_c2VjcmV0", id_="evt_1", body=json.dumps(body).encode())
+    assert verifier.verify(json.dumps(body), signed) == body
+    with pytest.raises(TypeError, match="before any parsing"):
+        verifier.verify(body, signed)
+    with pytest.raises(sdk.InvalidSignature, match="before any parsing"):
+        verifier.verify(json.dumps(body, indent=1), signed)
+
+
 def test_an_answer_of_another_host_asks_for_the_address(sdk: ModuleType) -> None:
     moved = httpx.Response(301, headers={"Location": "https://other.example/v1/tenant"})
     service = Service(httpx.Response(404, html="<h1>Not here</h1>"), moved, httpx.Response(502, html="nginx"))

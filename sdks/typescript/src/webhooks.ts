@@ -16,7 +16,7 @@ export class WebhookVerifier {
 
   constructor(secret: string | string[]) {
     this.secrets = Array.isArray(secret) ? secret : [secret];
-    if (this.secrets.length === 0) throw new WhabuzzError("At least one secret (whsec_…) is needed.");
+    if (this.secrets.length === 0 || this.secrets.some((each) => !each)) throw new WhabuzzError("At least one secret (whsec_…) is needed.");
   }
 
   /**
@@ -25,6 +25,9 @@ export class WebhookVerifier {
    * `body` is what arrived, before any parsing.
    */
   async verify(body: string | Uint8Array | ArrayBuffer, headers: HeadersLike): Promise<Event | Schemas["VerifyPing"]> {
+    if (typeof body !== "string" && body?.byteLength === undefined) {
+      throw new WhabuzzError("Give verify the body as it arrived, before any parsing.");
+    }
     const raw = typeof body === "string" ? encoder.encode(body) : new Uint8Array(body);
     const id = header(headers, "webhook-id");
     const timestamp = header(headers, "webhook-timestamp");
@@ -47,7 +50,9 @@ export class WebhookVerifier {
         if (signature !== undefined && (await crypto.subtle.verify("HMAC", key, signature, signed))) return parsed(raw);
       }
     }
-    throw new InvalidSignature("No signature matches this secret.");
+    throw new InvalidSignature(
+      "No signature matches. Is the secret the endpoint's, and the body as it arrived, before any parsing?",
+    );
   }
 
   /**

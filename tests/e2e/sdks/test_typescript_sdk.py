@@ -77,6 +77,9 @@ def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack,
         "another": "404: The answer is not the service's own. Is baseUrl right?",
         "stopped": "enough",
         "verified": "chl_ä",
+        "noSecret": ["At least one secret (whsec_…) is needed."] * 4
+        + ["A secret must be whsec_ and base64."],
+        "parsedBody": "Give verify the body as it arrived, before any parsing.",
         "forged": [True] * 5,
         "reply": {
             "from": "2003",

@@ -86,6 +86,11 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
 
   const verifier = new WebhookVerifier(signed.secrets);
   seen.verified = (await verifier.verify(signed.body, signed.headers)).challenge;
+  const refused = (make) => Promise.resolve().then(make).catch((e) => e.message);
+  seen.noSecret = await Promise.all(
+    ["", undefined, [], [""], "whsec_"].map((each) => refused(() => new WebhookVerifier(each).verify(signed.body, signed.headers))),
+  );
+  seen.parsedBody = await refused(() => verifier.verify(JSON.parse(signed.body), signed.headers));
   const forged = [
     [signed.body + " ", signed.headers],
     [signed.body, {}],
