@@ -5,7 +5,8 @@ indexes: some hundred relations for a few rows. The rows of `migrate` stay: cont
 partitions.
 
 A single separate connection does this for all tests, in a function of its session, so the plans over all partitions are
-made once. The tests' connection stays open too, with the catalogue that its session has read.
+made once. The tests' connection stays open too, with the catalogue that its session has read. Where
+`DATABASE_URL` names a pooler, which keeps no session, `DIRECT_DATABASE_URL` names Postgres.
 """
 
 import os
@@ -79,7 +80,7 @@ def _connected() -> "psycopg.Connection[Any]":
         for place, name in enumerate(names, 1)
     ]
     session = psycopg.connect(
-        os.environ["DATABASE_URL"],
+        os.environ.get("DIRECT_DATABASE_URL", os.environ["DATABASE_URL"]),
         dbname=connection.settings_dict["NAME"],
         options=_NO_TRIGGERS,
         autocommit=True,

@@ -129,7 +129,12 @@ def _start(directory: Path, group: int) -> dict[str, str]:
     _wait(lambda: psycopg.connect(pooled).close())
     redis_url = f"redis://127.0.0.1:{valkey}/0"
     _wait(lambda: redis.Redis.from_url(redis_url).ping())
-    return {"DATABASE_URL": pooled, "REDIS_URL": redis_url, "DATABASE_PREPARED_STATEMENTS": "false"}
+    return {
+        "DATABASE_URL": pooled,
+        "DIRECT_DATABASE_URL": f"{direct}/gateway",
+        "REDIS_URL": redis_url,
+        "DATABASE_PREPARED_STATEMENTS": "false",
+    }
 
 
 def _path_of(program: str) -> str | None:
