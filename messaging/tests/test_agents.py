@@ -154,7 +154,9 @@ def test_a_client_offers_prompts(agent: Agent) -> None:
         texts = {}
         for prompt in prompts:
             given = {argument.name: "{the order has left}" for argument in prompt.arguments or []}
-            [message] = (await client.get_prompt(prompt.name, given)).messages
+            got = await client.get_prompt(prompt.name, given)
+            assert got.description == prompt.description
+            [message] = got.messages
             assert isinstance(message.content, TextContent)
             texts[prompt.name] = message.content.text
         return texts

@@ -179,6 +179,8 @@ def test_a_runner_at_rest_finds_a_batch_by_itself_and_ends_when_it_is_told_to(
     wait_until(lambda: row(batch_id).status == "completed")
     assert background.is_alive(), "it waits for the next"
     monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 60.0)
+    looked.clear()
+    assert looked.wait(30), "the next look without a call is a minute away"
     second = create(api, fast, 3)
     assert not runner.run(), "a second call has it look at once, and returns"
     wait_until(lambda: row(second).status == "completed")

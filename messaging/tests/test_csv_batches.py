@@ -63,6 +63,13 @@ def test_a_row_has_the_number_that_the_spreadsheet_shows() -> None:
     assert [row.number for row in csv_batches.read_table(b"to\n1\n\n2\n").rows] == [2, 4]
 
 
+def test_a_file_has_at_most_200_000_line_breaks() -> None:
+    rows = b"to\n1\n"
+    assert len(csv_batches.read_table(rows + b"\n" * 199_998).rows) == 1
+    with pytest.raises(csv_batches.UnreadableFileError, match="lines"):
+        csv_batches.read_table(rows + b"\n" * 199_999)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
