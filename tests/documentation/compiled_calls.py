@@ -1,9 +1,21 @@
-"""The calls of the guides and of the reference in Go and Java compile (`make clients`: needs Go and Java)."""
+"""The calls of the guides and of the reference in Go and Java compile, and the receiver in Go takes only what is signed
+(`make clients`: needs Go and Java).
+"""
 
+import os
 import subprocess
+import time
 from pathlib import Path
 
+import pytest
+import requests
+
 from tests.documentation.samples import made
+from tests.documentation.test_webhook_samples import PING, SECRET, wait_until_it_listens
+from tests.free_ports import free_port
+from tests.pages import blocks
+from webhooks.requests import signed_request
+from webhooks.requests.signed_request import key_of
 
 
 def run(*command: str, cwd: Path) -> None:
@@ -29,3 +41,33 @@ def test_the_calls_in_java_compile(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "Call.java").write_text(f"package {name};\n{code}")
     run("javac", "-d", "out", *(f"{name}/Call.java" for name in calls), cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("secret", "key", "status"), [(SECRET, key_of(SECRET), 200), ("", b"", 401), ("whsec_", b"", 401)]
+)
+def test_the_receiver_in_go_takes_nothing_without_a_secret(
+    secret: str, key: bytes, status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "go.mod").write_text("module receiver\n\ngo 1.21\n")
+    [code] = blocks("docs/webhooks.md", "go")
+    (tmp_path / "main.go").write_text(code)
+    run("go", "build", "-o", "receiver", ".", cwd=tmp_path)
+    port = free_port()
+    process = subprocess.Popen(
+        ["./receiver"], cwd=tmp_path, env={**os.environ, "WEBHOOK_SECRET": secret, "PORT": str(port)}
+    )
+    try:
+        wait_until_it_listens(port, process)
+        headers = signed_request.headers(
+            keys=(key,),
+            message_id="evt_1",
+            timestamp=int(time.time()),
+            body=PING,
+            event_type="webhook.verify",
+        )
+        answer = requests.post(f"http://127.0.0.1:{port}/", data=PING, headers=headers, timeout=10)
+        assert answer.status_code == status
+    finally:
+        process.kill()
+        process.wait(10)
