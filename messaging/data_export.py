@@ -149,7 +149,7 @@ def _line(kind: str, data: object) -> bytes:
 
 
 def file_of(export: Export) -> StreamingHttpResponse:
-    """Write the file of an export part by part."""
+    """The response with the file of an export, streamed part by part."""
     is_json = export.kind in KINDS
     parts = ExportPart.objects.filter(export=export).order_by("place").values_list("pk", flat=True)
     content_type = JSON_LINES if is_json else "text/csv; charset=utf-8"

@@ -1,7 +1,7 @@
 """Erasure of one customer's data at a tenant's request, in both environments. The receipt counts what was erased.
 
-The request is stored and processed in the background; processing it twice does no harm. Erased are: bodies of events
-and notifications, the customer's ids and message ids in the log and in deliveries, stored answers of batches,
+The request is stored and processed in the background; processing it twice does no harm. These are erased: bodies of
+events and notifications, the customer's ids and message ids in the log and in deliveries, stored answers of batches,
 scheduled messages and Idempotency-Keys, ids of media, opt-outs, read marks, and export files that may name the
 customer. Rows that name nobody stay, so analytics and the ledger keep their counts. The request log never holds
 bodies.

@@ -1,7 +1,7 @@
 """Rows of the message flows, and the mirror of the upstream's message templates.
 
-The mirror has one row an account and one a template (docs/templates.md). Only `message_templates/mirror.py` writes
-it and locks the account's row first, so writers of one account take turns.
+The mirror has a row for each account and one for each template (docs/templates.md). Only
+`message_templates/mirror.py` writes it and locks the account's row first, so writers of one account take turns.
 """
 
 from datetime import datetime

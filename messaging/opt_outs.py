@@ -1,8 +1,9 @@
 """Opt-outs: customers who want no marketing messages from a number, as Meta reports it and as they write it.
 
 An opt-out only holds back messages of batches that ask for it. It comes from `user_preferences`
-(upstream fact 3.7) or from a stop word (`stop_words.yaml`) as a whole message or a button. The later word of a source
-counts, whatever comes first. Meta's `resume` ends both sources' stops, a start word only that of a stop word.
+(upstream fact 3.7) or from a stop word (`stop_words.yaml`) as a whole message or a button. What the customer said
+last to a source counts, in whatever order the notifications arrive. Meta's `resume` ends the opt-outs of both
+sources; a start word ends only that of a stop word.
 
 Applied by the incoming flow inside its transaction. When a customer's state changes, it publishes `customer.opt_out`.
 """
@@ -38,7 +39,8 @@ LONGEST_WORD = 40
 """Characters of a message that is compared with the words."""
 _AROUND = " \t\r\n.,;:!?¡¿*_~\"'`’“”।()[]<>-"
 
-# A row gets a new id when its state changes. The caller knows its own id, also beside a concurrent writer.
+# A row gets a new id when its state changes. By the id the caller recognises its own change, even if another process
+# writes the same row.
 _STATE = "({row}.reported_stop OR {row}.wrote_stop)"
 _REPORTED = "excluded.reported_at >= COALESCE(o.reported_at, excluded.reported_at)"
 _WROTE = "excluded.wrote_at >= COALESCE(o.wrote_at, excluded.wrote_at)"
@@ -63,7 +65,7 @@ ON CONFLICT (tenant_id, environment, phone_number_id, customer) DO UPDATE SET
 RETURNING o.id, xmax = 0, {_STATE.format(row="o")}
 """  # noqa: S608 - only expressions of this module are formatted in
 
-# As arrays: the ten thousand customers of a file as single parameters take longer than their rows.
+# The parameters are arrays, because ten thousand customers as single parameters would take longer than the query.
 _AMONG = f"""
 SELECT o.phone_number_id, o.customer FROM messaging_optout o
 WHERE o.tenant_id = %(tenant_id)s AND o.environment = %(environment)s
@@ -83,7 +85,7 @@ class Said(NamedTuple):
 
 
 def of_customer(*, customers: Iterable[str | None], **scope: Any) -> OptOut:
-    """What a customer of a number last said, by all of its ids: the later word of each source counts."""
+    """What a customer of a number last said to each source, under any of the customer's ids."""
     rows = list(OptOut.objects.filter(**scope, customer__in=list(filter(None, customers))))
     reported = [(row.reported_at, row.reported_stop) for row in rows if row.reported_at is not None]
     wrote = [(row.wrote_at, row.wrote_stop) for row in rows if row.wrote_at is not None]
@@ -100,7 +102,7 @@ def among(
     phone_number_ids: Iterable[str],
     customers: Iterable[str | None],
 ) -> set[tuple[str, str]]:
-    """Those of these customers, by wa_id or user_id, who opted out: each with the number that it opted out of."""
+    """Pairs of a number and a customer (wa_id or user_id) who opted out of it, among those given."""
     with connection.cursor() as cursor:
         cursor.execute(
             _AMONG,
@@ -115,7 +117,9 @@ def among(
 
 
 def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:
-    """The customers who opted out now, each once: by the phone number where it is known."""
+    """The customers who are opted out now, each once: the row of the phone number, or of the user id if the phone
+    number is unknown.
+    """
     rows = OptOut.objects.filter(STOPPED, tenant_id=tenant_id, environment=environment)
     return rows.filter(Q(wa_id__isnull=True) | Q(customer=F("wa_id")))
 
@@ -170,7 +174,7 @@ def _word_of(item: JsonObject) -> bool | None:
 
 @cache
 def words() -> Mapping[str, bool]:
-    """Every word of `stop_words.yaml`: whether it stops."""
+    """Every word of `stop_words.yaml`: True for a stop word, False for a start word."""
     by_language = yaml.safe_load((Path(__file__).parent / "stop_words.yaml").read_text())
     return {
         _plain(word): kind == "stop"
@@ -185,7 +189,7 @@ def _plain(said: str) -> str:
 
 
 def _record(said: Said, number: NumberRoute) -> NewEvent | None:
-    """Store a word under each id of the customer; the event of it when the customer's state changed."""
+    """Store what a customer said, under each of the customer's ids. Returns the event of a changed state, else None."""
     scope: dict[str, Any] = {
         "tenant_id": number.tenant_id,
         "environment": number.environment,
@@ -239,7 +243,7 @@ def _record(said: Said, number: NumberRoute) -> NewEvent | None:
 
 
 def _both_ids(scope: Mapping[str, Any], said: Said) -> tuple[str | None, str | None]:
-    """The customer's ids; the one that is not said, from the newest message that has both."""
+    """The customer's wa_id and user_id. An id that the notification lacks comes from the newest message with both."""
     if said.wa_id and said.user_id:
         return said.wa_id, said.user_id
     given = {"wa_id": said.wa_id} if said.wa_id else {"user_id": said.user_id}

@@ -16,8 +16,8 @@ from messaging.message_templates import sync
 # Acknowledged at the start: if Valkey fails, a Celery worker ends while it holds an unacknowledged message.
 @shared_task(acks_late=False)
 def run_batches(**_: Any) -> None:
-    """Run unclaimed batches until the worker stops. Wake-ups call it, and beat as the safety net. If the process has
-    a running runner, which it normally has from its start, wake that one.
+    """Run unclaimed batches until the worker stops. Called by wake-ups, and by beat in case a wake-up is lost. If the
+    process already has a runner, which it normally has from its start, only wake that one.
     """
     while runner.run():
         pass

@@ -132,7 +132,10 @@ def _addressed(recipient: str, content: Arguments) -> dict[str, Any]:
 
 
 def _only_number(api: ApiCalls) -> str | None:
-    """The number to send from when the caller names none. Without exactly one connected number the API asks for it."""
+    """The number to send from when the caller names none.
+
+    None unless exactly one number is connected. The API then asks the caller for the number.
+    """
     listed = api.get("numbers")["data"]
     connected = [each["phone_number_id"] for each in listed if each["connection_state"] == "connected"]
     return connected[0] if len(connected) == 1 else None
@@ -155,7 +158,7 @@ def _get_event(api: ApiCalls, given: Arguments) -> Any:
 
 
 def _why_endpoint_fails(api: ApiCalls, given: Arguments) -> Any:
-    """An endpoint's health and its newest failed attempts. Without an id, those of several of the newest endpoints."""
+    """An endpoint's health and its newest failed attempts. Without an id: the same for the newest endpoints."""
     if "endpoint_id" in given:
         return {"endpoints": [_diagnosis(api, given["endpoint_id"])]}
     listed = api.get("webhooks", limit=SHOWN_ENDPOINTS)["data"]
@@ -179,7 +182,7 @@ def _diagnosis(api: ApiCalls, endpoint_id: str) -> Any:
 
 
 def _newest_deliveries(api: ApiCalls, **filters: Any) -> list[Any]:
-    """The newest deliveries that match. The first pages can be empty when many others do not match."""
+    """The newest deliveries that match. Reads up to `MOST_PAGES` pages, because the first ones can be empty."""
     for _ in range(MOST_PAGES):
         page = api.get("webhook-deliveries", **filters, limit=3)
         if page["data"] or page["next_cursor"] is None:

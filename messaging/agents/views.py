@@ -1,5 +1,5 @@
-"""The view of `/mcp`: streamable HTTP with one JSON answer to each POST. For the credentials of `/v1` and for
-connected apps.
+"""The view of `/mcp`: streamable HTTP with one JSON answer to each POST. It accepts the credentials of `/v1` and the
+access tokens of connected apps.
 
 Without sessions and streams no state outlives a call, so any web process can answer any call.
 """

@@ -65,7 +65,7 @@ WHERE b.id = w.id
 
 
 def record_waiting() -> None:
-    """Write why each open batch waits that no runner holds. Batches that another process is changing are left out."""
+    """Write why each open batch that no runner holds is waiting. Skips batches that another process is changing."""
     with connection.cursor() as cursor:
         cursor.execute(_RECORD_WAITING)
 
@@ -132,9 +132,9 @@ class Outcome:
 Result = tuple[ClaimedItem, Outcome]
 
 
-# The oldest open batch of each number that nobody holds; a number's interrupted batch goes before all others. A batch
-# of another tenant that had the number before is not an older batch: it would hold the new owner's up. Nor is one whose
-# time has not come.
+# For each number the oldest open batch that nobody holds; a number's interrupted batch goes before all others. A batch
+# of a tenant that had the number before does not count, because it would hold up the batches of the new owner. A batch
+# whose time has not come does not count either.
 _CLAIM_BATCHES = """
 UPDATE messaging_batch b
 SET lease_token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s),
@@ -195,7 +195,7 @@ WHERE batch_id = %(batch_id)s AND status = 'pending' AND claimed_by IS NOT NULL
 RETURNING idx, body
 """
 
-# The body is in the event from now on; only what may be sent again by a retry keeps its own.
+# From now on the event holds the body. Only an item that a retry may send again keeps a body of its own.
 _RESULTS = """
 UPDATE messaging_batchitem i
 SET status = r.status, http_status = r.http_status, wamid = r.wamid, response = r.response,
@@ -288,7 +288,7 @@ def take(held: Held, *, first: int, count: int) -> Taken:
                     (ClaimedItem(idx, bytes(body)) for idx, body in cursor), key=lambda item: item.idx
                 )
             items = _without_opted_out(held, claimed) if held.skip_opted_out else claimed
-            # An empty claim ends the batch: one that was skipped as a whole is followed by the next.
+            # The caller ends the batch when nothing is returned. So if all claimed items were skipped, claim the next.
             if items or not claimed:
                 return Taken(items)
 
@@ -318,7 +318,7 @@ def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem]) -> list[Claim
 def take_over(held: Held) -> list[ClaimedItem]:
     """The items that are claimed and have no result: interrupted. For a holder that has nothing under way.
 
-    An earlier runner left them; or this one did, whose claim was made although its answer was lost with the database.
+    Either an earlier runner left them, or this runner claimed them and the database's answer to the claim was lost.
     Raises BatchLeaseLost.
     """
     with transaction.atomic():
@@ -329,7 +329,7 @@ def take_over(held: Held) -> list[ClaimedItem]:
 
 
 def number_of(tenant_id: UUID, environment: str, phone_number_id: str) -> Sender:
-    """A tenant's number as it is now; one that is gone reads as disconnected."""
+    """A tenant's number as it is now. A number that is gone is returned as a disconnected one."""
     return sender(tenant_id=tenant_id, environment=environment, from_=phone_number_id) or Sender(
         phone_number_id=phone_number_id,
         waba_id="",
@@ -352,7 +352,7 @@ def rate_now(held: Held, number: Sender) -> int:
 
 
 def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
-    """Write results with their events in one transaction. One that the next holder settled already is left alone."""
+    """Write results with their events in one transaction. Items that the next holder has settled stay as they are."""
     events = {item.idx: _outbound(held, number, item, outcome) for item, outcome in results}
     with transaction.atomic():
         Batch.objects.select_for_update(no_key=True).only("id").get(pk=held.id)
@@ -386,7 +386,7 @@ def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
 def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
     """Release the batch unfinished: items that were claimed and certainly not sent are free again.
 
-    One whose customers' hours are over waits for the next ones.
+    A batch whose customers' hours are over waits until they begin again.
     """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=held.id)
@@ -424,7 +424,10 @@ def skip_unsent(batch: Batch) -> None:
 
 
 def requeue_failed(batch: Batch) -> int:
-    """Make the failed items pending again that kept their body. Inside a transaction that holds the batch's row."""
+    """Make the failed items that kept their body pending again. Returns how many.
+
+    Inside a transaction that holds the batch's row.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_REQUEUE_FAILED, [batch.id])
         return int(cursor.rowcount)
@@ -478,7 +481,7 @@ def _completed(batch: Batch, at: datetime) -> NewEvent:
 
 
 def _round(retries: int) -> str:
-    """The end of a dedupe key: the events of a retried batch are other events than those of its first round."""
+    """The end of a dedupe key. It differs for each retry of a batch, so each round has events of its own."""
     return f":{retries}" if retries else ""
 
 

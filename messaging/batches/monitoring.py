@@ -5,7 +5,7 @@ from django.db import connection
 from gateway.monitoring import metrics
 from tenants.tenant_status import SERVED
 
-# Left out are batches that wait for another batch of their number, and new ones that a runner has had no time to
+# Batches that wait for another batch of their number do not count, nor do new batches that no runner has had time to
 # claim.
 _WAITING = f"""
 SELECT count(*), coalesce(extract(epoch FROM now() - min(coalesce(b.lease_until, b.created_at))), 0)

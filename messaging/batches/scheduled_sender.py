@@ -59,7 +59,7 @@ SELECT EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'scheduled'
        EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'sending' AND claimed_until < now()),
        EXISTS (SELECT FROM messaging_batch WHERE waiting_for = 'scheduled' AND send_at <= now())
 """
-# In the order of their times. `hindrance` says why one that waited too long could not go.
+# In the order of their times. `hindrance` says why a message that waited too long could not go.
 _CLAIM = f"""
 UPDATE messaging_scheduledmessage m
 SET status = 'sending', claim = %(claim)s, claimed_until = now() + make_interval(secs => %(seconds)s)
@@ -100,7 +100,7 @@ _HINDRANCES = {
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claimed message. `hindrance` is why it is not sent, if it is not."""
+    """A claimed message. `hindrance` is the reason why it is not sent; None when it is sent."""
 
     id: UUID
     tenant_id: UUID
@@ -267,7 +267,7 @@ def _claimed(statement: str, **parameters: Any) -> list[Claimed]:
 
 
 def record(message: Claimed, number: Sender, outcome: Outcome) -> None:
-    """Store what came of a message with its event, in one transaction; nothing when the claim is another's by now."""
+    """Store a message's outcome with its event, in one transaction. Does nothing when another process has the claim."""
     event = outbound_event(
         number=number,
         sent=message.body,

@@ -93,8 +93,8 @@ async def send_once(
 ) -> Outcome:
     """Make a message's call and return its outcome. Errors of `attempt` other than the upstream's are raised.
 
-    Only a call that found no connection to go out over is made again, for REACH_SECONDS. It keeps its place among
-    those under way meanwhile, so an upstream that is away holds the others up.
+    A call that could not connect was certainly not made; only such a call is repeated, for REACH_SECONDS. Meanwhile
+    its message counts as under way, so an unreachable upstream also delays the other messages.
     """
     until, pause = time.monotonic() + REACH_SECONDS, RETRY_SECONDS
     while True:
@@ -232,7 +232,9 @@ class BatchRun:
     async def _send_paced(self, items: list[ClaimedItem]) -> None:
         for place, item in enumerate(items):
             if self.recording.done():
-                await self.recording  # it failed: nothing more goes out that could not be recorded
+                await (
+                    self.recording
+                )  # raises, because recording failed: a further message could not be recorded
             await self._token_answer()
             if not self.number.is_connected:
                 self.given_back = True
@@ -298,7 +300,7 @@ class BatchRun:
         return await self.pool.send(outbound.message_call(self.number, item.body))
 
     def _question_token(self, number: Sender) -> None:
-        """Ask whether the token still works: one refusal can be about its recipient only."""
+        """Ask whether the token still works, because a single refusal can concern only its recipient."""
         moment = time.monotonic()
         if moment - self.token_asked_at >= tokens.QUESTION_INTERVAL.total_seconds():
             self.token_asked_at = moment
@@ -333,7 +335,7 @@ class BatchRun:
                 for result in results:
                     await self._record([result])
                 return
-            # The answer itself cannot be stored. The message was sent: that is never lost.
+            # The database rejects the answer itself. Record without it that the message may have been sent.
             ((item, refused),) = results
             replaced = _unknown("unusable_answer", sent_at=refused.sent_at)
             await self._until_done(held_batch.record, self.held, self.number, [(item, replaced)])
@@ -351,7 +353,7 @@ class BatchRun:
             try:
                 await self._renew()
             except BatchLeaseLost:
-                return  # the next send finds out for itself
+                return  # the next send notices the lost lease itself
 
     async def _renew(self) -> None:
         asked_at = time.monotonic()
@@ -359,7 +361,7 @@ class BatchRun:
         self.certain_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
 
     async def _until_certain(self) -> None:
-        """Until the lease is certain again, when it was not renewed in time. Raises BatchLeaseLost."""
+        """Wait until this process certainly holds the lease, renewing it if needed. Raises BatchLeaseLost."""
         while time.monotonic() > self.certain_until:
             await self._renew()
 
@@ -368,7 +370,7 @@ class BatchRun:
 
 
 async def until_done(process: ProcessResources, lane: int, call: Callable[..., Value], *values: Any) -> Value:
-    """A call of the database, tried until the database takes it."""
+    """Call the database, again and again while it is unavailable. Returns the call's result, or raises its error."""
     while True:
         try:
             return await process.in_database(lane, call, *values)
@@ -394,6 +396,6 @@ def question_token(number: Sender) -> None:
 
 
 def _unknown(reason: str, *, sent_at: datetime | None = None) -> Outcome:
-    """Of a message that may have gone out: it is reported so, and never sent again (decision "Batches")."""
+    """The outcome of a message that may have gone out: unknown. It is never sent again (decision "Batches")."""
     details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": reason}
     return Outcome(outcome_unknown(details), sent_at=sent_at)

@@ -197,7 +197,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
     in_body = request.method == "POST" or (request.method == "DELETE" and given.has_body)
     return graph_request(
         environment=account.environment,
-        # As GET: an answer to HEAD has no body, which looks like an answer that was cut off.
+        # HEAD becomes GET, because an answer to HEAD has no body and would look like an answer that was cut off.
         method="GET" if request.method == "HEAD" else str(request.method),
         path=path,
         token=account.access_token,

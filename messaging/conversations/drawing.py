@@ -182,7 +182,7 @@ def _rendered(template: object, documents: Documents) -> dict[str, Any]:
 
 
 def _marks(messages: Iterable[Said]) -> dict[str, dict[str, Any]]:
-    """What later messages change, oldest first: reactions, edits, deletions by the message that they concern."""
+    """The reactions, edits and deletions in messages (oldest first), by the id of the message that they concern."""
     marks: dict[str, dict[str, Any]] = {}
     for message in messages:
         body, kind = message.body, message.row.type or ""

@@ -1,8 +1,8 @@
 """A number's Flow endpoint: the tenant's URL, its signing secret and the key pair. Writes `FlowEndpoint`.
 
 WhatsApp encrypts with the public key that was uploaded last. A new private key is stored before its public key is
-uploaded and opens requests from then on, so no answer of Meta that is lost leaves requests that nothing opens. Uploads
-are network calls and are made between transactions.
+uploaded, and decrypts requests from then on. So requests can be decrypted even if Meta's answer to the upload is lost.
+Uploads are network calls and are made between transactions.
 """
 
 from datetime import timedelta
@@ -40,8 +40,8 @@ def find(number: PhoneNumber, *, locked: bool = False) -> FlowEndpoint:
 def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> FlowEndpoint:
     """Set where a number's data requests go.
 
-    The first time makes the secret and the key pair, and uploads the public key: what Meta refuses makes no endpoint.
-    Raises Refused and UpstreamUnreachable.
+    The first call also creates the secret and the key pair, and uploads the public key. If Meta refuses the key, the
+    endpoint is deleted again. Raises Refused and UpstreamUnreachable.
     """
     with transaction.atomic():
         PhoneNumber.objects.select_for_update(no_key=True, of=("self",)).get(pk=number.pk)
@@ -66,9 +66,9 @@ def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> FlowEndpoint:
 
 
 def upload_new_key(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
-    """Make a key pair and upload its public key; the former private key is deleted then.
+    """Make a key pair and upload its public key. The upload's success deletes the former private key.
 
-    After an upload whose outcome is unknown the same key is uploaded again. Raises NotFound, Refused,
+    If an earlier upload ended without success, its key is uploaded again. Raises NotFound, Refused,
     UpstreamUnreachable.
     """
     fresh = _new_private_key()
@@ -91,7 +91,7 @@ def upload_new_key(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
 
 
 def rotate_secret(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
-    """A new signing secret; the one before signs beside it for OVERLAP. Raises NotFound."""
+    """Set a new signing secret. The previous secret also signs for OVERLAP. Raises NotFound."""
     with transaction.atomic():
         endpoint = find(number, locked=True)
         endpoint.previous_secret, endpoint.previous_secret_expires_at = endpoint.secret, now() + OVERLAP

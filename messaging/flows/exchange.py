@@ -1,7 +1,7 @@
 """A data request of a WhatsApp Flow: decrypt → forward to the tenant's server → encrypt its answer.
 
-Sources: Meta's "Implementing Endpoint for Flows" and "Error codes" of Flows (upstream fact 3.15). Part of the listener:
-who waits for a tenant's server holds memory and a socket, neither a thread nor a database connection.
+Sources: Meta's "Implementing Endpoint for Flows" and "Error codes" of Flows (upstream fact 3.15). Part of the listener,
+so a request that waits for a tenant's server holds memory and a socket, but no thread and no database connection.
 """
 
 import binascii
@@ -137,7 +137,7 @@ class FlowExchange:
             return opened.answered(answer.body), None
         error = answer.error or "no_json_object"
         if answer.status == TOKEN_INVALID:
-            # Its `error_msg` is shown to the customer.
+            # WhatsApp shows the `error_msg` in this body to the customer.
             shown = answer.body if is_object else b"{}"
             return Reply(TOKEN_INVALID, {"Content-Type": "application/json"}, shown), None
         if opened.is_error_notification:

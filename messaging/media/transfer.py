@@ -112,7 +112,8 @@ def delete(
     """Delete a media at the upstream. Returns the upstream's answer verbatim. Raises NotFound for ids of other
     objects.
 
-    Only for media does the upstream check the number, and a token may have access to objects of other tenants.
+    Before that, the upstream must describe the id as a media of the number. It checks the number only for media, and
+    the token may have access to objects of other tenants.
     """
     number, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
@@ -239,7 +240,7 @@ def _verdict_of(number: Sender, answer: GraphAnswer) -> Verdict:
 
 
 def _refused(stream: Stream) -> HttpResponse:
-    """The file host's answer in place of the bytes: an error of the upstream, or one that cannot be parsed."""
+    """The response when the file host sends no file: its error, or an error for an answer that cannot be parsed."""
     try:
         body = next(iter(stream), b"")
     except UpstreamUnreachable:

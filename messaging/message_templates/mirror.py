@@ -142,7 +142,7 @@ def language_of(value: object) -> str:
 
 
 def _can_be_stored(template_id: str, view: Mapping[str, Any]) -> bool:
-    """Skip a template that no column can store. It must not block the others of its account."""
+    """Whether the columns can hold a template. One that they cannot hold must not block the others of its account."""
     try:
         _json(view)
     except orjson.JSONEncodeError:
@@ -248,8 +248,8 @@ def _quality(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _category(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply the notice of a category change (`correct_category`; `new_category` is the present one), or the change
-    itself.
+    """The categories in the notice of a coming change (`correct_category`; `new_category` is the present one), or in
+    the report of the change itself.
     """
     said = {
         "category": text(value.get("new_category")) or text(value.get("category")),
@@ -260,7 +260,7 @@ def _category(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_only(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The event has the new text in a different form; the scheduled read fetches the components."""
+    """Nothing: the event has the new text in a form that the mirror does not store. The scheduled read fetches it."""
     return {}
 
 

@@ -67,7 +67,7 @@ def apply_effect(change: Change, owner: Owner) -> None:
     except Exception as error:
         if concerns_all(error):
             raise
-        # Otherwise the upstream would repeat the whole notification for days, for all tenants in it.
+        # If it were raised, the upstream would repeat the whole notification for days, for all tenants in it.
         log.exception("side_effect_failed", field=change.field, waba_id=owner.waba_id)
         sync.request_sync(waba_id=owner.waba_id)
 
@@ -230,7 +230,7 @@ class _Signed(msgspec.Struct, frozen=True):
 
 
 def _taking_in(notifications: Sequence[_Signed]) -> Statements[list[bool]]:
-    """Write the notifications that belong to a single tenant. Returns False for each other one."""
+    """Write the notifications whose changes all belong to a single tenant. Returns whether each was written."""
     parts: dict[int, _Part] = {}
     for environments in {each.environments for each in notifications}:
         places = [place for place, each in enumerate(notifications) if each.environments == environments]
@@ -292,7 +292,7 @@ def _event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None)
     """The event for a draft. `moved` maps the place of its change to that in the tenant's part."""
     raw_path: str | None = draft.raw_path
     if draft.type == "message.history":
-        # Thousands can come in one notification, so only the event of the whole refers to the raw notification.
+        # A notification can have thousands of these, so only the event of the whole history refers to it.
         raw_path = None
     elif moved is not None:
         raw_path = rebase(draft.raw_path, moved[draft.entry, draft.change])

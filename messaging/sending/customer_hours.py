@@ -1,8 +1,9 @@
 """`customer_hours`: a message goes only while it is day for its customer, by the clock of the customer's zone.
 
-A phone number says its zone by its area code, a mobile one in most countries its country alone, and so does a
-business-scoped user id (data of Google's libphonenumber). Of several zones, an hour counts that is within the hours in
-all of them; so does a batch with all its customers. Pure but for the clock, which the caller gives.
+The area code of a phone number determines its zone. Mobile numbers of most countries, and business-scoped user ids,
+only determine a country (data of Google's libphonenumber). If several zones are possible, a message goes only while it
+is within the hours in all of them. A batch goes only while this is so for all its customers. Pure functions: the
+caller passes the time.
 """
 
 from collections.abc import Collection
@@ -42,7 +43,7 @@ class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zones: tuple[str, ...] = ()
 
     def stored(self) -> dict[str, Any]:
-        """As a JSON column has it."""
+        """The hours as a JSON column stores them."""
         built: dict[str, Any] = msgspec.to_builtins(self)
         return built
 
@@ -65,7 +66,7 @@ class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min((each for each in begins if each >= moment and self.is_open(each)), default=None)
 
     def first_open(self, moment: datetime) -> datetime:
-        """`next_open` for what a caller asks. Raises InvalidRequest when the hours never meet."""
+        """`next_open` for a caller's request. Raises InvalidRequest when the hours of the zones never meet."""
         found = self.next_open(moment)
         if found is None:
             raise InvalidRequest.of(**{MEMBER: NEVER})
@@ -84,23 +85,23 @@ def hours_of(value: Any) -> CustomerHours:
 
 
 def restored(column: str | dict[str, Any] | None) -> CustomerHours | None:
-    """The hours of a JSON column: parsed by the ORM, or its text."""
+    """The hours in a JSON column, from the ORM's parsed value or from the JSON text. None for an empty column."""
     if column is None:
         return None
     return msgspec.convert(orjson.loads(column) if isinstance(column, str) else column, CustomerHours)
 
 
 def closed_until(hours: CustomerHours | None, moment: datetime) -> datetime | None:
-    """When to look again at what may not go at a moment; None when it may."""
+    """When to try again a message that may not go at a moment; None when it may go."""
     if hours is None or hours.is_open(moment):
         return None
     return hours.next_open(moment) or moment + AGAIN
 
 
 def zones_of(recipient: str | None) -> tuple[str, ...]:
-    """The zones in which a recipient may be, a phone number as it is written or a user id. Empty when none is known.
+    """The zones in which a recipient may be: a phone number as the caller wrote it, or a user id.
 
-    None is known of a number that WhatsApp would complete with the country code of the business.
+    Empty when no zone is known, as for a number that WhatsApp would complete with the country code of the business.
     """
     if recipient is None or outbound.lacks_country_code(recipient):
         return ()

@@ -96,7 +96,7 @@ class SendRequest:
     """The numbers that the caller may send from; None for all of the tenant's."""
 
     def key_use(self) -> KeyUse | None:
-        """The use that it makes of a key, if it names one. Raises InvalidRequest for one that is not a key."""
+        """The request's use of its Idempotency-Key; None without a key. Raises InvalidRequest for an invalid key."""
         return idempotency.key_use(
             self.idempotency_key,
             tenant_id=self.tenant_id,
@@ -349,7 +349,7 @@ async def _record(
     while True:
         try:
             if outcome.event is not None and together:
-                # Nearly every send without a key: its only statement publishes, so it needs no transaction around it.
+                # Nearly every send without a key gets here. Its only statement needs no transaction around it.
                 await runtime.publish(tenant_id, outcome.event)
             elif outcome.event is not None or use is not None:
                 kept = outcome.reply if outcome.is_stored else None
@@ -382,7 +382,7 @@ def recording(
 ) -> Statements[Fresh]:
     """The statements to record a send, for one transaction. Returns the deliveries created.
 
-    If the key does not keep the reply, it is released.
+    A key without a `reply` to store is released.
     """
     fresh = Fresh()
     if event is not None:

@@ -58,7 +58,7 @@ def lacks_country_code(text: str) -> bool:
 
 PRODUCT = b'"messaging_product":"whatsapp"'
 
-# Values stay the bytes that they are. Bodies have passed `parse_object`: they are JSON, and not nested too deep.
+# Values keep their bytes. Bodies have passed `parse_object`, so they are JSON and not nested too deeply.
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]{1,255}")
@@ -98,7 +98,7 @@ NOT_SCHEDULED = "Nothing was sent. Schedule a message with POST /v1/messages/sch
 
 
 def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
-    """The error of a caller's message, or None. Naming a time is one, because it would be sent at once."""
+    """The error of a caller's message, or None. A message with a time is an error: it would be sent at once."""
     problems = missing_sender(body) | missing_of_message(body)
     if problems and body.get("status") == "read":
         return InvalidRequest.of(status=READ_MARK)
@@ -154,7 +154,7 @@ def is_user_id(to: Any) -> bool:
 
 
 def outgoing(raw: bytes, members: Mapping[str, Any]) -> bytes:
-    """The upstream's body for a caller's body, a JSON object with these members: without `from`.
+    """The upstream's body for a caller's body `raw`, without `from`. `members` is the same body, parsed.
 
     A business-scoped user id that stands in `to` becomes the `recipient`.
     """
@@ -167,16 +167,16 @@ def outgoing(raw: bytes, members: Mapping[str, Any]) -> bytes:
 
 
 def to_recipient(body: bytes) -> bytes:
-    """A JSON object whose `to` is its `recipient`."""
+    """A JSON object with its member `to` renamed to `recipient`."""
     members = _decode_object(body).items()
     return _joined(("recipient" if name == "to" else name, value) for name, value in members)
 
 
 def cut(raw: bytes, member: TextMember) -> bytes | None:
-    """A JSON object that has this member, with it cut out of its bytes.
+    """The bytes of a JSON object that has this member, with the member cut out.
 
-    None when its spelling does not show which bytes these are: `without` knows. That takes a microsecond for each
-    member; a cut takes as long for two members as for a thousand.
+    None when the spelling does not show which bytes are the member's; then use `without`. That takes a microsecond
+    for each member, while a cut takes as long for two members as for a thousand.
     """
     if raw.count(member.quoted) != 1 or member.escaped.search(raw):
         return None
@@ -189,7 +189,7 @@ def cut(raw: bytes, member: TextMember) -> bytes | None:
 
 
 def with_product(body: bytes) -> bytes:
-    """A JSON object with `messaging_product` put before its members, which stay the bytes that they are."""
+    """A JSON object with `messaging_product` put before its members, which keep their bytes."""
     members = body.lstrip()[1:].lstrip()
     return b"{" + PRODUCT + b"," * (members != b"}") + members
 
@@ -287,7 +287,10 @@ def service_error(code: str, message: str, details: Mapping[str, Any]) -> bytes:
 
 
 def _status(wamid: str | None, value: dict[str, Any]) -> Status:
-    """An answer without a message id is a refusal when it holds an error; otherwise nobody knows."""
+    """The status of a message by the upstream's answer: accepted with a message id, failed with an error, else unknown.
+
+    The service's own error OUTCOME_UNKNOWN also means unknown.
+    """
     if wamid is not None:
         return "accepted"
     error = value.get("error")
@@ -299,7 +302,7 @@ def _whole(milliseconds: float | None) -> int | None:
 
 
 def object_in(content: bytes) -> dict[str, Any]:
-    """The object that a JSON text is; empty for anything else."""
+    """Parse a JSON object. Returns an empty one for anything else."""
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:

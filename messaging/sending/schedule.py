@@ -60,9 +60,9 @@ def _invalid(problem: str) -> InvalidRequest:
 
 
 def create(request: SendRequest) -> Reply:
-    """Store a message for its time; the answer is the 202 that its key keeps.
+    """Store a message for its time. Returns the 202, which an idempotency key keeps.
 
-    What a send checks before its call is checked here. Raises ServiceError: nothing was stored.
+    What a send checks before its call is checked here. Raises ServiceError; then nothing was stored.
     """
     use = request.key_use()
     message = {name: value for name, value in request.body.items() if name not in MEMBERS}
@@ -89,7 +89,7 @@ def _store(
     send_at: datetime,
     hours: CustomerHours | None,
 ) -> ScheduledMessage:
-    """Store a message within the limit. The tenant is locked: of two at the limit one waits for the other."""
+    """Store a message within the limit. The tenant's row is locked, so that concurrent requests take turns."""
     Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.tenant_id)
     own = ScheduledMessage.objects.for_environment(request.tenant_id, number.environment)
     if own.filter(status=Status.SCHEDULED).count() >= MOST_SCHEDULED:
@@ -131,7 +131,7 @@ def find(
 
 
 def change(message: ScheduledMessage, send_at: datetime) -> ScheduledMessage:
-    """Give a message that waits another time. Raises Conflict when it is under way or has ended."""
+    """Move a waiting message to another time. Raises Conflict when it is under way or has ended."""
     with transaction.atomic():
         waiting = _waiting(message)
         hours = customer_hours.restored(waiting.customer_hours)
@@ -141,7 +141,7 @@ def change(message: ScheduledMessage, send_at: datetime) -> ScheduledMessage:
 
 
 def cancel(message: ScheduledMessage) -> ScheduledMessage:
-    """End a message that waits without sending it. Raises Conflict when it is under way or has ended."""
+    """Cancel a waiting message, so that it is never sent. Raises Conflict when it is under way or has ended."""
     with transaction.atomic():
         waiting = _waiting(message)
         waiting.status, waiting.ended_at, waiting.body = Status.CANCELLED, now(), b""
