@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing import buyers, overview
+from billing import buyers, next_invoice
 from billing.einvoices import must_be_registered
 from billing.invoices import documents
 from billing.isolation import each
@@ -242,7 +242,7 @@ def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable
         return
     profile = buyers.profile_of(tenant)
     missing = [name for name in buyers.missing(profile) if name != "billing_email"]
-    charge = overview.next_charge(tenant, at) if mandate or missing else None
+    charge = next_invoice.estimate(tenant, at) if mandate or missing else None
     if charge and mandate and charge.total_paise > (limit := mandate.max_amount_paise):
         total, most = rupees(charge.total_paise), rupees(limit)
         yield "above_limit", str(period), lambda: _above_limit(tenant, total=total, limit=most)

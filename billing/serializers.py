@@ -16,10 +16,10 @@ from billing.models import (
     Mandate,
     PaymentAttempt,
 )
-from billing.overview import Overview
 from billing.payments.mandates import DEFAULT_CAP_PAISE
 from billing.pricing import gst
 from billing.pricing.money import CURRENCY
+from billing.tenant_overview import Overview
 from gateway.api.validation import did_you_mean
 from tenants.models import Tenant
 from tenants.names import check_name

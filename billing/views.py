@@ -13,7 +13,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing import buyers, overview
+from billing import buyers, tenant_overview
 from billing.invoices import documents, invoice_page
 from billing.models import CREDIT_NOTE, INVOICE, BillingSnapshot, CreditNote, Invoice
 from billing.payments import bank_transfers, mandates, payment_links
@@ -79,7 +79,7 @@ class BillingView(BillingViewSet):
     )
     def retrieve(self, request: Request) -> Response:
         tenant = Tenant.objects.get(pk=tenant_of(request).id)
-        return Response(BillingOut(overview.of(tenant, now())).data)
+        return Response(BillingOut(tenant_overview.of(tenant, now())).data)
 
     @extend_schema(
         operation_id="update_billing_profile",

@@ -15,7 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from billing import accounting, buyers, overview
+from billing import accounting, buyers, tenant_overview
 from billing.invoices import documents, invoice_page
 from billing.models import (
     CREDIT_NOTE,
@@ -263,7 +263,7 @@ def _billing(request: HttpRequest, visit: Visit, form: MandateForm, status: int 
     if not settings.BILLING_ENABLED:
         return render(request, "console/billing/off.html", {"tenant": visit.tenant})
     at = now()
-    seen = overview.of(visit.tenant, at)
+    seen = tenant_overview.of(visit.tenant, at)
     invoices = Invoice.objects.for_tenant(visit.tenant.id).prefetch_related("credit_notes").order_by("-id")
     missing = buyers.missing(seen.billing_profile)
     return render(
@@ -276,7 +276,7 @@ def _billing(request: HttpRequest, visit: Visit, form: MandateForm, status: int 
             "autopay": seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE,
             "waits": seen.mandate is not None and seen.mandate.status == Mandate.Status.PENDING,
             "missing": [_FIELDS[name] for name in missing],
-            "debit_failed_because": overview.debit_failed_because(seen),
+            "debit_failed_because": tenant_overview.debit_failed_because(seen),
             "form": form,
             "plan": seen.plan,
             "payable": payment_links.payable(visit.tenant.id),

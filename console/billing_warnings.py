@@ -7,12 +7,12 @@ from typing import Any
 from django.conf import settings
 from django.urls import reverse
 
-from billing import buyers, overview, restriction
+from billing import buyers, restriction, tenant_overview
 from billing.mails import BEFORE_THE_INVOICE, MANDATE_DAYS, TRIAL_DAYS
 from billing.models import Mandate
-from billing.overview import Overview
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, indian_date
+from billing.tenant_overview import Overview
 from console.visit import LIVE
 from console.warnings import HomeWarning
 from gateway.clock import now
@@ -24,7 +24,7 @@ def of_billing(tenant: Tenant, environment: str) -> list[HomeWarning]:
     if not settings.BILLING_ENABLED or environment != LIVE or tenant.billing_status is None:
         return []
     at = now()
-    seen = overview.of(tenant, at)
+    seen = tenant_overview.of(tenant, at)
     return [*_overdue(seen, at), *_trial(seen, at), *_mandate(seen, at), *_profile(seen, at)]
 
 
@@ -32,7 +32,7 @@ def next_invoice(tenant: Tenant) -> dict[str, Any] | None:
     """The amounts due now and with the next invoice, in paise. None where billing is off."""
     if not settings.BILLING_ENABLED or tenant.billing_status is None:
         return None
-    seen = overview.of(tenant, now())
+    seen = tenant_overview.of(tenant, now())
     return {"due": seen.amount_due_paise, "charge": seen.next_charge}
 
 
@@ -49,7 +49,7 @@ def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
 
 
 def _last_failure(seen: Overview) -> str:
-    reason = overview.debit_failed_because(seen)
+    reason = tenant_overview.debit_failed_because(seen)
     return f" The last debit failed: {reason}." if reason else ""
 
 

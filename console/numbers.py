@@ -19,7 +19,7 @@ from gateway.api.errors import NotFound
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.flows import endpoints
 from messaging.models import FlowEndpoint
-from phone_numbers import app_data, leaving, operations
+from phone_numbers import app_data, leaving, operations, registration
 from phone_numbers.connection.notices import explained, explained_failure
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import AppData, ConnectSession, PhoneNumber
@@ -102,7 +102,7 @@ def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRe
         return _number_page(request, visit, found, register_form=form, status=400)
     with flash_errors(request), _asking_platform(request, found):
         actor = Actor(user_id=visit.user.pk)
-        operations.register(found, actor=actor, pin=form.cleaned_data["pin"] or None)
+        registration.register(found, actor=actor, pin=form.cleaned_data["pin"] or None)
         messages.success(request, "The number is registered.")
     return redirect("console_number", phone_number_id)
 

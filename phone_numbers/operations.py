@@ -2,7 +2,7 @@
 response.
 
 Each operation needs a number of the tenant, else it is 404. Refusals of Meta become `Refused` with the response to pass
-through. Coexistence numbers are never registered or deregistered (409 `conflict`).
+through. Registration and verification are in `registration.py`.
 
 Meta's `health_status` is a list of entities that a message passes (number, business account, business, app). Each is
 AVAILABLE, LIMITED (with `additional_info`) or BLOCKED (with `errors`).
@@ -13,18 +13,14 @@ from typing import Any
 from uuid import UUID
 
 import structlog
-from django.db import transaction
 
-from gateway.api.errors import Conflict, InvalidRequest, NotFound
+from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.notifications.lossless_json import member, objects
-from gateway.upstream.numbers import digits_of
 from phone_numbers import onboarding, tokens
-from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tokens import FAILURES, accepted_for, graph_of
-from tenants.audit import Actor
 
 log = structlog.get_logger(__name__)
 
@@ -84,107 +80,6 @@ def find_account(*, tenant_id: UUID, environment: str, waba_id: str) -> Business
     if account is None:
         raise NotFound("There is no such business account.")
     return account
-
-
-def register(number: PhoneNumber, *, actor: Actor, pin: str | None, body: bytes | None = None) -> GraphAnswer:
-    """Register with the given PIN, the stored one, or a new one. Raises Conflict for a coexistence number.
-
-    `body` is the caller's own body for Meta, and `pin` its PIN. With a body, no PIN is generated.
-    """
-    _refuse_coexistence(number, "registered")
-    actor.require_room(tenant_id=number.tenant_id)
-    chosen = pin if body is not None else pin or onboarding.stored_or_new_pin(number)
-    graph = graph_of(number.account)
-    answer = accepted_for(number.account, graph.register(number.phone_number_id, pin=chosen, body=body))
-    onboarding.record_registered(number, pin=pin)
-    _record(number, "number.register", actor)
-    return answer
-
-
-def deregister(number: PhoneNumber, *, actor: Actor, body: bytes | None = None) -> GraphAnswer:
-    """Deregister the number from the Cloud API. Raises Conflict for a coexistence number."""
-    _refuse_coexistence(number, "deregistered")
-    actor.require_room(tenant_id=number.tenant_id)
-    graph = graph_of(number.account)
-    answer = accepted_for(number.account, graph.deregister(number.phone_number_id, body=body))
-    with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
-        PhoneNumber.objects.filter(pk=number.pk).update(registered=False, facts_changed_at=now())
-        _record(number, "number.deregister", actor)
-    return answer
-
-
-def _record(number: PhoneNumber, action: str, actor: Actor) -> None:
-    actor.record(action, tenant_id=number.tenant_id, target_type="number", target_id=number.phone_number_id)
-
-
-def _refuse_coexistence(number: PhoneNumber, done: str) -> None:
-    if number.coexistence:
-        raise Conflict(f"A number that is used in the WhatsApp Business app is never {done} by the service.")
-
-
-def set_two_step_pin(
-    number: PhoneNumber, *, actor: Actor, pin: str, body: bytes | None = None
-) -> GraphAnswer:
-    """Set the two-step PIN, and store it for later registrations. `body` is the caller's own, with that PIN."""
-    actor.require_room(tenant_id=number.tenant_id)
-    graph = graph_of(number.account)
-    answer = accepted_for(number.account, graph.set_pin(number.phone_number_id, pin=pin, body=body))
-    with transaction.atomic():
-        PhoneNumber.objects.filter(pk=number.pk).update(pin=pin, pin_is_untold=False)
-        _record(number, "number.two_step", actor)
-    return answer
-
-
-def request_code(number: PhoneNumber, *, code_method: str, language: str) -> GraphAnswer:
-    """Request a verification code, which Meta sends to the number."""
-    graph = graph_of(number.account)
-    return accepted_for(
-        number.account,
-        graph.request_code(number.phone_number_id, code_method=code_method, language=language),
-    )
-
-
-def verify_code(number: PhoneNumber, *, code: str) -> GraphAnswer:
-    """Verify the number with the code that Meta sent. Removes the dash of the code's printed form."""
-    graph = graph_of(number.account)
-    return accepted_for(number.account, graph.verify_code(number.phone_number_id, code=code.replace("-", "")))
-
-
-def migrate(
-    *, tenant_id: UUID, environment: str, actor: Actor, waba_id: str, cc: str, phone_number: str
-) -> GraphAnswer:
-    """Begin to move a number from another provider. request-code, verify-code and register follow (upstream fact 1.5).
-
-    Meta's response contains the number's id. The number exists here from then on, as `pending`.
-    """
-    account = (
-        BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=waba_id, environment=environment).first()
-    )
-    if account is None:
-        raise InvalidRequest.of(waba_id="This is not one of your business accounts.")
-    actor.require_room(tenant_id=tenant_id)
-    answer = accepted_for(account, graph_of(account).migrate(waba_id, cc=cc, phone_number=phone_number))
-    if phone_number_id := answer.json().get("id"):
-        digits = digits_of(cc) + digits_of(phone_number)
-        with state.facts_change(tenant_id=tenant_id, waba_id=waba_id):
-            PhoneNumber.objects.get_or_create(
-                phone_number_id=str(phone_number_id),
-                defaults={
-                    "account": account,
-                    "tenant_id": tenant_id,
-                    "environment": environment,
-                    "display_phone_number": f"+{digits}",
-                    "digits": digits,
-                },
-            )
-            actor.record(
-                "number.migrate",
-                tenant_id=tenant_id,
-                target_type="number",
-                target_id=str(phone_number_id),
-                waba_id=waba_id,
-            )
-    return answer
 
 
 def business_profile(number: PhoneNumber) -> GraphAnswer:

@@ -22,7 +22,7 @@ from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
 from gateway.upstream.calls import UpstreamUnreachable, meta_unreachable, passed_through
-from phone_numbers import app_data, leaving, onboarding, operations, serializers
+from phone_numbers import app_data, leaving, onboarding, operations, registration, serializers
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.pages import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
 from phone_numbers.models import PhoneNumber
@@ -181,7 +181,7 @@ class NumbersView(UpstreamCallsView):
     def migrate(self, request: Request) -> HttpResponseBase:
         require_new_number_allowed(**scope_of(request))
         body = checked(MigrateIn(data=request.data))
-        return passed_through(operations.migrate(**scope_of(request), actor=Actor.of(request), **body))
+        return passed_through(registration.migrate(**scope_of(request), actor=Actor.of(request), **body))
 
     @extend_schema(
         operation_id="register_number",
@@ -195,7 +195,7 @@ class NumbersView(UpstreamCallsView):
     def register(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RegisterIn(data=request.data))
         number = number_in(request, phone_number_id)
-        response = passed_through(operations.register(number, actor=Actor.of(request), **body))
+        response = passed_through(registration.register(number, actor=Actor.of(request), **body))
         if pin := _unshown_pin(number):
             response.content = orjson.dumps({**orjson.loads(response.content), **pin})
         return response
@@ -210,7 +210,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def deregister(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         return passed_through(
-            operations.deregister(number_in(request, phone_number_id), actor=Actor.of(request))
+            registration.deregister(number_in(request, phone_number_id), actor=Actor.of(request))
         )
 
     @extend_schema(
@@ -223,7 +223,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def request_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(RequestCodeIn(data=request.data))
-        return passed_through(operations.request_code(number_in(request, phone_number_id), **body))
+        return passed_through(registration.request_code(number_in(request, phone_number_id), **body))
 
     @extend_schema(
         operation_id="verify_number",
@@ -235,7 +235,7 @@ class NumbersView(UpstreamCallsView):
     @waits_for_upstream
     def verify_code(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(VerifyCodeIn(data=request.data))
-        return passed_through(operations.verify_code(number_in(request, phone_number_id), **body))
+        return passed_through(registration.verify_code(number_in(request, phone_number_id), **body))
 
     @extend_schema(
         operation_id="set_two_step_pin",
@@ -248,7 +248,9 @@ class NumbersView(UpstreamCallsView):
     def two_step(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = checked(TwoStepIn(data=request.data))
         return passed_through(
-            operations.set_two_step_pin(number_in(request, phone_number_id), actor=Actor.of(request), **body)
+            registration.set_two_step_pin(
+                number_in(request, phone_number_id), actor=Actor.of(request), **body
+            )
         )
 
     @extend_schema(

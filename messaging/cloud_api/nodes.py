@@ -49,7 +49,7 @@ from messaging.media import transfer
 from messaging.message_templates import mirror
 from messaging.message_templates import operations as templates
 from messaging.message_templates.operations import AccountChoice
-from phone_numbers import onboarding, operations, tokens
+from phone_numbers import onboarding, registration, tokens
 from phone_numbers.models import BusinessAccount
 from phone_numbers.tokens import Refused
 from tenants.audit import Actor
@@ -189,11 +189,11 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
         if number is not None:
             asked: dict[str, Any] = {"actor": Actor.of(request), "body": given.body or b"{}"}
             if edge == "register":
-                return operations.register(number, pin=given.text("pin"), **asked)
+                return registration.register(number, pin=given.text("pin"), **asked)
             if edge == "deregister":
-                return operations.deregister(number, **asked)
+                return registration.deregister(number, **asked)
             if edge is None and (pin := _pin_in(given)):
-                return operations.set_two_step_pin(number, pin=pin, **asked)
+                return registration.set_two_step_pin(number, pin=pin, **asked)
     in_body = request.method == "POST" or (request.method == "DELETE" and given.has_body)
     return graph_request(
         environment=account.environment,

@@ -11,7 +11,6 @@ from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.core import signing
 from django.db import IntegrityError, transaction
-from django.db.models import Q
 
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
@@ -19,10 +18,8 @@ from gateway.database.partitions import delete_free
 from gateway.roles import Role
 from tenants import audit, mail
 from tenants.models import LINK_LIFETIME, Invitation, Tenant, User
-from tenants.team.members import lock_team
+from tenants.team.members import lock_team, require_room
 
-MOST_PEOPLE = 50
-"""Most members and open invitations of a tenant."""
 MAILS_A_DAY = 30
 """Most invitations of a tenant in 24 hours, so that it cannot flood other people's mailboxes."""
 KEPT = timedelta(days=7)
@@ -140,11 +137,8 @@ def _end_open(tenant_id: UUID, *, email: str) -> None:
 
 
 def _check_bounds(tenant_id: UUID) -> None:
+    require_room(tenant_id)
     own = Invitation.objects.for_tenant(tenant_id)
-    still_good = Q(created_at__gt=now() - LINK_LIFETIME)
-    people = User.objects.filter(tenant_id=tenant_id, is_active=True).count()
-    if people + own.open().filter(still_good).count() >= MOST_PEOPLE:
-        raise Conflict(f"A team has at most {MOST_PEOPLE} people, open invitations included.")
     if own.filter(created_at__gt=now() - timedelta(days=1)).count() >= MAILS_A_DAY:
         raise Conflict(f"At most {MAILS_A_DAY} invitations are sent in 24 hours. Try again tomorrow.")
 

@@ -15,7 +15,10 @@ from gateway.clock import now
 from gateway.roles import Role
 from tenants import audit
 from tenants.credentials import api_keys
-from tenants.models import ApiKey, AppConnection, Invitation, Tenant, User
+from tenants.models import LINK_LIFETIME, ApiKey, AppConnection, Invitation, Tenant, User
+
+MOST_PEOPLE = 50
+"""Most members and open invitations of a tenant."""
 
 
 def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
@@ -27,6 +30,14 @@ def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
     if not _owners(tenant_id).filter(pk=actor_user_id).exists():
         raise Forbidden("Only an owner of the account can change its team.")
     return tenant
+
+
+def require_room(tenant_id: UUID) -> None:
+    """Raise Conflict when the team is full. Call it under `lock_team`."""
+    invited = Invitation.objects.for_tenant(tenant_id).open().filter(created_at__gt=now() - LINK_LIFETIME)
+    people = User.objects.filter(tenant_id=tenant_id, is_active=True).count()
+    if people + invited.count() >= MOST_PEOPLE:
+        raise Conflict(f"A team has at most {MOST_PEOPLE} people, open invitations included.")
 
 
 def find(*, tenant_id: UUID, user_id: int) -> User:

@@ -123,11 +123,11 @@ class TestInvitation:
             sent = {"email": f"{name}@traders.example", "role": "developer"}
             return int(browser.post("/console/team", sent).status_code)
 
-        monkeypatch.setattr(invitations, "MOST_PEOPLE", 3)
+        monkeypatch.setattr(members, "MOST_PEOPLE", 3)
         assert [invite("a"), invite("b"), invite("c")] == [302, 302, 400]
         Invitation.objects.filter(email="a@traders.example").update(created_at=now() - timedelta(hours=25))
         assert invite("d") == 302, "an invitation whose link is over takes no place"
-        monkeypatch.setattr(invitations, "MOST_PEOPLE", 50)
+        monkeypatch.setattr(members, "MOST_PEOPLE", 50)
         monkeypatch.setattr(invitations, "MAILS_A_DAY", 3)
         assert [invite("a"), invite("a")] == [302, 400], "a mail that is sent again counts"
         other = logged_in(person(other_tenant, "owner", "meena"))
@@ -346,7 +346,7 @@ class TestRaces:
     def test_two_invitations_at_once_do_not_exceed_the_bound(
         self, tenant: Tenant, owner: User, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(invitations, "MOST_PEOPLE", 2)
+        monkeypatch.setattr(members, "MOST_PEOPLE", 2)
         meet_after(monkeypatch, invitations, "_check_bounds")
 
         def invite(name: str) -> Callable[[], Any]:

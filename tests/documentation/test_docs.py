@@ -39,7 +39,6 @@ from tenants import lifecycle as tenant_lifecycle
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
 from tenants.models import Tenant
-from tenants.team import invitations
 from tests.pages import PAGES, ROOT, blocks, page
 from web import strangers, stream_listener
 from web.routes import ROUTES
@@ -258,7 +257,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["customers of an account"] == f"{customers.MOST_OF_ACCOUNT:,}"
     rest = "everything else that an account made: templates, flows, groups, codes"
     assert limits[rest] == f"{world.MOST_BYTES_OF_ACCOUNT // mib} MiB"
-    assert limits["members of a team"].startswith(f"{invitations.MOST_PEOPLE},")
+    assert limits["members of a team"].startswith(f"{members.MOST_PEOPLE},")
     for name in ("pages for autopay mandates", "payment links of an invoice"):
         assert limits[name] == f"{PAGES_A_DAY} in 24 hours"
     assert limits["passkeys of a member"] == str(log_in.MOST_PASSKEYS)

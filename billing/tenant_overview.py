@@ -1,35 +1,21 @@
-"""The billing overview of a tenant: numbers of this month, the estimate of the next invoice, mandate, open invoices.
+"""What a tenant sees of its billing: numbers of this month, the estimate of the next invoice, mandate, open invoices.
 
-Called by `GET /v1/billing`. `serializers.BillingOut` defines the response.
+Called by `GET /v1/billing` and the console. `serializers.BillingOut` defines the response.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 
-from billing import buyers, plan
+from billing import buyers, next_invoice, plan
 from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
+from billing.next_invoice import NextCharge
 from billing.payments import mandates
 from billing.payments.provider import REASONS
-from billing.pricing import gst
-from billing.pricing.periods import Period, ist_date
-from billing.usage import BILLED, ActiveNumber, active_numbers, billed_from
+from billing.pricing.periods import Period
+from billing.usage import ActiveNumber, active_numbers
 from tenants.models import Tenant
-
-
-@dataclass(frozen=True, slots=True)
-class NextCharge:
-    """The estimate of the next invoice, in paise."""
-
-    period: str
-    invoice_on: date
-    numbers: int
-    lines: Sequence[plan.ChargeLine]
-    taxes: Sequence[gst.TaxRow]
-    subtotal_paise: int
-    tax_paise: int
-    total_paise: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +46,11 @@ class Overview:
 def of(tenant: Tenant, at: datetime) -> Overview:
     """The overview at a moment."""
     period = Period.of(at)
-    billed = _is_billed(tenant)
+    billed = next_invoice.is_billed(tenant)
     return Overview(
         tenant=tenant,
         numbers=active_numbers(tenant_id=tenant.id, start=period.start, end=period.end) if billed else [],
-        next_charge=next_charge(tenant, at),
+        next_charge=next_invoice.estimate(tenant, at),
         mandate=mandates.current(tenant.id),
         unpaid=list(Invoice.objects.for_tenant(tenant.id).unpaid().order_by("period", "id")),
         billing_profile=buyers.profile_of(tenant),
@@ -84,29 +70,3 @@ def debit_failed_because(seen: Overview) -> str | None:
         .first()
     )
     return REASONS.get(str((failed.error or {}).get("reason") or "")) if failed else None
-
-
-def _is_billed(tenant: Tenant) -> bool:
-    return not tenant.sandbox and tenant.billing_status in BILLED
-
-
-def next_charge(tenant: Tenant, at: datetime) -> NextCharge | None:
-    """Estimate the first billed month from a moment on, assuming that every number stays as it is."""
-    if not _is_billed(tenant):
-        return None
-    current = Period.of(at)
-    period = max(current, Period.of(tenant.trial_ends_at)) if tenant.trial_ends_at else current
-    numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
-    charge = plan.charge_for(len(numbers), plan.terms_for(tenant.id, period))
-    profile = buyers.profile_of(tenant)
-    taxes = charge.taxes(buyers.supply(profile, period.end))
-    return NextCharge(
-        period=str(period),
-        invoice_on=ist_date(period.end),
-        numbers=charge.numbers,
-        subtotal_paise=charge.subtotal_paise,
-        lines=charge.lines,
-        taxes=taxes.rows(),
-        tax_paise=taxes.total_paise,
-        total_paise=charge.subtotal_paise + taxes.total_paise,
-    )
