@@ -18,6 +18,7 @@ from console.json_text import indented
 from console.visit import Visit, or_404, shown_numbers
 from gateway import ids
 from gateway.database.bounded_walk import Page as BoundedPage
+from gateway.meta_errors import THROUGHPUT
 from gateway.upstream.notifications.change import STATUSES
 from messaging import csv_batches
 from messaging.conversations import listing
@@ -27,10 +28,6 @@ from tenants.labels import milliseconds
 from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint, Message
 
-THROUGHPUT_REACHED = 130429
-"""The number's throughput was reached. The fix for a single message is a batch. A message of a batch was certainly
-not sent.
-"""
 WORDS = {
     "accepted": "Accepted by Meta",
     "sent": "Sent to the phone",
@@ -60,7 +57,7 @@ def explained(found: Detail) -> Explanation:
         return Explanation(f"It was {row.status}.", "ok")
     if row.status == "failed" or found.error is not None:
         code = found.error.code if found.error else row.error_code
-        if row.batch_id is not None and code == THROUGHPUT_REACHED:
+        if row.batch_id is not None and code == THROUGHPUT:
             text = (
                 "The number sent faster than its throughput allows. Its batch can send it again: see below."
             )

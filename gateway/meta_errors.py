@@ -1,7 +1,9 @@
-"""Explanations of Meta's error codes: cause, repair, and whether the call may be repeated.
+"""Meta's error codes: those that the service treats in their own ways, and explanations of all, with cause, repair and
+whether the call may be repeated.
 
-The data is `meta_errors.yaml`. It is shown at `/errors/131047` and in the guides, beside `source` in responses of
-`/v1`, in the look-up of a message, in the console, and to agents. Bodies on the Cloud API's own paths never contain it.
+The explanations are in `meta_errors.yaml`. They are shown at `/errors/131047` and in the guides, beside `source` in
+responses of `/v1`, in the look-up of a message, in the console, and to agents. Bodies on the Cloud API's own paths
+never contain them.
 """
 
 import re
@@ -14,6 +16,19 @@ from typing import Any, Literal
 import orjson
 import yaml
 from django.conf import settings
+
+SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
+LONG_THROTTLES = frozenset({131048, 131064, 133016})
+"""Meta classes these as throttling too, but waiting seconds does not help."""
+LONG_THROTTLE_SECONDS = 3600
+PAIR_RATE = 131056
+PAIR_RATE_SECONDS = 6
+"""How long to wait after the pair rate limit, which allows a message to one customer every six seconds."""
+THROUGHPUT = 130429
+"""The number's throughput was reached. The message was certainly not sent."""
+TOKEN_PROBLEMS = frozenset({0, 102, 190})
+MAINTENANCE = 131057
+INVALID_PARAMETER = 100
 
 Retry = Literal["corrected", "later", "check", "never"]
 RETRY: Mapping[Retry, str] = {

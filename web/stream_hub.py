@@ -21,9 +21,10 @@ from gateway.database.statements import LoopConnection
 from gateway.database.transactions import concerns_all
 from gateway.valkey import connection
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
-from web import stream_listener
+from web import stream_slots
 from web.admission import still_admitted
-from web.stream_listener import HEARTBEAT_SECONDS, Listener, StreamSlots
+from web.stream_listener import HEARTBEAT_SECONDS, Listener
+from web.stream_slots import StreamSlots
 from webhooks import stream, wake_up
 from webhooks.stream import Wanted, horizon
 
@@ -81,7 +82,7 @@ class Hub:
         """
         former = self._by_slot.get(listener.slot)
         mine = self._of_tenant.setdefault(listener.tenant_id, set())
-        if len(mine) - (former is not None) >= stream_listener.STREAMS_PER_TENANT:
+        if len(mine) - (former is not None) >= stream_slots.STREAMS_PER_TENANT:
             raise _too_many()
         if sum(map(len, self._of_tenant.values())) >= MOST_STREAMS:
             raise ServiceUnavailable("This process has as many streams open as it can serve.")
@@ -318,7 +319,7 @@ def _wanted(listener: Listener) -> Wanted:
 
 
 def _too_many() -> TooManyInFlight:
-    most = stream_listener.STREAMS_PER_TENANT
+    most = stream_slots.STREAMS_PER_TENANT
     return TooManyInFlight(
         "This business has as many event streams open as it may.", details={"scope": "tenant", "limit": most}
     )

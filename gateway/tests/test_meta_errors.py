@@ -7,8 +7,16 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from gateway.meta_errors import catalogue, error_code, explained, in_metas_form
-from gateway.upstream.calls import LONG_THROTTLES, SHORT_THROTTLES, TOKEN_PROBLEMS, error_body
+from gateway.meta_errors import (
+    LONG_THROTTLES,
+    SHORT_THROTTLES,
+    TOKEN_PROBLEMS,
+    catalogue,
+    error_code,
+    explained,
+    in_metas_form,
+)
+from gateway.upstream.calls import error_body
 
 ERROR = b'{"error" : {"message": "(#131047) Re-engagement message", "code":131047, "n": 1.0}}'
 

@@ -32,6 +32,16 @@ from gateway.api import call_log
 from gateway.api.authentication import Environment
 from gateway.api.errors import MetaUnreachable, Reply
 from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, headers_of, request_head, tls_context
+from gateway.meta_errors import (
+    INVALID_PARAMETER,
+    LONG_THROTTLE_SECONDS,
+    LONG_THROTTLES,
+    MAINTENANCE,
+    PAIR_RATE,
+    PAIR_RATE_SECONDS,
+    SHORT_THROTTLES,
+    TOKEN_PROBLEMS,
+)
 from gateway.monitoring import tracing
 from gateway.monitoring.logs import type_alone
 from gateway.monitoring.spans import OFF, Span
@@ -213,16 +223,8 @@ def upstream_unreachable(error: Exception, started: float, *, is_unsent: bool = 
     return UpstreamUnreachable(reason, ms, is_unsent=is_unsent)
 
 
-SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
-LONG_THROTTLES = frozenset({131048, 131064, 133016})
-"""Meta classes these as throttling too, but waiting seconds does not help."""
-TOKEN_PROBLEMS = frozenset({0, 102, 190})
 MOST_REGAIN_MINUTES = 24 * 60
 """Longest time to regain access that is accepted from Meta's answer."""
-PAIR_RATE = 131056
-THROUGHPUT = 130429
-MAINTENANCE = 131057
-INVALID_PARAMETER = 100
 _PROOF_REFUSED = "Invalid appsecret_proof"
 """The text of code 100 for a proof made with another secret (upstream fact 1.8)."""
 
@@ -283,9 +285,10 @@ def classify(answer: GraphAnswer) -> Verdict:
             details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": "app_secret_refused"}
         )
     if code in SHORT_THROTTLES or answer.status == 429:
-        return Verdict(429, code, 6 if code == PAIR_RATE else _regain_seconds(answer.headers) or 1)
+        seconds = PAIR_RATE_SECONDS if code == PAIR_RATE else _regain_seconds(answer.headers) or 1
+        return Verdict(429, code, seconds)
     if code in LONG_THROTTLES:
-        return Verdict(429, code, 3600)
+        return Verdict(429, code, LONG_THROTTLE_SECONDS)
     if code in TOKEN_PROBLEMS or answer.status == 401:
         return Verdict(401, code)
     return Verdict(answer.status, code)

@@ -22,8 +22,8 @@ from django.db import DatabaseError, connection
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
 from gateway.database.transactions import DATABASE_UNAVAILABLE, is_outage
+from gateway.meta_errors import THROUGHPUT
 from gateway.upstream.calls import (
-    THROUGHPUT,
     AppSecretRefused,
     AsyncPool,
     GraphAnswer,

@@ -39,8 +39,9 @@ from tenants import lifecycle as tenant_lifecycle
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
 from tenants.models import Tenant
+from tenants.team import members
 from tests.pages import PAGES, ROOT, blocks, page
-from web import strangers, stream_listener
+from web import strangers, stream_slots
 from web.routes import ROUTES
 from webhooks.delivery import ordering
 from webhooks.endpoints import lifecycle
@@ -237,7 +238,7 @@ def test_the_limits_are_the_codes() -> None:
     for name in ("API keys that work", "platform keys that work"):
         assert limits[name] == f"{api_keys.MOST_KEYS} in each environment"
     assert limits["numbers that one key is limited to"] == str(serializers.MOST_NUMBERS)
-    assert limits["event streams"].startswith(f"{stream_listener.STREAMS_PER_TENANT} (")
+    assert limits["event streams"].startswith(f"{stream_slots.STREAMS_PER_TENANT} (")
     assert limits["open connect sessions"] == f"{sessions.MOST_OPEN} in each environment"
     assert limits["messages of batches that wait"] == (
         f"{batch_lifecycle.MOST_WAITING_ITEMS:,} in each environment, in batches of "

@@ -19,7 +19,7 @@ from gateway import ids
 from tenants.credentials import api_keys, key_cache
 from tenants.models import Tenant
 from tests.fixtures import assert_error, wait_until
-from web import admission, event_stream, stream_hub, stream_listener
+from web import admission, event_stream, stream_hub, stream_listener, stream_slots
 from web import listener as http_listener
 from web.stream_listener import Listener
 from web.tests.client import FrontClient
@@ -408,7 +408,7 @@ def test_a_stream_of_the_key_at_another_process_ends_this_one(
 def test_a_tenant_holds_a_bounded_number_of_streams(
     listen: Open, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_listener, "STREAMS_PER_TENANT", 2)
+    monkeypatch.setattr(stream_slots, "STREAMS_PER_TENANT", 2)
     keys = [api_keys.create(name="k", environment="live", tenant=tenant).key for _ in range(3)]
     kept = [listen(by=each) for each in keys[:2]]
     assert listen(by=keys[2]).response.status == 429
@@ -424,7 +424,7 @@ def test_a_tenant_holds_a_bounded_number_of_streams(
 def test_the_bound_counts_the_streams_of_other_processes(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis
 ) -> None:
-    monkeypatch.setattr(stream_listener, "STREAMS_PER_TENANT", 1)
+    monkeypatch.setattr(stream_slots, "STREAMS_PER_TENANT", 1)
     empty_valkey.zadd(f"streams:tenant:{tenant.id}", {"elsewhere": time.time() + 30})
     assert listen().response.status == 429
     empty_valkey.zadd(f"streams:tenant:{tenant.id}", {"elsewhere": time.time() - 1})
@@ -437,8 +437,8 @@ def test_the_bound_holds_without_valkey(
     async def away(*_: object) -> bool:
         raise redis.exceptions.ConnectionError
 
-    monkeypatch.setattr(stream_listener.StreamSlots, "acquire", away)
-    monkeypatch.setattr(stream_listener, "STREAMS_PER_TENANT", 1)
+    monkeypatch.setattr(stream_slots.StreamSlots, "acquire", away)
+    monkeypatch.setattr(stream_slots, "STREAMS_PER_TENANT", 1)
     assert listen().response.status == 200
     other = api_keys.create(name="k", environment="live", tenant=tenant).key
     assert listen(by=other).response.status == 429

@@ -1,6 +1,5 @@
 """Limits of one dispatcher: deliveries in flight, shares of endpoints and tenants, memory for bodies."""
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -9,7 +8,6 @@ from time import monotonic
 from typing import NamedTuple
 from uuid import UUID
 
-from gateway.outbound.client import Answer
 from webhooks.delivery.attempts import AnswerAllowance
 from webhooks.events.publish import HandedOver
 
@@ -349,34 +347,3 @@ class InFlightCaps:
             else:
                 fitting.append(each)
         return fitting
-
-
-# --- Pause of a dispatcher while the service's egress proxy is down. Nothing is claimed during the pause.
-
-FAILURES = 3
-"""Failures in a row that start the pause. A single connection to the proxy may fail by chance."""
-SECONDS = 5.0
-
-
-class EgressPause:
-    """Pauses claims while the egress proxy is down. Call `note` with every answer; `is_on` says whether to pause.
-
-    After a pause a few deliveries try the proxy again.
-    """
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._until = 0.0
-
-    def note(self, answer: Answer) -> None:
-        """Count an answer as a failure or a success of the proxy."""
-        if answer.concerns_receiver:
-            self._failures = 0
-            return
-        self._failures += 1
-        if self._failures >= FAILURES:
-            self._until = time.monotonic() + SECONDS
-
-    @property
-    def is_on(self) -> bool:
-        return time.monotonic() < self._until

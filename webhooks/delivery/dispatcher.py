@@ -19,9 +19,9 @@ from django.conf import settings
 
 from gateway.database.live_workers import Registration
 from gateway.monitoring import metrics
-from gateway.outbound.client import TOTAL_TIMEOUT, Outbound
+from gateway.outbound.client import TOTAL_TIMEOUT, Answer, Outbound
 from webhooks import wake_up
-from webhooks.delivery.caps import RESERVE, BodyMemory, EgressPause, InFlight, InFlightCaps
+from webhooks.delivery.caps import RESERVE, BodyMemory, InFlight, InFlightCaps
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.claimer import Claimer, DeliveryRate, WakeUpListener
 from webhooks.delivery.ordering import LINE_SECONDS, Lines
@@ -42,6 +42,10 @@ QUIET_POLL_SECONDS = 5.0
 """The poll interval while no delivery is open and the listener is connected. Such polls only make up for lost
 signals.
 """
+EGRESS_FAILURES = 3
+"""Failures in a row that start the pause. A single connection to the proxy may fail by chance."""
+EGRESS_PAUSE_SECONDS = 5.0
+"""How long nothing is claimed while the service's egress proxy is down."""
 METRICS_SECONDS = 5.0
 LONGEST_RUN_SECONDS = 600.0
 
@@ -95,6 +99,30 @@ async def _flush_metrics() -> None:
 
 TENANT_SHARE = 0.5
 """Share of a dispatcher's capacity that one tenant may hold."""
+
+
+class EgressPause:
+    """Pauses claims while the egress proxy is down. Call `note` with every answer; `is_on` says whether to pause.
+
+    After a pause a few deliveries try the proxy again.
+    """
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._until = 0.0
+
+    def note(self, answer: Answer) -> None:
+        """Count an answer as a failure or a success of the proxy."""
+        if answer.concerns_receiver:
+            self._failures = 0
+            return
+        self._failures += 1
+        if self._failures >= EGRESS_FAILURES:
+            self._until = time.monotonic() + EGRESS_PAUSE_SECONDS
+
+    @property
+    def is_on(self) -> bool:
+        return time.monotonic() < self._until
 
 
 class _Dispatcher:

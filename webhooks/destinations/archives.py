@@ -7,8 +7,8 @@ from operator import itemgetter
 from django.db import connection
 
 from gateway.database.distribution import of_tenant, together
-from webhooks.delivery_rows import MOST_HURRIED
 from webhooks.models import Endpoint
+from webhooks.waiting_deliveries import MOST_HURRIED
 
 FULL_OBJECT = 1_000
 """Waiting deliveries of one archive that are sent before the hour ends."""

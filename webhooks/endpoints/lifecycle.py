@@ -22,7 +22,7 @@ from gateway.clock import now
 from tenants import checklist
 from tenants.audit import GATEWAY, Actor
 from tenants.models import ApiKey, Tenant
-from webhooks import delivery_rows, wake_up
+from webhooks import waiting_deliveries, wake_up
 from webhooks.endpoints import notices
 from webhooks.events import filters
 from webhooks.models import Endpoint
@@ -386,7 +386,7 @@ def _activate(endpoint: Endpoint) -> None:
     endpoint.circuit_open_until = None
     endpoint.circuit_opened = 0
     endpoint.disabled_at = None
-    delivery_rows.hurry(endpoint.tenant_id, endpoint.id)
+    waiting_deliveries.hurry(endpoint.tenant_id, endpoint.id)
     wake_up.after_commit()
 
 

@@ -15,7 +15,7 @@ from gateway.outbound.tests.test_egress_proxy import Proxy
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks.delivery import caps, dispatcher
+from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
@@ -83,7 +83,7 @@ def counters() -> tuple[Any, ...]:
 def test_deliveries_wait_for_the_proxy_and_then_arrive(
     proxy: ThreadedProxy, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caps, "SECONDS", 0.0)
+    monkeypatch.setattr(dispatcher, "EGRESS_PAUSE_SECONDS", 0.0)
     for number in range(EVENTS):
         publish_one(tenant, f"k{number}")
     Delivery.objects.filter(event_id=Delivery.objects.order_by("id")[0].event_id).update(
@@ -149,7 +149,7 @@ def test_a_backlog_is_not_claimed_again_and_again(
     proxy: ThreadedProxy, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """During the pause only claimed deliveries are rescheduled; nothing else is written."""
-    monkeypatch.setattr(caps, "SECONDS", 600.0)
+    monkeypatch.setattr(dispatcher, "EGRESS_PAUSE_SECONDS", 600.0)
     for number in range(4 * EVENTS):
         publish_one(tenant, f"k{number}")
     dispatcher.run()
@@ -178,7 +178,7 @@ def test_a_proxy_that_fails_by_chance_stops_nobody(
 
 
 def test_failures_in_a_row_pause_and_an_answer_between_them_does_not() -> None:
-    pause, ok = caps.EgressPause(), Answer(200, None, 1, b"", None)
+    pause, ok = dispatcher.EgressPause(), Answer(200, None, 1, b"", None)
     away = Answer(None, "egress_proxy_away", 1, b"", None)
     for answer in (away, away, ok, away, away):
         pause.note(answer)
