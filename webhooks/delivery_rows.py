@@ -89,7 +89,7 @@ def releasing(deliveries: Iterable[Leased]) -> Statements[None]:
 #
 # It skips from one endpoint id to the next in the partial index `delivery_due` (endpoint_id, next_attempt_at) WHERE
 # status IN ('pending', 'failed'). So an endpoint costs one index probe, for any number of waiting deliveries. Citus
-# takes no recursion over all tenants: there, each node reads its open deliveries.
+# does not support recursion over all tenants, so there each node reads its open deliveries.
 
 _BY_INDEX = """
 WITH RECURSIVE busy (endpoint_id, tenant_id, due_at) AS (

@@ -53,9 +53,9 @@ _NEXT, _NEXT_MILLISECONDS = "replays:next", 800
 
 
 def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> Delivery:
-    """Send a delivery's event once more, now, with the endpoint's current secrets; returns the new delivery.
+    """Send a delivery's event once more, now, with the endpoint's current secrets. Returns the new delivery.
 
-    One attempt: delivered or dead, never retried. Raises NotFound for another tenant's delivery, for a deleted
+    It has a single attempt and is then delivered or dead. Raises NotFound for another tenant's delivery, for a deleted
     endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`), Conflict while
     the first attempt is in flight and for an endpoint that is not active.
     """
@@ -156,8 +156,8 @@ def _require_active(endpoint: Endpoint) -> None:
         raise Conflict(f"The endpoint is {endpoint.status}: nothing is sent to it until it is active.")
 
 
-# What was replayed already is matched only by its original, so that asking twice does not grow by powers of two. A
-# delivery whose replay is still open is not replayed a second time.
+# Replays of a delivery do not match, only their original does. Otherwise each repeated request would double the number.
+# A delivery whose replay is still open is not replayed a second time.
 _MATCHING = """
 SELECT id FROM webhook_deliveries
 WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoint_id = %(endpoint_id)s
@@ -190,7 +190,7 @@ WHERE event.tenant_id = %(tenant_id)s AND event.environment = %(environment)s
 # One request of a tenant at a time: two at once would queue the same rows twice, and each may read a long range.
 _ALONE = "SELECT pg_try_advisory_xact_lock(hashtextextended('replay:' || %s::text, 0))"
 
-# What waits in a chunk is not queued a second time.
+# Deliveries that already wait in a chunk are not queued a second time.
 _FRESH = """
 WITH queued AS MATERIALIZED (
     SELECT unnest(source_ids) AS id FROM webhooks_replaychunk
@@ -216,7 +216,7 @@ RETURNING cardinality(source_ids), source_ids[1]
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The matches of a request: how many deliveries or missed events, and when the oldest of them was made."""
+    """The matches of a request: how many deliveries or missed events, and when the oldest of them was created."""
 
     count: int
     oldest: datetime | None
@@ -339,7 +339,7 @@ def _release_soon() -> None:
 
 
 def release_again_soon() -> None:
-    """Queue the next release while chunks are left: once, however many workers have released."""
+    """Queue the next release while chunks are left. Only one is queued, even if several workers call this."""
     if not ReplayChunk.objects.exists():
         return
     try:

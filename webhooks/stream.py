@@ -232,7 +232,7 @@ _NEWS = f"SELECT w.place FROM {_WANTED} WHERE EXISTS (SELECT 1 FROM events e WHE
 
 def look(wanted: Sequence[Wanted]) -> Statements[Look]:
     """The events that follow each position and whose transactions, and all before them, have ended."""
-    # Read first: what had ended then is there to be read.
+    # The horizon is read first, so all events of the transactions below it are visible to the statements that follow.
     seen = yield from horizon()
     rows: list[tuple[Any, ...]] = []
     for values in _parameters(wanted):
@@ -251,7 +251,9 @@ def look(wanted: Sequence[Wanted]) -> Statements[Look]:
 
 
 def _passing(wanted: Sequence[Wanted], rows: Sequence[tuple[int, UUID]]) -> Statements[set[tuple[int, UUID]]]:
-    """Those of the events, each with the place of a request, that its filter by content lets pass."""
+    """The events that pass the filter of their request. `rows` and the result have pairs of a request's place and an
+    event's id.
+    """
     filtered = [
         (place, event_id, path)
         for place, event_id in rows
@@ -272,7 +274,7 @@ def _passing(wanted: Sequence[Wanted], rows: Sequence[tuple[int, UUID]]) -> Stat
 
 
 def with_news(wanted: Sequence[Wanted]) -> Statements[set[int]]:
-    """The indexes of those whose position something follows: cheaper than a look."""
+    """The indexes of the listeners with events after their position. Costs less than `look`."""
     places: set[int] = set()
     for values in _parameters(wanted):
         places.update(place - 1 for (place,) in (yield _NEWS, values))
@@ -311,12 +313,12 @@ RETRY_MILLISECONDS = 1_000
 
 
 def opening(position: Position) -> bytes:
-    """The first lines: when to come again, and the place to go on from before the first event."""
+    """The first lines of a stream: how soon a client reconnects, and the position at which the stream begins."""
     return b"retry: %d\n%b" % (RETRY_MILLISECONDS, heartbeat(position))
 
 
 def heartbeat(position: Position) -> bytes:
-    """A sign of life without an event; the place moves on past events that a filter left out."""
+    """A sign of life without an event. Its id moves the client's position past events that a filter left out."""
     return b"id: %b\n: alive\n\n" % str(position).encode()
 
 
@@ -327,17 +329,17 @@ def event(position: Position, body: bytes) -> bytes:
 
 
 def closing(reason: str) -> bytes:
-    """The last words before the service ends a stream."""
+    """The last lines before the service ends a stream."""
     return b"event: closed\ndata: %b\n\n" % reason.encode()
 
 
-# --- What a caller of the event stream asks for: filters in the query, and the place to go on from.
+# --- What a caller of the event stream asks for: filters in the query, and the position from which to continue.
 PARAMETERS = {"type": 2_000, "phone_number_id": 64, "filter": filters.LONGEST}
 """The query's parameters, with their longest values."""
 
 
 class Asked(NamedTuple):
-    """The filters of a stream; empty types are all but the explicit ones, numbers that are None are all."""
+    """The filters of a stream. Empty `types` mean all except EXPLICIT_TYPES; `phone_number_ids` None means all."""
 
     types: frozenset[str]
     phone_number_ids: frozenset[str] | None
@@ -352,7 +354,7 @@ class Asked(NamedTuple):
 def asked_of(query: QueryDict, caller: Caller) -> Asked:
     """The filters in a query, within the numbers that the caller is limited to.
 
-    Raises InvalidRequest for what is unknown, repeated or empty, and for a number that is not the caller's.
+    Raises InvalidRequest for an unknown, repeated or empty parameter, and for a number that is not the caller's.
     """
     problems: dict[str, str] = {}
     for name, values in query.lists():
@@ -383,7 +385,10 @@ def asked_of(query: QueryDict, caller: Caller) -> Asked:
 
 
 def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) -> Statements[Position]:
-    """The place to go on from; without `Last-Event-ID` it is now. Raises InvalidRequest for one that is not a place."""
+    """The position from which the stream continues: that of `Last-Event-ID`, or the present one without that header.
+
+    Raises InvalidRequest for a header that is no position.
+    """
     if not last_event_id:
         return (yield from present())
     position = yield from resumed(last_event_id, tenant_id=tenant_id, environment=environment)

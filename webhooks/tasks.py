@@ -16,8 +16,8 @@ from webhooks.figures import rollup
 # Acknowledged at the start: if Valkey fails, a Celery worker ends while it holds an unacknowledged message.
 @shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
-    """Deliver what is due until the worker stops. Wake-ups call it, and beat as the safety net. Returns at once when
-    the process has a running dispatcher, which it normally has from its start.
+    """Deliver what is due until the worker stops. Called by wake-ups, and by beat in case a wake-up is lost. Returns at
+    once when the process has a running dispatcher, which it normally has from its start.
     """
     while dispatcher.run():
         pass
@@ -49,7 +49,7 @@ def notify_endpoint_changes(**_: Any) -> None:
 
 @shared_task
 def hurry_archives(**_: Any) -> None:
-    """Every half minute: make due what fills an archive's object before the hour is over."""
+    """Every half minute: make deliveries due that fill an archive's object before the hour is over."""
     if archives.hurry():
         wake_up.wake()
 

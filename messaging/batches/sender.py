@@ -232,9 +232,8 @@ class BatchRun:
     async def _send_paced(self, items: list[ClaimedItem]) -> None:
         for place, item in enumerate(items):
             if self.recording.done():
-                await (
-                    self.recording
-                )  # raises, because recording failed: a further message could not be recorded
+                # It failed, so this raises: a further message could not be recorded.
+                await self.recording
             await self._token_answer()
             if not self.number.is_connected:
                 self.given_back = True

@@ -80,7 +80,7 @@ def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: floa
     return Decision("failed", delay)
 
 
-# --- The attempt log of a delivery: one entry an attempt. Only the newest entries stay.
+# --- The attempt log of a delivery: one entry for each attempt. Only the newest entries stay.
 
 KEPT_ATTEMPTS = 20
 """Most entries in the log of a delivery; older ones are dropped."""

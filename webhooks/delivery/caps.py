@@ -261,7 +261,7 @@ class InFlightCaps:
     def begin_slow(self, endpoint: InFlight) -> bool:
         """Count a request as slow. Its endpoint's cap halves now, not only at the time-out.
 
-        False when too many requests are slow already: the capacity then still counts this one.
+        False when too many requests are slow already. The request then still counts in the capacity.
         """
         if self.slow >= self._most_slow:
             return False

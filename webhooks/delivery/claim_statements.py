@@ -58,8 +58,8 @@ SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS 
 ) AS ready ON true
 """  # noqa: S608 - only column names are formatted in
 
-# For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped.
-# Asked first for what is fresh, then for replays, of which an endpoint never has many waiting (replay.py).
+# For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped. The
+# statement runs once for fresh deliveries and then for replays. An endpoint never has many replays waiting (replay.py).
 _LOCK = f"""
 SELECT due.id, share.endpoint_id, due.rescued
 FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS share (endpoint_id, rows)
@@ -95,7 +95,7 @@ WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BET
 RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, leased_until
 """  # noqa: S608 - only conditions are formatted in
 
-# A lease lies in the index between now and its length from now, among retries that are due as soon.
+# In the index, leased deliveries lie between now and the length of a lease from now, among retries that are due then.
 _LEASED = """
     SELECT {columns} FROM busy CROSS JOIN LATERAL (
         SELECT d.id, d.tenant_id, d.leased_by FROM webhook_deliveries d
@@ -114,7 +114,7 @@ WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[])
   AND leased_until > now() AND leased_by = ANY(%(holders)s::bigint[])
 """  # noqa: S608 - only conditions are formatted in
 
-# Transfers the leases of deliveries that were handed over to another dispatcher, which did not receive them in time.
+# Transfers to this worker the leases of deliveries that another dispatcher should have received, but did not in time.
 _TAKE_LEASES = f"""
 UPDATE webhook_deliveries d SET leased_by = %(holder)s
 FROM unnest(%(ids)s::uuid[], %(until)s::timestamptz[]) AS given (id, until)
@@ -231,7 +231,7 @@ BUSY_COLUMNS = len(_Busy._fields) - 1
 
 
 class Ready(NamedTuple):
-    """The endpoints that have due deliveries, and the database's time. `is_quiet`: no delivery at all is open."""
+    """The endpoints that have due deliveries, and the database's time. `is_quiet` means that no delivery is open."""
 
     at: datetime
     is_quiet: bool
@@ -379,7 +379,7 @@ def _completing(
     generations: Mapping[UUID, int],
     waits: Mapping[UUID, float],
 ) -> Statements[list[Claimed]]:
-    """Leased deliveries with their targets, bodies and slots; those that nothing can sign are put off."""
+    """Leased deliveries with their targets, bodies and slots. Those whose secret cannot be read are put off."""
     moment = time.monotonic()
     monitoring.CLAIMED.add(len(leased))
     unsigned = [row for row in leased if row.endpoint_id not in targets]
@@ -438,7 +438,7 @@ def _shared(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Itera
 
 
 def _locking(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Statements[list[tuple[Any, ...]]]:
-    """The first due rows of each endpoint's share: fresh ones, and replays in what these leave."""
+    """The first due rows of each endpoint, up to its share. Replays fill what fresh deliveries leave of the share."""
     locked: list[tuple[Any, ...]] = []
     for is_replay in (False, True):
         left = Counter(shares)
@@ -452,9 +452,9 @@ def _locking(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Stat
 def taking_over(
     deliveries: Sequence[HandedOver], clock: DatabaseClock, holder: int | None = None
 ) -> Statements[list[Claimed]]:
-    """Deliveries that were handed over, with the bodies that were too large to come along.
+    """Deliveries that were handed over, with the bodies that were too large for the signal.
 
-    Those whose leases name another worker are this one's from now on, unless they have ended. Those that cannot be
+    Leases that name another worker are transferred to this one, unless they have ended. Deliveries that cannot be
     signed are left out.
     """
     others = [each for each in deliveries if each.leased_by is not None and each.leased_by != holder]
@@ -481,9 +481,9 @@ def taking_over(
 def taken_over(
     deliveries: Sequence[HandedOver], clock: DatabaseClock, bodies: Mapping[UUID, Envelope | None]
 ) -> list[Claimed]:
-    """Deliveries that were handed over, of which `bodies` has what did not come along.
+    """Deliveries that were handed over. `bodies` has the bodies that were too large for the signal.
 
-    Those that cannot be signed are left out.
+    Deliveries that cannot be signed are left out.
     """
     claimed = []
     for each in deliveries:

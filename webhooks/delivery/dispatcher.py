@@ -308,8 +308,8 @@ class _Dispatcher:
         """Handle a signal. At rest or during a poll, begin its deliveries now; otherwise leave them to the next
         claim.
 
-        To wake the claim loop costs a fifth of a single delivery, so the loop sleeps on where it can. A poll walks
-        through all endpoints with open deliveries; hand-overs do not wait for that.
+        Waking the claim loop costs a fifth of a single delivery, so the loop is woken only where it must be. Hand-overs
+        do not wait for a poll, because a poll walks through all endpoints with open deliveries.
         """
         takes = self.is_at_rest or self.looked_for is not None
         if takes or self.listener.has_calls:

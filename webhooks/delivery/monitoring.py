@@ -60,8 +60,8 @@ CROSS JOIN LATERAL (
           ORDER BY d.next_attempt_at LIMIT %(rows)s) AS first
 ) due
 """  # noqa: S608 - only conditions are formatted in
-# A delivery behind an earlier event of the same customer is not claimed before that event is settled, so it does not
-# count.
+# Deliveries that wait for an earlier event of the same customer do not count: they cannot be claimed before that event
+# is settled.
 _OLDEST = f"""
 SELECT min(due.oldest)
 FROM unnest(%(endpoints)s::uuid[], %(ordered)s::bool[]) AS busy (endpoint_id, ordered)

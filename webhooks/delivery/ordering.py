@@ -1,11 +1,11 @@
 """Which deliveries of an endpoint may go: its customers' order and its rate limit.
 
-Ordered delivery: of each customer of an ordered endpoint one event is under way, the oldest that is open. A delivery
-to an ordered endpoint carries `customer_key`. The index `delivery_in_order` is the endpoint's queue of customers,
-each with its open events in their order: a claim skips from one customer to the next, so what one of them has waiting
-costs the others nothing. The head of a customer may be claimed when it is due and none of the customer's events is
-under way: a retry holds back its customer and nobody else. The events behind the head are claimed with it, as its
-line: the dispatcher sends each as soon as the one before has arrived.
+Ordered delivery: for each customer of an ordered endpoint only one event is under way, the oldest open one. A delivery
+to an ordered endpoint carries `customer_key`. The index `delivery_in_order` is the endpoint's queue of customers, each
+with its open events in their order. A claim skips from one customer to the next, so the waiting events of a customer
+do not slow down the others. The head, a customer's oldest open event, may be claimed when it is due and none of the
+customer's events is under way. So a retry holds back only its own customer. The events behind the head are claimed
+with it, as its line. The dispatcher sends each of them as soon as the previous event has arrived.
 
 Rate limit: each delivery gets a slot in time, and slots are the endpoint's rate apart. The next free slot is
 `paced_until` of the endpoint's row, so all dispatchers share one limit. Slots are given out up to a second ahead; the
@@ -28,7 +28,8 @@ from gateway.database.statements import Statements, id_range, uuids
 AHEAD_SECONDS = 1.0
 """Longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that no slot stays empty until the next one."""
 
-# A row that the recorder or another claim holds gets no slot now: a claim that holds deliveries waits for nobody.
+# An endpoint whose row is locked by the recorder or another claim gets no slots now, because a claim that has locked
+# deliveries must not wait.
 _TAKE_SLOTS = """
 WITH paced AS (
     SELECT e.id, e.rate_per_second::float8 AS rate, GREATEST(e.paced_until, now()) AS first, wanted.rows
@@ -53,8 +54,8 @@ Row = tuple[Any, ...]
 class Slots:
     """The deliveries that may be claimed now.
 
-    `waits` says how many seconds each paced one waits for its slot, `closed` for how many seconds an endpoint that got
-    fewer slots than it has deliveries will get none.
+    `waits` has the seconds that each rate-limited delivery waits for its slot. `closed` has the endpoints that got too
+    few slots for their deliveries, with the seconds for which they get no more.
     """
 
     rows: list[Row]
@@ -63,7 +64,7 @@ class Slots:
 
 
 def taking_slots(locked: Sequence[Row], paced: AbstractSet[UUID]) -> Statements[Slots]:
-    """Give slots to deliveries of endpoints that have a rate; those without one are left for a later claim."""
+    """Give slots to deliveries of endpoints that have a rate. Deliveries without a slot are left for a later claim."""
     wanted = Counter(endpoint_id for _, endpoint_id, *_ in locked if endpoint_id in paced)
     if not wanted:
         return Slots(list(locked), {}, {})
@@ -99,8 +100,8 @@ SCANNED_ROWS = 500
 the endpoint was ordered, and are due before all others."""
 _KEYS = -(2**63) + 1, 2**63 - 1
 
-# An event that was committed late may be older than one that another worker is just claiming: claims of one ordered
-# endpoint follow one another, and each sees what the one before has leased.
+# An ordered endpoint has one claim at a time, so that each sees the leases of the previous one. Otherwise one worker
+# could claim an older event that was committed late, while another claims a newer event of the same customer.
 _ALONE = """
 SELECT id FROM unnest(%s::uuid[]) AS ready (id)
 WHERE pg_try_advisory_xact_lock(hashtextextended('ordered:' || id::text, 0))
@@ -113,8 +114,9 @@ _NEXT = f"""
     WHERE {_OPEN} AND d.customer_key {{after}} AND d.customer_key <= span.last
     ORDER BY d.customer_key, d.event_id, d.id LIMIT 1
 """  # noqa: S608 - only parts of statements are formatted in
-# An older event that was committed late is no reason to have two under way, so leases are looked for by their times, in
-# the index `delivery_due`: a condition on the customer would lead through all that a customer has waiting.
+# Leases are also looked for, because an older event that was committed late must not go out beside a newer one that is
+# under way. They are found by their times, in the index `delivery_due`. A condition on the customer would read all
+# deliveries that a customer has waiting.
 _LINES = f"""
 WITH share AS (
     SELECT * FROM unnest(%(endpoints)s::uuid[], %(heads)s::int[], %(rows)s::int[]) AS s (endpoint_id, heads, rows)
@@ -190,8 +192,9 @@ def locking(
 ) -> Statements[Locked]:
     """Lock due deliveries of ordered endpoints: the heads of as many customers as their shares, with their lines.
 
-    `tenant_of` has the tenant of each endpoint. All lines have about `rows` rows; those of the endpoints `single` have
-    one each. At endpoints that are `collecting` a customer's messages, what is behind a due head is due with it.
+    `tenant_of` has the tenant of each endpoint. All lines together have about `rows` rows; each line of the endpoints
+    `single` has one. At the endpoints `collecting`, which collect a customer's messages, the deliveries behind a due
+    head are due with it.
     """
     if not shares:
         return Locked([], {})
@@ -244,7 +247,7 @@ def locking(
     heads: list[Row] = []
     behind: dict[UUID, list[Row]] = {}
     for endpoint_id, line in wanted:
-        # Behind a row that is not due, or that somebody else changes just now, nothing is claimed.
+        # Nothing is claimed behind a row that is not due or that another process has locked.
         claimable = list(_until_gap(endpoint_id, line, rescued))
         if claimable:
             heads.append(claimable[0])
@@ -280,7 +283,7 @@ class Ordered(Protocol):
 
     @property
     def customer_key(self) -> int | None:
-        """Its customer; None where none waits for it."""
+        """The key of its customer. None where no other delivery waits for it."""
         ...
 
 
@@ -288,13 +291,13 @@ Delivery = TypeVar("Delivery", bound=Ordered)
 
 
 class Lines:
-    """The claimed deliveries of a dispatcher that wait for the one before: they take no sender and no room."""
+    """The claimed deliveries of a dispatcher that wait for their predecessor. They occupy no sender and no room."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[UUID, int], deque[Any]] = {}
 
     def together(self, deliveries: Iterable[Delivery]) -> list[list[Delivery]]:
-        """Those of each customer, in their order: they are sent in one request."""
+        """Group deliveries by customer, each group in order. A group is sent in one request."""
         lines: defaultdict[tuple[UUID, int | UUID], list[Delivery]] = defaultdict(list)
         for delivery in deliveries:
             key = delivery.id if delivery.customer_key is None else delivery.customer_key
@@ -302,7 +305,7 @@ class Lines:
         return [sorted(line, key=lambda each: (each.event_id, each.id)) for line in lines.values()]
 
     def heads(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """Those that may be sent now; the others wait in their lines."""
+        """The deliveries that may be sent now; the others wait in their lines."""
         heads: list[Delivery] = []
         lines: defaultdict[tuple[UUID, int], list[Delivery]] = defaultdict(list)
         for delivery in deliveries:
@@ -333,11 +336,11 @@ class Lines:
         return following
 
     def break_off(self, delivery: Ordered) -> list[Any]:
-        """All that wait for this delivery: they will not be sent now."""
+        """Remove and return all deliveries that wait for this one. They will not be sent now."""
         return list(self._lines.pop((delivery.endpoint_id, delivery.customer_key or 0), ()))
 
     def break_all(self) -> list[Any]:
-        """All that wait."""
+        """Remove and return all deliveries that wait."""
         waiting = [delivery for line in self._lines.values() for delivery in line]
         self._lines.clear()
         return waiting

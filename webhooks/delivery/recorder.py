@@ -68,8 +68,9 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.answer.error if self.answer else self.error
 
 
-# Primary keys, partitions pruned by the ids; the log keeps its newest entries, and `answers` has a few places in turn.
-# Citus takes `now()` neither within CASE nor together with a column: null as the number of seconds makes null.
+# By primary keys; the ids prune the partitions. The log keeps its newest entries, and `answers` reuses a few places in
+# turn. Citus accepts `now()` neither within CASE nor together with a column. So the number of seconds is null where the
+# result must be null.
 _DELIVERIES = f"""
 UPDATE webhook_deliveries d
 SET status = r.status,
@@ -98,7 +99,8 @@ WHERE {of_tenant("d")} AND d.id = r.id AND d.id = ANY(%(ids)s::uuid[])
   AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
 RETURNING d.id
 """  # noqa: S608 - only conditions are formatted in
-# A notice of each delivery that is given up, exactly when its outcome counts. One about a notice would make the next.
+# Stores each given-up delivery for a notice, exactly when its outcome counts. Deliveries of notices are left out,
+# because each notice would cause the next one.
 _DELIVERIES_WITH_EXHAUSTED = f"""
 WITH recorded AS ({_DELIVERIES.rstrip()}, d.endpoint_id, d.event_type), exhausted AS (
     INSERT INTO webhooks_exhausteddelivery (delivery_id, endpoint_id)
@@ -138,7 +140,7 @@ def record(outcomes: Sequence[Outcome]) -> int:
 
 
 def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
-    """Disable the endpoints that outcomes gave up. When this fails, the next dead delivery asks again."""
+    """Disable the endpoints that must be disabled after outcomes. If this fails, the next dead delivery tries again."""
     for endpoint_id, reason in endpoints_to_disable.items():
         try:
             with transaction.atomic():
@@ -150,7 +152,9 @@ def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
 
 
 def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
-    """The statements that write outcomes; returns those that count: the rest were overtaken."""
+    """The statements that write outcomes. Returns the outcomes that count: those whose delivery is still at the attempt
+    that was claimed.
+    """
     rows: list[tuple[Any, ...]] = []
     for tenant_id, group in together(outcomes, attrgetter("tenant_id")):
         exhausted = [outcome.delivery_id for outcome in group if outcome.is_exhausted]
@@ -248,7 +252,10 @@ PATIENCE_SECONDS = 15.0
 
 
 class Recorder:
-    """The outcomes of one dispatcher. `run` until `finish`. `on_awaited`: an awaited one was recorded."""
+    """Records the outcomes of one dispatcher, with `run` until `finish`.
+
+    `on_awaited` is called when an outcome that is awaited was recorded.
+    """
 
     def __init__(self, *, on_awaited: Callable[[], None]) -> None:
         self._on_awaited = on_awaited
@@ -312,9 +319,9 @@ class Recorder:
             return
 
     async def _record(self, batch: list[Outcome]) -> None:
-        """Write a batch, again and again while the database is away: what is written twice counts once.
+        """Write a batch, retried while the database is unavailable. An outcome that is written twice counts once.
 
-        What cannot be written in the end is delivered again when its lease runs out (at least once).
+        Deliveries whose outcomes cannot be written are made again when their leases run out (at least once).
         """
         _count(batch)
         gives_up_at = time.monotonic() + PATIENCE_SECONDS

@@ -7,8 +7,8 @@ A request that waits long for its answer costs memory and little else. So anothe
 that waits. Otherwise a few hundred endpoints that hang would hold every sender of a worker until their time-outs, and
 all other tenants' deliveries would wait.
 
-While this process itself is the bottleneck, more requests at once send nothing sooner, and a crash repeats each of
-them. So the number of senders is small then, and grows as soon as the process waits for receivers.
+While this process itself is the bottleneck, more concurrent requests send nothing sooner, and after a crash each of
+them is repeated. So the number of senders is small then, and grows as soon as the process waits for receivers.
 """
 
 import asyncio

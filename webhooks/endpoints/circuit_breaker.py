@@ -54,7 +54,9 @@ class EndpointCounters:
     window_failures: int = 0
 
     def is_past_recovery(self, at: datetime) -> bool:
-        """An endpoint without a success for five days and at least 20 attempts is disabled when a delivery dies."""
+        """Whether the endpoint had no success for five days and at least 20 attempts. If so, it is disabled when a
+        delivery dies.
+        """
         return (
             self.failing_since is not None
             and at - self.failing_since >= DISABLE_AFTER

@@ -140,7 +140,7 @@ SELECT last_error, last_http_status FROM (
     ORDER BY next_attempt_at DESC LIMIT %s
 ) AS latest WHERE status = 'failed' ORDER BY next_attempt_at DESC LIMIT 1
 """
-# After a delivery's last attempt, or a 410, no waiting delivery has the reason; the dead one has.
+# After a delivery's last attempt, or a 410, no waiting delivery has the reason, but the dead delivery has it.
 _LAST_GIVEN_UP = """
 SELECT last_error, last_http_status FROM (
     SELECT id, endpoint_id, status, attempts, last_error, last_http_status FROM webhook_deliveries

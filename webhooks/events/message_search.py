@@ -1,7 +1,7 @@
 """Reads of the message log: search by keyset, and one message with its events, their contents and their deliveries.
 
-Called by `/v1/messages*`. A search walks one index from the newest match on, past a bounded number of rows; what has no
-index of its own is a condition on the rows that the walk passes.
+Called by `/v1/messages*`. A search walks one index from the newest match on, past a bounded number of rows. Filters
+without an index of their own are conditions on the rows that the walk passes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,8 +58,8 @@ _FIND = f"""
 SELECT {MESSAGES} FROM messages
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND key = %(key)s
 """  # noqa: S608 - only column names are formatted in
-# One look-up by an index for each business, newest first: there is no index over all of them. Citus takes no limit for
-# each of them.
+# One look-up by an index for each business, newest first, because there is no index over all businesses. Citus does not
+# support a limit for each of them.
 _NEWEST = "(SELECT id FROM tenants_tenant ORDER BY id DESC LIMIT %(tenants)s)"
 _BY_TENANT = f"""{_NEWEST} t
 CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant_id = t.id AND {{condition}} {{first}})"""  # noqa: S608
@@ -84,7 +84,7 @@ WITH found AS MATERIALIZED (
 SELECT found.*, NULL::bytea, NULL::smallint FROM found
 WHERE tenant_id = %(tenant_id)s ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
-# One statement for both: the process that reads them waits once.
+# One statement for both, so that the process waits only once.
 _CONTENTS_AND_DELIVERIES = f"""
 SELECT contents.id, {"NULL, " * (len(DELIVERIES.columns) - 1)} contents.body, contents.retention_days
 FROM ({_CONTENTS}) AS contents
@@ -105,8 +105,8 @@ def search(
 ) -> Page[Message]:
     """A tenant's messages of one environment, newest first, with these column values and this status.
 
-    They were made from `begin` to before `end`. A page can hold fewer than `limit` messages, even none, and still have
-    a next one: then the walk ended before the page was full.
+    They were created from `begin` to before `end`. If the walk ends early, a page has fewer than `limit` messages,
+    even none, and still has a next page.
     """
     conditions = [f"{name} = %({name})s" for name in equal]
     if status is not None:
@@ -122,13 +122,14 @@ def search(
 
 
 def _walks(equal: Mapping[str, Any], status: str | None) -> list[Walk]:
-    """The indexes that can serve a search: the narrowest, else that of failed messages, else that of all."""
+    """The indexes that can serve a search: those of given columns, else that of failed messages, else that of all."""
     walks = [Walk(_SCOPE, name, [equal[name]]) for name in _INDEXED if name in equal]
     return walks or [Walk(f"{_SCOPE} AND failed_at IS NOT NULL" if status == "failed" else _SCOPE)]
 
 
 def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
-    """A tenant's message in one environment by its id: the row that holds the message, else one of statuses alone.
+    """A tenant's message in one environment by its id: the row with the message itself, else a row that has only
+    statuses.
 
     Raises NotFound.
     """
@@ -166,7 +167,7 @@ def _everywhere(statement: str, **parameters: Any) -> list[Message]:
 
 
 def events_of(message: Message) -> list[Event]:
-    """The events of a message, oldest first, at most `MOST_EVENTS` of the newest besides the message's own."""
+    """The events of a message, oldest first: the newest `MOST_EVENTS`, and the event that holds the message."""
     first = min(message.id, message.event_id or message.id)
     found: dict[UUID, Event] = {}
     if message.wamid is not None:

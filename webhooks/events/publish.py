@@ -3,14 +3,14 @@
 Called by every flow that makes events, inside that flow's own transaction, so that an event exists exactly when its
 cause does. An event that was published before (same tenant, same dedupe key) is skipped without an error.
 
-The message log has one row a message. `MessageRows` turns the events of a statement into these rows, `UPSERT` is the
-part of the statement that stores them. Times only move to the earliest report and other columns only get filled, so
-repeats and the order of events do not matter. Rows are locked in the order of their keys, so two statements that name
-the same messages wait for each other instead of deadlocking.
+The message log has one row for each message. `MessageRows` turns the events of a statement into these rows, and
+`UPSERT` is the part of the statement that stores them. Times only move to the earliest report and other columns only
+get filled, so repeats and the order of events do not matter. Rows are locked in the order of their keys, so two
+statements that name the same messages wait for each other instead of deadlocking.
 
-A message is found again by its key in the current month or, for a status, in the months of `LOOK_BACK` before. A
-status that comes later than that, or a message whose first two events are written at the same moment on both sides of
-the end of a month, makes a second row. The look-up is the function `message_month` of the database (migration 0017).
+The database's function `message_month` (migration 0017) finds a message's row by its key: in the current month or, for
+a status, in the months of `LOOK_BACK` before. A message gets a second row if a status comes later than that, or if its
+first two events are written at the same moment on both sides of the end of a month.
 """
 
 from collections.abc import Sequence
@@ -148,7 +148,7 @@ class MessageRows:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, tenant_id: UUID, event_id: UUID, event: NewEvent) -> int | None:
-        """Add what an event says; returns the place of its message's row. None for an event of no message."""
+        """Add what an event says of its message. Returns the place of that row; None for events without a message."""
         facts = event.message
         if facts is None or (event.wamid is None and not facts.is_message):
             return None
@@ -170,7 +170,7 @@ class MessageRows:
         first_month = this_month
         for place, row in enumerate(self._rows):
             row["place"] = place
-            # One sent as its month ended, or replayed from the send journal, may have a status by now.
+            # A message sent at the end of its month, or replayed from the send journal, may have a status already.
             row["may_exist"] |= row["month"] < this_month
             if row["may_exist"]:
                 first_month = min(first_month, (row["month"] - LOOK_BACK).replace(day=1))
@@ -195,7 +195,7 @@ def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) 
     if facts.is_message:
         row["event_id"] = event_id
     if facts.is_history:
-        # It stands in the log where it was sent; a row of it may be there, in whatever month.
+        # An old chat is logged at the time when it was sent. Its row may exist already, in whatever month.
         arrived = ids.milliseconds(event_id)
         sent = min(max(facts.at_ms or arrived, arrived - OLDEST_HISTORY // MILLISECOND), arrived)
         row |= {"history": True, "may_exist": True, "id": ids.uuid7_at(sent)}
@@ -266,7 +266,7 @@ _decoder = msgspec.msgpack.Decoder(list[HandedOver])
 
 
 def unpacked(signal: bytes) -> list[HandedOver] | None:
-    """The deliveries that a signal hands over; None when it asks to look."""
+    """The deliveries that a signal hands over; None for a signal that asks the dispatcher to poll."""
     try:
         return _decoder.decode(signal)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -303,7 +303,7 @@ _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLU
 # the second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
 # A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
 # All bodies come as one value, of which each row names its slice: an array would be adapted element by element.
-# A call waits for no messages that are collected: it has no place in its customer's line.
+# A call has no place in its customer's line, so it does not wait for messages that are collected.
 # With a lease, deliveries that can go out at once are claimed for the dispatcher to which they are handed over: all of
 # them, or only those of calls.
 _DATA = "substr(%(bodies)s::bytea, fresh.start, fresh.length)"
@@ -365,7 +365,7 @@ FROM fresh
 LEFT JOIN new_delivery d ON d.event_id = fresh.id
 LEFT JOIN webhooks_endpoint e ON e.id = d.endpoint_id AND d.leased_until IS NOT NULL
 """  # noqa: S608 - only column names are formatted in
-# Which hours of which tenants are to be counted again: rows of their own, so that no sender waits for a counter.
+# Notes which hours of which tenants must be recounted. Each note is a row of its own, so no sender waits for a counter.
 _NOTE = """, new_change AS (
     INSERT INTO figure_changes (tenant_id, environment, hour)
     SELECT DISTINCT tenant_id, environment,
@@ -400,7 +400,7 @@ def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = 
 
 
 def publishing(publications: Sequence[Publication]) -> Statements[Published]:
-    """One statement for all publications. Of equal keys the first counts.
+    """One statement for all publications. Among events with the same dedupe key, the first one counts.
 
     The caller of these statements calls `wake_up.after_commit(published.deliveries)` when there are deliveries.
     """
@@ -461,7 +461,7 @@ class _Drafts:
         self._bodies = _Bodies()
 
     def add(self, place: int, publication: Publication) -> None:
-        """Add the events whose dedupe key no event of before has."""
+        """Add a publication's events, without those whose dedupe key an earlier event has."""
         raw_id = None
         if publication.raw is not None:
             raw_id = ids.uuid7()

@@ -67,7 +67,8 @@ NOTIFICATION_SPAN = timedelta(seconds=60)
 """All events of one notification are made within this time before it is stored."""
 _BEGIN = UUID(int=0)
 
-# A tenant's events are gone through once when the tenant is new here, and again after each change of its retention.
+# Schedules the move of a tenant's bodies: once when the table has no row of the tenant, and after each change of its
+# retention.
 _NOTICE = """
 INSERT INTO webhooks_retentionmove (tenant_id, retention_days, after)
 SELECT t.id, t.retention_days, %(begin)s FROM tenants_tenant t
@@ -116,7 +117,7 @@ def move_bodies(*, seconds: float = RUN_SECONDS, batch: int = BATCH_EVENTS) -> i
 
 
 def prune_keys() -> int:
-    """Delete the dedupe keys that no repeat can come for any more."""
+    """Delete the dedupe keys of events that cannot be repeated any more. Returns the number of rows."""
     return delete_before(EventKey, "created_at", now() - timedelta(days=KEY_DAYS))
 
 
@@ -129,7 +130,7 @@ class _Stored:
     expires_on: date
 
     def belongs_on(self, retention_days: int) -> date:
-        """By the moment at which its notification was stored: the same day for all events of it."""
+        """The day of the partition in which its body belongs. It is the same for all events of a notification."""
         return expires_on(ids.created_at(self.raw_id or self.id), retention_days)
 
 

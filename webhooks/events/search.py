@@ -23,7 +23,7 @@ from webhooks.models import LIVE, Delivery, Event
 DELIVERIES = StoredRows(Delivery, without={"attempt_log", "answers"})
 _DELIVERIES = BoundedList(DELIVERIES, finds_oldest=True)
 _TENANT = "tenant_id = %(tenant_id)s"
-# Written out: a parameter would not match the condition of the partial index.
+# 'test' is written out, because a parameter would not match the condition of the partial index.
 _WALKS = {LIVE: Walk(_TENANT), "test": Walk(f"{_TENANT} AND environment = 'test'")}
 
 
@@ -49,7 +49,7 @@ def search_deliveries(
     if event_types:
         conditions.append("event_type = ANY(%(event_types)s)")
     if event_id is not None:
-        # Deliveries are made with their event or later: older partitions are left aside.
+        # Deliveries are created with their event or later, so older partitions can be skipped.
         walk = Walk(_TENANT, "event_id", [event_id])
         first = max(first, ids.first_at(ids.created_at(event_id)))
     return _DELIVERIES.page(
@@ -74,9 +74,9 @@ _NO_DELIVERIES = dict.fromkeys(Delivery.Status.values, 0)
 MAX_DELIVERIES = 200
 """Deliveries shown with one event: twenty endpoints, and replays."""
 
-# Planned once for all days and ids: planning for the partitions would take longer than reading them. The ranges leave
-# all but a few partitions aside when the statement runs; an array does not. Deliveries are made with their event or
-# later.
+# Planned once for all days and ids, because planning for the partitions would take longer than reading them. With the
+# ranges the running statement skips all but a few partitions; an array would not do that. Deliveries are created with
+# their event or later.
 _STORED = """
 SELECT p.id, NULL, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s)::bigint, p.expires_on
 FROM event_payloads p
@@ -160,7 +160,7 @@ def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[E
     if not events:
         return events
     days = {event.payload_expires_on for event in events}
-    # By the ids' numbers: to hash a UUID is a call of Python.
+    # Keyed by integers, because hashing a UUID calls Python code.
     stored: dict[tuple[int, date], int] = {}
     counts = {event.id.int: _NO_DELIVERIES.copy() for event in events}
     with bulk_cursor(prepared=True) as cursor:
