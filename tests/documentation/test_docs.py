@@ -336,7 +336,7 @@ def test_the_samples_of_the_webhooks_page_are_one_of_each_language() -> None:
 
 
 def test_the_fields_to_subscribe_are_understood() -> None:
-    _, _, listed = page("docs/architecture.md").partition("In the upstream's app: ")
+    _, _, listed = page("docs/architecture.md").partition("In the app at Meta: ")
     fields = set(re.findall(r"\w+", listed))
     assert "messages" in fields
     assert fields - set(FIELDS) == set()
