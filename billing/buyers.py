@@ -80,7 +80,7 @@ def profile_of(tenant: Tenant) -> BillingProfile:
 
 
 def email_of(tenant: Tenant) -> str | None:
-    """The address for bills: the billing address, else the contact address."""
+    """The email address for bills: the billing email, else the contact email."""
     return tenant.billing_email or tenant.contact_email
 
 

@@ -1,8 +1,8 @@
-"""E-invoices: invoices and credit notes in the schema of the invoice registration portal (INV-01, 1.1), and its
-answers: IRN, acknowledgement, signed QR code.
+"""E-invoices: invoices and credit notes in the schema of the invoice registration portal (INV-01, 1.1), and the
+portal's answers: IRN, acknowledgement, signed QR code.
 
 Staff upload `file_for_portal` to the portal. The admin's page "E-invoices" passes the portal's file with the answers to
-`record_file`. Amounts are in rupees there. The schema: https://einv-apisandbox.nic.in/version1.00/generate-irn.html.
+`record_file`. The schema has amounts in rupees: https://einv-apisandbox.nic.in/version1.00/generate-irn.html.
 """
 
 import base64

@@ -31,7 +31,7 @@ def is_billed(tenant: Tenant) -> bool:
 
 
 def estimate(tenant: Tenant, at: datetime) -> NextCharge | None:
-    """Estimate the first billed month from a moment on, assuming that every number stays as it is."""
+    """Estimate the first billed month from `at` on, if no number changes. None for a tenant that is not billed."""
     if not is_billed(tenant):
         return None
     current = Period.of(at)

@@ -39,7 +39,7 @@ long.
 
 
 class LogInForm(LoginForm):  # type: ignore[misc]
-    """allauth's form, filled with the address that signed up in this browser."""
+    """allauth's form, filled with the email address that signed up in this browser."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -60,7 +60,7 @@ class TemplateForm(forms.Form):
         return cleaned
 
     def parameter_fields(self) -> list[forms.BoundField]:
-        """Add a field for each variable of the chosen template."""
+        """The fields for the variables of the chosen template."""
         return [field for field in self if field.name not in self.base_fields]
 
     def as_read(self) -> list[tuple[str, str]]:

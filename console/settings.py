@@ -71,7 +71,7 @@ def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def people_by_id(visit: Visit, ids: list[int]) -> dict[int, str]:
-    """The addresses of present and former members of the business, by id."""
+    """The email addresses of present and former members of the business, by id."""
     removals = AuditEntry.objects.filter(
         tenant_id=visit.tenant.id, action="team.remove", target_id__in=[str(id_) for id_ in ids]
     )
@@ -80,7 +80,7 @@ def people_by_id(visit: Visit, ids: list[int]) -> dict[int, str]:
 
 
 def who(row: AuditEntry, people: dict[int, str]) -> str:
-    """The author of an action, as the business may see it: members by address, staff as "our team"."""
+    """The author of an action, as the business may see it: members by email address, staff as "Our team"."""
     if key := row.details.get("acting_key"):
         return f"API key {key}…"
     if row.actor_user_id is None:

@@ -169,7 +169,7 @@ class SignUpForm(ApplicationForm):
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def sign_up(request: HttpRequest) -> HttpResponse:
-    """Show the sign-up form. The answer to a valid form is the same, whether or not its address has an account."""
+    """Show the sign-up form. A valid form gets the same answer whether or not its email address has an account."""
     form = SignUpForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         email = form.cleaned_data["email"]

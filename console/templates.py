@@ -274,7 +274,7 @@ def _uploaded(account: Any, form: DraftForm) -> str:
 
 
 def _shown(written: draft.Draft, template: MessageTemplate | None) -> dict[str, Any]:
-    """Show the template as customers will read it, and the body that would submit it."""
+    """The context of the preview: the template as customers will read it, and the body that would submit it."""
     body = written.change(with_category=template.status != "APPROVED") if template else written.document()
     return {"parts": parts_of(written), "submission": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()}
 

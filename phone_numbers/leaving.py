@@ -144,7 +144,7 @@ def _locked_numbers() -> QuerySet[PhoneNumber]:
 
 
 def held_by_another(what: str) -> Conflict:
-    """The error for a claim of what another tenant has."""
+    """The error when a tenant claims an account or a number (`what`) that another tenant has."""
     return Conflict(f"This {what} is connected to another business. Its owner can release it.")
 
 

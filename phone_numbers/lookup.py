@@ -314,8 +314,9 @@ def routing(
 ) -> Statements[Routes]:
     """Find the owners of all accounts and numbers that notifications name, with one query.
 
-    `environments` are those whose app secret signed the notification, so one of the simulator never reaches a live
-    account. `digits` are display numbers as Meta writes them, digits only. Unknown ids are missing from the result.
+    `environments` are those whose app secret signed the notification. So the simulator's notifications never reach a
+    live account. `digits` are display numbers as Meta writes them, digits only. Unknown ids are missing from the
+    result.
     """
     rows = yield (
         _ROUTES,

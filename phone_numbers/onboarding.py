@@ -174,8 +174,8 @@ def connect(
 def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
     """Exchange a code for its token. The same code returns the same token for a day, without a call to Meta.
 
-    Raises Conflict when a simultaneous call with the same code was faster. Both continuing would register the number
-    twice, and Meta allows ten registrations in 72 hours.
+    Raises Conflict when a simultaneous call with the same code was faster. If both calls went on, the number would be
+    registered twice, and Meta allows ten registrations in 72 hours.
     """
     code_hash = hashlib.sha256(code.encode()).hexdigest()
     redeemed = RedeemedCode.objects.filter(tenant_id=tenant_id, environment=environment, code_hash=code_hash)

@@ -1,8 +1,8 @@
 """Operations on one number (specification 4): a Graph API call, the change that it causes here, and Meta's own
 response.
 
-Each operation needs a number of the tenant, else it is 404. Refusals of Meta become `Refused` with the response to pass
-through. Registration and verification are in `registration.py`.
+Each operation needs a number of the tenant, otherwise the answer is 404. Refusals of Meta become `Refused` with the
+response to pass through. Registration and verification are in `registration.py`.
 
 Meta's `health_status` is a list of entities that a message passes (number, business account, business, app). Each is
 AVAILABLE, LIMITED (with `additional_info`) or BLOCKED (with `errors`).

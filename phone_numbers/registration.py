@@ -59,7 +59,7 @@ def _refuse_coexistence(number: PhoneNumber, done: str) -> None:
 def set_two_step_pin(
     number: PhoneNumber, *, actor: Actor, pin: str, body: bytes | None = None
 ) -> GraphAnswer:
-    """Set the two-step PIN, and store it for later registrations. `body` is the caller's own, with that PIN."""
+    """Set the two-step PIN, and store it for later registrations. `body` is the caller's own body with that PIN."""
     actor.require_room(tenant_id=number.tenant_id)
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.set_pin(number.phone_number_id, pin=pin, body=body))

@@ -83,8 +83,8 @@ def record(
 def require_room(tenant_id: UUID, *, actor_user_id: int | None, acting_key_id: UUID | None) -> None:
     """Raise RateLimited when a tenant whose own key or member acts is at its limit.
 
-    This never waits for a lock: another transaction may hold it while it waits for rows that this one has locked. Near
-    the limit, a caller that does not get the lock at once is rejected.
+    This never waits for the lock, because the transaction that holds it may wait for rows that this one has locked.
+    Near the limit, a caller that does not get the lock at once is rejected.
     """
     if acting_key_id is None and actor_user_id is None:
         return
@@ -108,9 +108,7 @@ def require_room(tenant_id: UUID, *, actor_user_id: int | None, acting_key_id: U
 
 
 def _since(tenant_id: UUID, entries: int) -> timedelta | None:
-    """Time until the newest `entries` entries are no longer all within the last 24 hours. None when they are not
-    now.
-    """
+    """Time until fewer than `entries` entries are within the last 24 hours. None when there are fewer now."""
     newest = (
         AuditEntry.objects.filter(tenant_id=tenant_id).order_by("-id").values_list("created_at", flat=True)
     )

@@ -252,7 +252,7 @@ class DeviceLoginsView(ResourceViewSet):
 
 
 def _bound(request: Request, action: str, window_seconds: int, *, key: str | None = None) -> None:
-    """Limit the requests of one address without credentials, and those with one code (`ACCOUNT_RATE_LIMITS`)."""
+    """Limit requests without credentials, by IP address and by code (`ACCOUNT_RATE_LIMITS`). Raises RateLimited."""
     if not ratelimit.consume(request._request, action=action, key=key):
         raise RateLimited(
             "Too many device log-ins from this address.", headers={"Retry-After": str(window_seconds)}

@@ -63,7 +63,7 @@ MOST_BODIES = 1_000
 """Most connections whose bodies are arriving, for each `BodyKind`."""
 
 
-# Below errors, uvicorn reports what strangers send.
+# At levels below ERROR, uvicorn reports what strangers send.
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 

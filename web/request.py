@@ -91,7 +91,7 @@ class Request:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """The parameters of the query. Of a repeated one, the last."""
+        """The parameters of the query. The last value of a repeated parameter counts."""
         return QueryDict(self.query_string).dict()
 
     async def body(self, *, limit: int) -> bytes:
@@ -176,7 +176,7 @@ async def send_head(
     *,
     length: int | None = None,
 ) -> None:
-    """Send status and headers. The connection of an unread body ends with the response.
+    """Send status and headers. If the body was not read, the connection is closed after the response.
 
     `length` is the Content-Length of a complete response, unless the headers have one.
     """

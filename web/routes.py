@@ -90,7 +90,7 @@ async def exchange_flow_data(endpoint_id: UUID, request: Request) -> Reply:
 async def _signed(request: Request, *, limit: int) -> tuple[bytes, list[str]]:
     """The body of Meta's request, and the environments whose app secret signed it.
 
-    An address that failed recently has to wait its turn. Raises ServiceError, ClientGone.
+    A client whose IP address recently sent an invalid request has to wait its turn. Raises ServiceError, ClientGone.
     """
     if strangers.is_suspect(request):
         async with strangers.turn(request):

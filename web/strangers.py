@@ -1,4 +1,4 @@
-"""Strangers: callers that this process does not know yet. Each address has a limited share of resources.
+"""Strangers: callers that this process does not know yet. Each IP address has a limited share of resources.
 
 A request with a known credential is served by the threads of callers. All others share a few threads and database
 connections. Only a few requests of one address are processed at once; the rest wait their turn. The same applies to
@@ -85,7 +85,7 @@ class Strangers:
         self._suspects[network_of(request)] = asyncio.get_running_loop().time() + SUSPECT_SECONDS
 
     def is_suspect(self, request: Request) -> bool:
-        """Whether a notification of this address was recently invalid."""
+        """Whether this IP address recently sent an invalid notification."""
         if not self._suspects:
             return False
         address = network_of(request)

@@ -38,7 +38,7 @@ _ESCAPED = re.compile(r"\\u\{(\w+)\}")
 
 
 def pdf(document: Invoice | CreditNote) -> bytes:
-    """The stored PDF of a document, made at the first call. A document with its IRN has another file than before."""
+    """The stored PDF of a document, made at the first call. A document that gets its IRN later gets a second file."""
     invoice = document if isinstance(document, Invoice) else document.invoice
     key = {"number": document.number, "irn": document.irn or ""}
     kept = IssuedPdf.objects.filter(**key).first()

@@ -204,7 +204,7 @@ def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
                 description=f"Invoice {attempt.invoice.number}",
             )
         except ProviderRefusesService:
-            # Refused before it was processed, so nothing was requested and it may be requested again.
+            # The provider refused the request unprocessed. So no debit was requested, and it may be requested again.
             PaymentAttempt.objects.filter(pk=attempt.pk).update(scheduled_for=None)
             raise
         record_processing(attempt_id=attempt.id, payment_id=payment_id, at=at)

@@ -21,7 +21,7 @@ RETRY_DAYS = (3, 7)
 
 
 def charge_due(at: datetime) -> int:
-    """Start every due debit. Returns how many were started. None before 09:00 IST.
+    """Start every due debit. Returns how many were started. Before 09:00 IST no debit is started.
 
     A mandate has one debit in flight, for its oldest invoice. The next one starts after it has ended, because the bank
     announces each debit to the payer and NPCI forbids a second one meanwhile.

@@ -50,9 +50,9 @@ def ask_for(
 ) -> Mandate:
     """A pending mandate with the page on which it is approved. A repeated call returns the same mandate while it waits.
 
-    A tenant has one pending mandate; a different one ends it. Raises InvalidRequest with `details.missing` for an
-    incomplete profile, and for an amount beyond the method's limit; RateLimited after `PAGES_A_DAY`; Conflict while
-    another call creates a page; ProviderUnreachable, ProviderRefused.
+    A tenant has one pending mandate; a request with other values ends it. Raises InvalidRequest with `details.missing`
+    for an incomplete profile, and for an amount beyond the method's limit; RateLimited after `PAGES_A_DAY`; Conflict
+    while another call creates a page; ProviderUnreachable, ProviderRefused.
     """
     tenant = Tenant.objects.get(pk=tenant_id)
     profile = buyers.profile_of(tenant)

@@ -38,7 +38,7 @@ class InvoiceNotPayable(Conflict):
 
 
 def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) -> PaymentAttempt:
-    """The live payment link of an unpaid invoice, created if there is none. It ends a link for everything that is due.
+    """The live payment link of an unpaid invoice, created if there is none. Ends a link that pays all due invoices.
 
     Raises InvoiceNotPayable (paid, void, or a debit in flight), RateLimited after `PAGES_A_DAY` links of the invoice,
     ProviderUnreachable, ProviderRefused.

@@ -1,7 +1,7 @@
 """Settlements: what the provider paid to the bank is posted with its fees, and each item stored for reconciliation.
 
 Called by every billing run and after a notice. Settlements are read newest first up to one that is posted, regardless
-of the run's moment. One that arrives after the last run of a year is posted by the next.
+of the run's moment. A settlement that arrives after the last run of a year is posted by the next run.
 """
 
 from dataclasses import asdict

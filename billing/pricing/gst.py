@@ -1,8 +1,8 @@
 """GST on an invoice: place of supply, taxes, and the form of invoice numbers. The rate is part of the terms. Pure
 functions.
 
-Sources: IGST Act section 12(2), CGST rules 46(b) and 46(f), CGST Act section 8 of the IGST Act for supplies to a
-special economic zone. docs/accounting.md lists what an accountant has to confirm.
+Sources: IGST Act section 12(2), and section 8 for supplies to a special economic zone; CGST rules 46(b) and 46(f).
+docs/accounting.md lists what an accountant has to confirm.
 """
 
 import re
@@ -99,8 +99,8 @@ def supply(
     """The place of supply (IGST Act section 12(2)): the State of the GSTIN, else of the recorded address, else of the
     seller.
 
-    A special economic zone is inter-state even within the seller's State. Supplies to it, and exports, have IGST, or no
-    tax under a letter of undertaking (`undertaking` is its number). Rule 46 defines the text of the endorsement.
+    Supplies to a special economic zone are inter-state even within the seller's State. They and exports have IGST, or
+    no tax under a letter of undertaking (`undertaking` is its number). Rule 46 defines the text of the endorsement.
     """
     paid = (
         f"under letter of undertaking {undertaking} without payment of integrated tax"

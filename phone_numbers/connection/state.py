@@ -334,7 +334,7 @@ def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
 
 
 def numbers_to_touch(numbers: Iterable[NumberRoute]) -> set[str]:
-    """The ids of the numbers whose `last_event_at` is too old by LAST_EVENT_GRAIN."""
+    """The ids of the numbers whose `last_event_at` is missing or older than LAST_EVENT_GRAIN."""
     stale_before = now() - LAST_EVENT_GRAIN
     return {
         number.phone_number_id

@@ -149,7 +149,7 @@ def _file(kind: str, content: Mapping[str, Any]) -> File:
 
 
 def _web(url: Any) -> str:
-    """An address that a page may link to. Empty for any other, such as a script."""
+    """A URL that a page may link to. Empty for any other value, such as a script."""
     text = str(url or "")[:_LONGEST]
     return text if text.startswith(("https://", "http://")) else ""
 

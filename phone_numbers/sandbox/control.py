@@ -132,7 +132,7 @@ def make_after_commit(*, tenant_id: UUID, **_: object) -> None:
 def make_missing() -> int:
     """Create the missing sandboxes of recent tenants. Returns how many were created.
 
-    The order is random, so one that always fails does not block the others.
+    The order is random, so a sandbox that can never be created does not block the others.
     """
     missing = _missing() if settings.SANDBOX_GRAPH_URL else []
     random.shuffle(missing)
@@ -346,7 +346,7 @@ class Recipient(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A last line of a message that causes one behaviour."""
+    """A text that causes one behaviour when it is the last line of a message."""
 
     text: str
     behaviour: str

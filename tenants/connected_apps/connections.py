@@ -151,7 +151,7 @@ def allow(
 
 
 def may_connect(user: User, tenant: Tenant) -> bool:
-    """Whether a member may connect apps to a tenant: as members who may create keys."""
+    """Whether a member may connect apps to a tenant. The members who may create keys may do this."""
     return (
         user.is_active
         and user.tenant_id == tenant.id

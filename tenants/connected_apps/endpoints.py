@@ -211,7 +211,7 @@ def revoke(request: HttpRequest) -> HttpResponse:
 
 
 def _bound(request: HttpRequest, action: str) -> None:
-    """Limit what one address may request without credentials (`ACCOUNT_RATE_LIMITS`)."""
+    """Limit what one IP address may request without credentials (`ACCOUNT_RATE_LIMITS`). Raises OAuthError."""
     if not ratelimit.consume(request, action=action):
         raise OAuthError(
             "temporarily_unavailable", "Too many requests from this address. Try again later.", 429

@@ -1,8 +1,8 @@
 """Hosted sign-up: form → mailed link → confirmation → a tenant that waits for approval (decision "Sign-up").
 
-Called by the console pages. A known address gets another mail but the same page, so the form never reveals who has an
-account. The confirmation creates the user and the tenant from the form that the link belongs to, so nobody can put a
-password or a business on another person's address.
+Called by the console pages. An email address with an account gets another mail but the same page, so the form never
+reveals who has an account. The confirmation creates the user and the tenant from the form that the link belongs to, so
+nobody can put a password or a business on another person's address.
 """
 
 from collections.abc import Mapping
