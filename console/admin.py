@@ -25,7 +25,7 @@ from tenants.staff.dialogs import change_url
 from tenants.staff.lookup import Hit, register_finder
 from tenants.staff.read_only_admin import shown_moment
 from tenants.staff.site import register_page
-from webhooks.events import message_search
+from webhooks.events import message_search, staff_message_search
 from webhooks.models import Delivery, Endpoint, Message
 
 INDIA = "91"
@@ -38,10 +38,10 @@ def _messages(text: str) -> Iterator[Hit]:
     code.
     """
     if text.startswith("wamid."):
-        found = message_search.find_everywhere(text)
+        found = staff_message_search.find(text)
     elif (digits := _digits(text)) is not None:
         wanted = [digits, f"{INDIA}{digits}"] if len(digits) == 10 else [digits]
-        found = message_search.find_of_customer_everywhere(wanted)
+        found = staff_message_search.find_of_customer(wanted)
     else:
         return
     tenants = Tenant.objects.in_bulk([message.tenant_id for message in found])

@@ -9,7 +9,7 @@ from django.urls import reverse
 from phone_numbers.connection.notices import explained
 from phone_numbers.connection.state import token_end
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.tokens import WARNING_DAYS, ending_within
+from phone_numbers.tokens import ends_soon
 from tenants.models import Tenant
 from webhooks.models import Endpoint
 
@@ -49,9 +49,7 @@ def of_numbers(tenant: Tenant, environment: str) -> list[HomeWarning]:
         count=Count("id"), phone_number_id=Max("phone_number_id"), shown=Max("display_phone_number")
     )
     found = [_cannot_send(**each) for each in alike.order_by("connection_detail")]
-    accounts = BusinessAccount.objects.for_tenant(tenant.id).filter(
-        ending_within(max(WARNING_DAYS)), environment=environment
-    )
+    accounts = BusinessAccount.objects.for_tenant(tenant.id).filter(ends_soon(), environment=environment)
     for account in accounts.defer("access_token").order_by("-id")[:MOST_WARNINGS]:
         ends = f"ends on {token_end(account):%d %B} (UTC)"
         text = f"The token of account {account.waba_id} {ends}. Connect it again before."

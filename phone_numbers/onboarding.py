@@ -36,7 +36,7 @@ from phone_numbers import app_data, leaving
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.sync import store_view
-from phone_numbers.tokens import WARNING_DAYS, Refused, accepted, accepted_for, ending_within, graph_of
+from phone_numbers.tokens import Refused, accepted, accepted_for, ends_soon, graph_of
 from tenants.audit import Actor
 from tenants.models import ApiKey
 from tenants.tenant_status import NewNumbersClosed, is_restricted
@@ -84,7 +84,7 @@ def _needs_a_token(tenant_id: UUID, environment: str) -> bool:
     removed = TakenAway.ACCOUNT_REMOVED
     lost = Q(token_invalid_at__isnull=False) | Q(taken_away=removed) | Q(numbers__taken_away=removed)
     accounts = BusinessAccount.objects.for_environment(tenant_id, environment).filter(numbers__isnull=False)
-    return accounts.filter(lost | ending_within(max(WARNING_DAYS))).exists()
+    return accounts.filter(lost | ends_soon()).exists()
 
 
 CODE_MEMORY = timedelta(days=1)

@@ -21,6 +21,7 @@ from gateway.upstream import oauth
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, Verdict, classify, platform
 from gateway.upstream.numbers import Graph
 from phone_numbers.connection import state
+from phone_numbers.connection.notices import TOKEN_WARNING_DAYS
 from phone_numbers.models import BusinessAccount
 
 # --- Graph API calls with an account's token. A refusal is an exception that the views pass through verbatim.
@@ -59,7 +60,6 @@ CHECK_INTERVAL = timedelta(hours=23)
 """A little under a day, so that a sync every six hours checks it daily."""
 QUESTION_INTERVAL = timedelta(seconds=3)
 """Shortest time between two checks of a token that many calls report as refused."""
-WARNING_DAYS = (1, 7)
 
 
 def check_is_due(account: BusinessAccount) -> bool:
@@ -136,7 +136,12 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
         state.token_failed(waba_id=account.waba_id, token=token)
 
 
-def ending_within(days: int) -> Q:
+def ends_soon() -> Q:
+    """The condition on accounts whose working token ends within the time of the first warning."""
+    return _ending_within(max(TOKEN_WARNING_DAYS))
+
+
+def _ending_within(days: int) -> Q:
     bound = now() + timedelta(days=days)
     return Q(token_invalid_at__isnull=True) & (
         Q(token_expires_at__lte=bound) | Q(data_access_expires_at__lte=bound)
@@ -149,9 +154,9 @@ def warn_of_ends() -> int:
     A failure for one account is logged and retried at the next run. It does not stop the others.
     """
     notified = 0
-    for days in WARNING_DAYS:
+    for days in TOKEN_WARNING_DAYS:
         not_notified = Q(token_warned_days__isnull=True) | Q(token_warned_days__gt=days)
-        accounts = BusinessAccount.objects.filter(ending_within(days) & not_notified).defer("access_token")
+        accounts = BusinessAccount.objects.filter(_ending_within(days) & not_notified).defer("access_token")
         for account_id in accounts.values_list("pk", flat=True):
             try:
                 with transaction.atomic():
@@ -178,7 +183,7 @@ def token_report() -> dict[str, Any]:
     """The section `tokens` of `/v1/admin/health`: accounts whose token expires within 7 days, or does not work."""
     return {
         "tokens": {
-            "expiring": BusinessAccount.objects.filter(ending_within(max(WARNING_DAYS))).count(),
+            "expiring": BusinessAccount.objects.filter(ends_soon()).count(),
             "invalid": BusinessAccount.objects.filter(token_invalid_at__isnull=False).count(),
         }
     }

@@ -76,6 +76,8 @@ def explained_failure(error: Mapping[str, Any] | None) -> str:
 log = structlog.get_logger(__name__)
 
 AT_MOST_EVERY = timedelta(days=1)
+TOKEN_WARNING_DAYS = (1, 7)
+"""Days before the end of a token at which a tenant is warned."""
 MOST_NUMBERS = 20
 """Most numbers that one mail names. It counts the others."""
 

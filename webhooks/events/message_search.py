@@ -10,9 +10,6 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
-from django.db import OperationalError, connection, transaction
-
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
@@ -27,8 +24,6 @@ from webhooks.models import EXPUNGED, STATUS_CONDITIONS, Delivery, Event, Messag
 MOST_EVENTS = 200
 """Events shown with one message: a message to a group has a status for each participant."""
 MOST_DELIVERIES = 500
-MOST_TENANTS = 5_000
-"""Businesses whose messages a search over all of them looks through: the newest."""
 LAST_REPLAY = timedelta(days=LONGEST_RETENTION_DAYS + 1)
 """How long after its event a delivery can be made: a replay needs the body."""
 EARLIER = timedelta(minutes=10)
@@ -58,23 +53,6 @@ _FIND = f"""
 SELECT {MESSAGES} FROM messages
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND key = %(key)s
 """  # noqa: S608 - only column names are formatted in
-# One look-up by an index for each business, newest first, because there is no index over all businesses. Citus does not
-# support a limit for each of them.
-_NEWEST = "(SELECT id FROM tenants_tenant ORDER BY id DESC LIMIT %(tenants)s)"
-_BY_TENANT = f"""{_NEWEST} t
-CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant_id = t.id AND {{condition}} {{first}})"""  # noqa: S608
-_BY_NODE = f"(SELECT * FROM messages WHERE tenant_id = ANY(ARRAY{_NEWEST}) AND {{condition}})"  # noqa: S608
-_EVERYWHERE = f"""
-SELECT {", ".join(f"m.{column}" for column in MESSAGES.columns)}
-FROM {_BY_NODE if settings.DATABASE_IS_DISTRIBUTED else _BY_TENANT} m
-ORDER BY m.id DESC LIMIT %(limit)s
-"""  # noqa: S608 - only column names and the conditions below are formatted in
-_FIND_EVERYWHERE = _EVERYWHERE.format(
-    condition="environment IN ('live', 'test') AND key = %(key)s", first="ORDER BY month LIMIT 1"
-)
-_OF_CUSTOMER_EVERYWHERE = _EVERYWHERE.format(
-    condition="wa_id = ANY(%(wa_ids)s) AND month >= %(first_month)s", first="ORDER BY id DESC LIMIT %(limit)s"
-)
 # Only by the index of events, whatever the planner thinks of the tenant's.
 _DELIVERIES = f"""
 WITH found AS MATERIALIZED (
@@ -139,31 +117,6 @@ def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
     if not rows or key.startswith(EXPUNGED):
         raise NotFound("There is no such message.")
     return min(rows, key=lambda row: (row.event_id is None, row.month))
-
-
-def find_everywhere(key: str) -> list[Message]:
-    """The messages of any tenant with this id; for staff. Empty when the database takes longer than three seconds."""
-    return _everywhere(_FIND_EVERYWHERE, key=key)
-
-
-def find_of_customer_everywhere(wa_ids: Sequence[str]) -> list[Message]:
-    """The newest messages of any tenant with a customer, in this month and the two before; for staff.
-
-    Empty when the database takes longer than three seconds.
-    """
-    first_month = (now() - timedelta(days=60)).date().replace(day=1)
-    return _everywhere(_OF_CUSTOMER_EVERYWHERE, wa_ids=list(wa_ids), first_month=first_month)
-
-
-def _everywhere(statement: str, **parameters: Any) -> list[Message]:
-    try:
-        with transaction.atomic(), connection.cursor() as cursor:
-            # A sequential scan of the messages looks cheap to the planner while its partitions are new.
-            cursor.execute("SET LOCAL statement_timeout = '3s'; SET LOCAL enable_seqscan = off")
-            cursor.execute(statement, {**parameters, "tenants": MOST_TENANTS, "limit": 10})
-            return [MESSAGES.instance(row) for row in cursor.fetchall()]
-    except OperationalError:
-        return []
 
 
 def events_of(message: Message) -> list[Event]:
