@@ -60,7 +60,7 @@ def request_head(
 
 
 def headers_of(fields: Sequence[tuple[bytes, bytes]]) -> CaseInsensitiveDict[str]:
-    """Header fields by name. Of repeated ones the first counts."""
+    """Header fields by name. The first of repeated fields counts."""
     return CaseInsensitiveDict(
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in reversed(fields)
     )
@@ -91,7 +91,7 @@ class AnswerReader:
         )
 
     def expect(self, *, most_body_bytes: int) -> None:
-        """Reset for the next response. No more than this is stored of its body."""
+        """Reset for the next response. At most `most_body_bytes` of its body are stored."""
         self.status: int | None = None
         self.fields: list[tuple[bytes, bytes]] = []
         self.body = bytearray()

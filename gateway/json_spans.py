@@ -39,7 +39,7 @@ def root_members(body: bytes) -> dict[str, Member]:
 
 
 def members_at(body: bytes, at: int) -> dict[str, Member]:
-    """The members of the object at `at`. Of repeated names, the last one."""
+    """The members of the object at `at`. The last member of a repeated name counts."""
     members: dict[str, Member] = {}
     at = _after_space(body, at + 1)
     while body[at] != ord("}"):

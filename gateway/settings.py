@@ -294,7 +294,7 @@ CACHES = {
 AUTH_USER_MODEL = "tenants.User"
 PASSWORD_HASHERS = [
     "tenants.credentials.log_in.Argon2idHasher",
-    # Of accounts that have not logged in since the change to Argon2id.
+    # For accounts that have not logged in since the change to Argon2id.
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
 AUTH_PASSWORD_VALIDATORS = [

@@ -18,7 +18,7 @@ _Action = TypeVar("_Action", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Deprecation:
-    """Since when an operation is deprecated, when it stops to work, and the guide that names its replacement."""
+    """Since when an operation is deprecated, when it stops working, and the guide that names its replacement."""
 
     since: date
     sunset: date

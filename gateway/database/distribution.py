@@ -1,8 +1,8 @@
 """Citus: the large tables are distributed by tenant over the nodes of a cluster (docs/capacity.md).
 
 Every other table stays on the coordinator, which `DATABASE_URL` names. A statement about one tenant goes as it is to
-the node that has the tenant. Of statements about many, Citus takes only some, so a flow asks `together` which rows
-one statement may name.
+the node that has the tenant. Citus supports only some statements about many tenants, so a flow asks `together` which
+rows one statement may name.
 """
 
 from collections import defaultdict
@@ -46,7 +46,8 @@ class NoCitusError(Exception):
 def of_tenant(row: str) -> str:
     """SQL: the condition on the tenant of `together` that leads Citus to the node of a table's `row`.
 
-    On one Postgres it is left out. The ids say it all there, and the planner would try the indexes by tenant.
+    On a single Postgres the condition is left out, because the ids suffice there. With it the planner would also try
+    the indexes by tenant.
     """
     return f"{row}.tenant_id = %(tenant_id)s" if settings.DATABASE_IS_DISTRIBUTED else "true"
 
@@ -54,7 +55,8 @@ def of_tenant(row: str) -> str:
 def together(
     items: Iterable[Item], tenant_of: Callable[[Item], UUID]
 ) -> Collection[tuple[UUID | None, list[Item]]]:
-    """Items in groups of those that one statement may name: all, on Citus those of one tenant, with the tenant.
+    """Group items so that one statement may name all items of a group. On Citus each tenant's items are a group, with
+    the tenant's id. Otherwise all items are one group, with None.
 
     The statement has the condition `of_tenant` on each table.
     """
@@ -98,7 +100,9 @@ def _distribute(table: str) -> bool:
 
 
 def _add_tenant_to_key(cursor: Any, table: str) -> None:
-    """Citus takes only keys with the column that it distributes by. Added last, the key serves the same look-ups."""
+    """Add `tenant_id` to a table's primary key, because Citus requires the column by which it distributes. It is the
+    last column, so the key serves the same look-ups as before.
+    """
     cursor.execute(_PRIMARY_KEY, [table])
     name, columns = cursor.fetchone()
     if "tenant_id" not in columns:

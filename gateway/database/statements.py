@@ -104,7 +104,7 @@ def bulk_cursor(
             connected = pool.getconn()
         try:
             if pool is not None and not connected.autocommit:
-                # Left by a transaction that was closed in the middle. What is written would be rolled back.
+                # A transaction closed in the middle left autocommit off, so what is written would be rolled back.
                 connected.autocommit = True
             with kind(connected) as binary:
                 if is_prepared:

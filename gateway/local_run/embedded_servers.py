@@ -207,8 +207,8 @@ def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
 
 
 def _end_orphaned_postgres(cluster: Path) -> None:
-    """Clean up after a Postgres that was killed, or whose run was: end its remaining processes and remove its process
-    id.
+    """Clean up after a Postgres that was killed, or whose run was killed: end its remaining processes and remove the
+    file with its process id.
 
     Its sessions outlive it, for moments or until their query ends, and a new server would refuse to start. After a
     restart of the machine or container the id may belong to another process, and Postgres would refuse as well. The

@@ -270,7 +270,7 @@ def _watch(children: dict[str, Child]) -> None:
 
 
 def _summary(data_dir: Path, seconds: float) -> str:
-    """Print what a new user needs: addresses, credentials, a first request. Reads `ready.json`, which `demo` writes."""
+    """The text for a new user: addresses, credentials, a first request. From `ready.json`, which `demo` writes."""
     ready = json.loads((data_dir / "ready.json").read_text())
     base, simulator = ready["base_url"], ready["simulator_url"]
     body = json.dumps(

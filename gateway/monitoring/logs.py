@@ -32,7 +32,7 @@ _NOISY = (
 
 
 def type_alone(value: object) -> str:
-    """The `__repr__` of values that hold a credential or a text: an error, a trace or a log line may show the value."""
+    """The `__repr__` of values that hold a credential or a text, which errors, traces and log lines must not show."""
     return f"<{type(value).__name__}>"
 
 

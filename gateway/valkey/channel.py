@@ -60,7 +60,7 @@ class Channel:
                 self._receive()
             except VALKEY_UNAVAILABLE as error:
                 if not threading.main_thread().is_alive():
-                    # The process ends, perhaps after its Valkey.
+                    # The process is ending, and its Valkey may have ended before it.
                     return
                 log.warning("channel_lost", channel=self._name, error=type(error).__name__)
             except Exception:

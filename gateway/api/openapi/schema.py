@@ -127,7 +127,7 @@ class ServiceSchema(AutoSchema):
     """An operation with the parts that all operations share."""
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
-        """An operation for tenants' keys names the scope that it needs."""
+        """The operation. If it is for tenants' keys, `x-scope` names the scope that it needs."""
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is not None and self._is_of_a_tenant() and (scope := declared_scope(self.view)):
             operation["x-scope"] = scope.value

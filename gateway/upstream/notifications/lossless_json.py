@@ -84,7 +84,7 @@ def member(value: Mapping[str, Any], name: str) -> JsonObject:
 
 
 def objects(value: Mapping[str, Any], name: str) -> list[tuple[int, JsonObject]]:
-    """The objects in the list at `name`, each with its index. None when there is no list."""
+    """The objects in the list at `name`, each with its index. Empty when there is no list."""
     found = value.get(name)
     items = enumerate(found) if isinstance(found, list) else ()
     return [(place, item) for place, item in items if isinstance(item, dict)]

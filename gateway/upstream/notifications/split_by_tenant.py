@@ -1,8 +1,8 @@
 """Split by tenant: reduce a notification to the changes of one tenant. The remaining bytes are unchanged.
 
 Called by the incoming flow for a notification with changes of several tenants, because each tenant's `raw` must contain
-nothing of another one. Each remaining change and member is copied byte for byte. Of duplicate keys only the last, which
-is the one that counts, remains.
+nothing of another one. Each remaining change and member is copied byte for byte. If a key is repeated, only its last
+member remains, which is the one that counts.
 """
 
 import re
