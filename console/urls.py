@@ -43,7 +43,7 @@ from gateway.roles import Area
 
 # fmt: off
 BILLING: list[Page] = []
-"""The pages of billing; None where billing is not installed."""
+"""The pages of billing. Empty where billing is not installed."""
 
 if apps.is_installed("billing"):
     from console import billing

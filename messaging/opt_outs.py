@@ -36,7 +36,7 @@ SOURCES: tuple[Source, ...] = ("whatsapp", "stop_word")
 MARKETING = "marketing_messages"
 STOPPED = Q(reported_stop=True) | Q(wrote_stop=True)
 LONGEST_WORD = 40
-"""Characters of a message that is compared with the words."""
+"""Most characters of a message that is compared with the words."""
 _AROUND = " \t\r\n.,;:!?¡¿*_~\"'`’“”।()[]<>-"
 
 # A row gets a new id when its state changes. By the id the caller recognises its own change, even if another process

@@ -150,7 +150,7 @@ class _Exchange:
         self.headers: Headers = []
         self.whole: bytes | None = None
         self.has_begun = False
-        """Its head was sent: what fails now cannot be answered."""
+        """Whether the response's head was sent. A failure after that cannot be answered."""
         self.refusal: ServiceError | None = None
         self.is_complete = False
 

@@ -156,18 +156,18 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.parser = _Parser(self)
         self.offers_protocol = False
-        """The request being read offers another protocol; its headers are read once more."""
+        """Whether the request being read offers another protocol. If so, its headers are read once more."""
         self._in_headers = True
         self._beside_body = 0
         self._chunks = self._body = 0
         self._deadline: TimerHandle | None = None
         self._take_deadline: TimerHandle | None = None
         self._has_cycle = False
-        """The headers of the request being read are complete, and the application has it or it waits."""
+        """Whether the headers of the request being read are complete, so that the application has it or it waits."""
         self._problem: ServiceError | None = None
-        """Why the parser was stopped; None: what came is not HTTP."""
+        """Why the parser was stopped. None when the received bytes are not HTTP."""
         self._last_words: ServiceError | None = None
-        """The refusal that follows the answers under way."""
+        """The refusal that is sent after the responses under way."""
         self._is_refused = False
         self._lingering_bytes = 0
 

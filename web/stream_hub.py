@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 MOST_STREAMS = 3_000
 """Most streams of one process. Its other connections are for calls and notifications."""
 CHUNK = 64
-"""Most listeners in one statement. With `reading.PAGE`, this limits the events in memory."""
+"""Most listeners in one statement. With `stream.PAGE`, this limits the events in memory."""
 POLL_CHUNK = 500
 POLL_SECONDS, FALLBACK_POLL_SECONDS = 10.0, 0.5
 """Intervals of the poll: while the hub receives signals, and while it does not."""

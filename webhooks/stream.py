@@ -166,7 +166,7 @@ def begin_epoch() -> None:
 
 
 PAGE = 20
-"""Events that one listener gets at a time: what a slow one may hold of the process's memory."""
+"""Most events that one listener gets at a time. This limits the memory that a slow listener occupies."""
 LATEST = timedelta(days=35)
 """An event whose id is older than this when it is committed is not streamed. The bound leaves old partitions aside."""
 
@@ -178,7 +178,7 @@ class Wanted(NamedTuple):
     environment: str
     after: Position
     filter_path: str | None = None
-    """Of a filter by content (`events/filters.py`)."""
+    """The jsonpath of a filter by content (`events/filters.py`)."""
 
 
 class Found(NamedTuple):

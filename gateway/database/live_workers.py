@@ -9,7 +9,8 @@ no transaction id, so it does not delay vacuum.
 A free lock alone proves nothing: Postgres may have restarted, or a connection was cut. So a worker counts as dead only
 when its lock was free twice, `GRACE_SECONDS` apart, as seen by a worker whose own registration lasted all that time. A
 worker that reconnects gets its lock again within a fraction of that time. A worker that wrongly counts as dead is like
-one whose lease expired: the fences of deliveries and batch items still hold. """
+one whose lease expired: the fences of deliveries and batch items still hold.
+"""
 
 import asyncio
 import contextlib

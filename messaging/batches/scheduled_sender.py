@@ -41,11 +41,11 @@ log = structlog.get_logger(__name__)
 PATIENCE = timedelta(minutes=15)
 """How long after its time a message may still go, when its number or its tenant could not send."""
 CLAIM_SECONDS = 300.0
-"""Until a claim runs out: far longer than a send takes with all its waits."""
+"""How long a claim lasts. A send with all its waits takes far less."""
 SAFE_SECONDS = 200.0
-"""After its claim a message is not sent any more, but released."""
+"""A message that was claimed longer ago than this is not sent, but released."""
 CLAIMED_AT_ONCE = 64
-"""Of one number in one process."""
+"""Most claimed messages of one number in one process."""
 RETRY_SECONDS = 0.5
 
 _LANE = 1

@@ -41,8 +41,8 @@ from phone_numbers import tokens
 from phone_numbers.lookup import Sender
 
 CLAIM_SECONDS = 0.25
-"""The items of this many seconds are claimed at once: what a crash leaves between claim and send is reported as
-unknown."""
+"""Items for this many seconds are claimed at once. After a crash, those that were claimed and have no result are
+reported as unknown."""
 
 
 def items_ahead(per_second: float) -> int:
@@ -66,8 +66,8 @@ async def claimed_ahead(
 log = structlog.get_logger(__name__)
 
 SAFE_PART = 0.75
-"""Part of the lease during which, counted from its last renewal, it certainly holds, even if this process was
-stalled."""
+"""The part of the lease, counted from its last renewal, during which this process certainly holds it, even if the
+process was stalled."""
 HEARTBEAT_PART = 0.25
 FACTS_SECONDS = 1.0
 """How old the number's token, connection and level may be."""
@@ -132,7 +132,7 @@ class ProcessResources(Protocol):
     """What the batches and the scheduled messages of one process share."""
 
     woken: asyncio.Event
-    """Set to have the runner look at once."""
+    """Set to have the runner poll at once."""
 
     slots: asyncio.Semaphore
     """One for each message that the process may have under way."""

@@ -23,9 +23,9 @@ from webhooks.requests.signed_request import new_secret, shown_prefix
 log = structlog.get_logger(__name__)
 
 KEY_BITS = 2048
-"""What Meta takes ("WhatsApp Business Encryption", upstream fact 3.15)."""
+"""The size of key that Meta accepts ("WhatsApp Business Encryption", upstream fact 3.15)."""
 OVERLAP = timedelta(hours=24)
-"""How long a secret that was rotated away signs beside the new one."""
+"""How long the previous secret also signs after a rotation."""
 
 
 def find(number: PhoneNumber, *, locked: bool = False) -> FlowEndpoint:

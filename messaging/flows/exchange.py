@@ -55,7 +55,7 @@ _ACKNOWLEDGED = b'{"data":{"acknowledged":true}}'
 _SERVED = Q(number__tenant__status=Tenant.Status.ACTIVE) | Q(
     number__tenant__status=Tenant.Status.PENDING_APPROVAL, number__environment="test"
 )
-"""As for deliveries (`tenants/tenant_status.py`)."""
+"""The condition that a tenant is served, as for deliveries (`tenants/tenant_status.py`)."""
 
 
 class UndecryptableError(ValueError):

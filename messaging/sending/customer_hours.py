@@ -26,7 +26,7 @@ MEMBER = outbound.CUSTOMER_HOURS
 SEARCHED_DAYS = 3
 """How far ahead an open hour is searched: every zone's day begins within two days."""
 AGAIN = timedelta(hours=1)
-"""When zones whose hours met at first do not meet for a while (summer time), it is looked again after this."""
+"""How soon a message is tried again whose zones' hours do not meet for a while, for example in summer time."""
 NO_HOURS = 'Must be two whole hours of a day, the first before the second, as {"from": 9, "to": 20}.'
 NO_ZONE = (
     "This recipient's time zone is not known: write the number with `+` and its country code, or send it without "

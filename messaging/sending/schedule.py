@@ -31,7 +31,7 @@ MEMBER = outbound.SEND_AT
 MEMBERS = (MEMBER, customer_hours.MEMBER)
 MOST_AHEAD = timedelta(days=90)
 MOST_SCHEDULED = 10_000
-"""Messages of a tenant in one environment that wait for their time; for more there are batches."""
+"""Most messages of a tenant in one environment that wait for their time. Larger numbers can be sent as batches."""
 FULL_RETRY_SECONDS = 60
 
 Status = ScheduledMessage.Status

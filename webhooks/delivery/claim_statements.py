@@ -166,7 +166,7 @@ class Claimed(msgspec.Struct, frozen=True):
     event_type: str
     attempts: int
     claimed_at: datetime
-    """Database time: what the signature's timestamp is reckoned from."""
+    """Database time of the claim, from which the signature's timestamp is computed."""
     claimed_monotonic: float
     target: Target
     probe: bool
@@ -177,7 +177,7 @@ class Claimed(msgspec.Struct, frozen=True):
     customer_key: int | None = None
     """The customer whose next event waits for it, at an ordered endpoint."""
     is_urgent: bool = False
-    """Whether it overtakes the others: a call's."""
+    """Whether it belongs to a call and overtakes the others."""
 
     @property
     def size(self) -> int:

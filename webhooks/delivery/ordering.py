@@ -26,7 +26,7 @@ from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, uuids
 
 AHEAD_SECONDS = 1.0
-"""Longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that no slot stays empty until the next one."""
+"""Longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that no slot stays empty until a poll."""
 
 # An endpoint whose row is locked by the recorder or another claim gets no slots now, because a claim that has locked
 # deliveries must not wait.

@@ -46,13 +46,13 @@ class Outcome(msgspec.Struct, frozen=True):
     error: str | None = None
     probe: bool = False
     circuit_generation: int = 0
-    """The one that the endpoint's circuit had at the claim (`circuit_breaker`)."""
+    """The generation of the endpoint's circuit at the claim (`circuit_breaker`)."""
     is_awaited: bool = False
     """Whether its customer's next event waits until this is recorded."""
     is_single: bool = False
-    """Whether it is a single replay, whose caller is answered with its end."""
+    """Whether it is a single replay, whose caller receives the outcome."""
     shares_answer: bool = False
-    """Whether another delivery of its request counts for the endpoint."""
+    """Whether another delivery of the same request counts for the endpoint instead of this one."""
 
     @property
     def is_success(self) -> bool:
@@ -240,15 +240,15 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
 FLUSH_SECONDS = 0.2
 """How long the first outcome waits for others. A longer wait costs less, but more is sent twice after a crash."""
 ENOUGH_ROWS = 32
-"""With this many outcomes none waits any longer, because a crash sends again what was answered and not yet recorded."""
+"""With this many outcomes the write begins at once. A crash repeats deliveries whose outcomes are not recorded."""
 FLUSH_ROWS = 500
 EVALUATE_SECONDS = 1.0
 """How long successes wait until their endpoints' counters are written. A failure or a probe is written at once."""
 RETRY_SECONDS = 0.5
 MOST_UNEVALUATED = 10_000
-"""Outcomes that are kept for a database that is away."""
+"""Most outcomes that wait to be counted for their endpoints while the database is unavailable."""
 PATIENCE_SECONDS = 15.0
-"""How long outcomes wait for a database that is away; well within the lease."""
+"""How long outcomes wait for an unavailable database; well within the lease."""
 
 
 class Recorder:

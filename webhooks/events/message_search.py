@@ -27,13 +27,13 @@ MOST_DELIVERIES = 500
 LAST_REPLAY = timedelta(days=LONGEST_RETENTION_DAYS + 1)
 """How long after its event a delivery can be made: a replay needs the body."""
 EARLIER = timedelta(minutes=10)
-"""How much before a message's first published event another one of it may have been made."""
+"""How much older than a message's first published event another event of the message can be."""
 
 MESSAGES = StoredRows(Message)
 _MESSAGES = BoundedList(MESSAGES, by_month=True)
 _SCOPE = "tenant_id = %(tenant_id)s AND environment = %(environment)s"
 _INDEXED = ("wa_id", "user_id", "batch_id", "referral_source_id")
-"""Columns with an index that ends in the id; the others are conditions on what the walk passes."""
+"""Columns with an index that ends in the id. Other columns are conditions on the rows that a walk passes."""
 
 # The statements of one message's look-up are prepared and planned once: to plan them for every partition takes many
 # times as long as to run them. Ranges of the partitions' keys leave partitions aside when they run.

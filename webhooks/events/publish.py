@@ -113,7 +113,8 @@ _MERGE = ",\n        ".join(
 ARCHIVED_AT = (
     "date_trunc('hour', now()) + interval '1 hour' + (hashtext(e.id::text) & 255) * interval '1 second'"
 )
-"""When an hour's events go to an archive: each has its own second of the next hour, so not all write at once."""
+"""When an hour's events go to an archive. Each archive has its own second of the next hour, so that not all write
+together."""
 
 # Runs after the statement's main query, which has read all of `fresh`: every dedupe key is locked before any message.
 UPSERT = f"""
@@ -225,7 +226,7 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 # dispatcher that was expected to get the signal: it ends when that one dies, else it runs out when the signal
 # is lost (at least once). Another dispatcher that gets the signal binds the lease to itself first.
 MOST_EVENTS = 16
-"""Events of one statement whose deliveries are handed over; of more, a dispatcher claims what it has room for."""
+"""Most events of a statement that hands deliveries over. For more, a dispatcher claims what it has room for."""
 MOST_BODY_BYTES = 16 * 1024
 """A larger body is not sent along: the dispatcher reads it from the database."""
 
