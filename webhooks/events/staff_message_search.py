@@ -12,7 +12,7 @@ from webhooks.events.message_search import MESSAGES
 from webhooks.models import Message
 
 MOST_TENANTS = 5_000
-"""Businesses whose messages a search over all of them looks through: the newest."""
+"""A search over all businesses covers this many, the newest ones."""
 LOOK_BACK = timedelta(days=60)
 """How far back a customer's messages are searched, from the beginning of that month on."""
 
