@@ -32,7 +32,7 @@ ERRORS = {
     "404": "`not_found`: unknown, or another tenant's.",
     "409": "`conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`.",
     "413": "`payload_too_large`.",
-    "414": "`uri_too_long`: the request line is longer than 4,094 bytes.",
+    "414": "`uri_too_long`: the URL is longer than 16 KiB.",
     "415": "`unsupported_media_type`.",
     "422": "`idempotency_conflict` or `webhook_verify_failed`.",
     "429": "`rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling; wait as `Retry-After` says.",

@@ -11968,7 +11968,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `uri_too_long`: the request line is longer than 4,094 bytes. */
+        /** @description `uri_too_long`: the URL is longer than 16 KiB. */
         UriTooLong: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11993,7 +11993,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `uri_too_long`: the request line is longer than 4,094 bytes. */
+        /** @description `uri_too_long`: the URL is longer than 16 KiB. */
         UriTooLongOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
