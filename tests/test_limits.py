@@ -295,7 +295,7 @@ def test_the_console_says_each_limit_where_it_is_met(
         "/console/api-keys": "At most 100 keys",
         "/console/connected-apps": "At most 100 at the same time",
         "/console/numbers": "Open sign-up links: 1 of at most 200",
-        "/console/batches": "1 message of at most 500,000, in batches of 91 bytes of at most 1.0 GB",
+        "/console/batches": "1 of at most 500,000 messages, and 91 bytes of at most 1.0 GB",
         "/console/requests": "At most 200 calls and 8.0 MB of larger bodies a second",
         "/console/settings/audit": "At most 5,000 changes",
     }
