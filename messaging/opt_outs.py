@@ -2,7 +2,7 @@
 
 An opt-out only holds back messages of batches that ask for it. It comes from `user_preferences`
 (upstream fact 3.7) or from a stop word (`stop_words.yaml`) as a whole message or a button. What the customer said
-last to a source counts, in whatever order the notifications arrive. Meta's `resume` ends the opt-outs of both
+last through a source counts, in whatever order the notifications arrive. Meta's `resume` ends the opt-outs of both
 sources; a start word ends only that of a stop word.
 
 Applied by the incoming flow inside its transaction. When a customer's state changes, it publishes `customer.opt_out`.
@@ -85,7 +85,7 @@ class Said(NamedTuple):
 
 
 def of_customer(*, customers: Iterable[str | None], **scope: Any) -> OptOut:
-    """What a customer of a number last said to each source, under any of the customer's ids."""
+    """What a customer of a number last said through each source, under any of the customer's ids."""
     rows = list(OptOut.objects.filter(**scope, customer__in=list(filter(None, customers))))
     reported = [(row.reported_at, row.reported_stop) for row in rows if row.reported_at is not None]
     wrote = [(row.wrote_at, row.wrote_stop) for row in rows if row.wrote_at is not None]
