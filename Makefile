@@ -116,6 +116,8 @@ OF_ONE_POSTGRES := web/tests/test_event_stream.py::test_the_stream_is_read_by_it
 	webhooks/tests/test_message_log.py::TestRaces::test_groups_that_name_the_same_messages_in_other_orders_do_not_deadlock \
 	webhooks/tests/test_stream_epochs.py::test_after_a_restore_a_listener_gets_every_event_once \
 	messaging/tests/test_batch_runner.py::test_a_result_that_the_database_refuses_takes_no_other_with_it \
+	messaging/tests/test_ledger.py::test_the_statements_walk_indexes \
+	webhooks/tests/test_retention.py::test_the_walk_needs_no_scan \
 	messaging/tests/test_incoming.py::TestRaces::test_no_200_when_the_database_ends_before_it_has_stored \
 	console/tests/test_webhooks.py::test_an_open_page_is_told_of_its_own_environments_events_alone
 

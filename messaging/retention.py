@@ -44,7 +44,7 @@ def prune_batch_files() -> int:
 
 # A few batches at a time, as each has up to 10,000 items.
 _DELETE_BATCHES = """
-WITH old AS (
+WITH old AS MATERIALIZED (
     SELECT b.id FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
     WHERE b.completed_at < now() - make_interval(days => t.retention_days)
     ORDER BY b.completed_at LIMIT 10
@@ -71,13 +71,13 @@ def prune_batches() -> int:
 
 # Few enough in one transaction that locks are short.
 _DELETE_SCHEDULED = """
-DELETE FROM messaging_scheduledmessage s USING (
+WITH old AS MATERIALIZED (
     SELECT s.id FROM messaging_scheduledmessage s JOIN tenants_tenant t ON t.id = s.tenant_id
     WHERE s.ended_at < now() - make_interval(days => t.retention_days)
     ORDER BY s.ended_at LIMIT 1000
     FOR UPDATE OF s SKIP LOCKED
-) old
-WHERE s.id = old.id
+)
+DELETE FROM messaging_scheduledmessage s USING old WHERE s.id = old.id
 """
 
 

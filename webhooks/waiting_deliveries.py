@@ -12,13 +12,13 @@ The others keep their times.
 # Claimed deliveries stay with their worker. Locked rows are skipped, so this waits for no lock.
 _HURRY = """
 UPDATE webhook_deliveries SET next_attempt_at = now()
-WHERE tenant_id = %(tenant_id)s AND id IN (
+WHERE tenant_id = %(tenant_id)s AND id = ANY(ARRAY(
     SELECT id FROM webhook_deliveries
     WHERE tenant_id = %(tenant_id)s AND endpoint_id = %(endpoint_id)s
       AND status IN ('pending', 'failed') AND next_attempt_at > now() AND leased_until IS NULL
     ORDER BY next_attempt_at LIMIT %(most)s
     FOR UPDATE SKIP LOCKED
-)
+))
 """
 
 

@@ -136,10 +136,7 @@ Result = tuple[ClaimedItem, Outcome]
 # of a tenant that had the number before does not count, because it would hold up the batches of the new owner. A batch
 # whose time has not come does not count either.
 _CLAIM_BATCHES = """
-UPDATE messaging_batch b
-SET lease_token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s),
-    leased_by = %(holder)s, started_at = COALESCE(b.started_at, now())
-FROM (
+WITH free AS MATERIALIZED (
     SELECT c.id,
         COALESCE(c.waiting_for = 'number_released'
                  OR c.waiting_since < now() - make_interval(secs => %(patience)s), false) AS given_up
@@ -156,7 +153,11 @@ FROM (
       )
     ORDER BY c.id LIMIT %(limit)s
     FOR NO KEY UPDATE OF c SKIP LOCKED
-) AS free
+)
+UPDATE messaging_batch b
+SET lease_token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s),
+    leased_by = %(holder)s, started_at = COALESCE(b.started_at, now())
+FROM free
 WHERE b.id = free.id
 RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries,
     b.skip_opted_out, free.given_up, b.traceparent, b.customer_hours::text

@@ -61,9 +61,7 @@ SELECT EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'scheduled'
 """
 # In the order of their times. `hindrance` says why a message that waited too long could not go.
 _CLAIM = f"""
-UPDATE messaging_scheduledmessage m
-SET status = 'sending', claim = %(claim)s, claimed_until = now() + make_interval(secs => %(seconds)s)
-FROM (
+WITH due AS MATERIALIZED (
     SELECT s.id, h.hindrance
     FROM messaging_scheduledmessage s
         JOIN tenants_tenant t ON t.id = s.tenant_id
@@ -76,18 +74,22 @@ FROM (
       AND (h.hindrance IS NULL OR s.send_at < now() - make_interval(secs => %(patience)s))
     ORDER BY s.send_at LIMIT %(limit)s
     FOR NO KEY UPDATE OF s SKIP LOCKED
-) AS due
+)
+UPDATE messaging_scheduledmessage m
+SET status = 'sending', claim = %(claim)s, claimed_until = now() + make_interval(secs => %(seconds)s)
+FROM due
 WHERE m.id = due.id
 RETURNING m.id, m.tenant_id, m.environment, m.phone_number_id, m.body, m.claim, m.customer_hours::text, due.hindrance,
     m.send_at < now() - make_interval(secs => %(patience)s)
 """  # noqa: S608 - only a condition is formatted in
 _CLAIM_INTERRUPTED = """
-UPDATE messaging_scheduledmessage m
-SET claim = %(claim)s, claimed_until = now() + make_interval(secs => %(seconds)s)
-FROM (
+WITH interrupted AS MATERIALIZED (
     SELECT id FROM messaging_scheduledmessage WHERE status = 'sending' AND claimed_until < now()
     LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
-) AS interrupted
+)
+UPDATE messaging_scheduledmessage m
+SET claim = %(claim)s, claimed_until = now() + make_interval(secs => %(seconds)s)
+FROM interrupted
 WHERE m.id = interrupted.id
 RETURNING m.id, m.tenant_id, m.environment, m.phone_number_id, m.body, m.claim, NULL, 'interrupted', true
 """

@@ -165,12 +165,17 @@ def test_a_runner_at_rest_finds_a_batch_by_itself_and_ends_when_it_is_told_to(
 ) -> None:
     monkeypatch.setattr(runner, "LINGER_SECONDS", 60.0)
     monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 0.05)
-    looked = threading.Event()
+    looked, is_to_rest, rests = threading.Event(), threading.Event(), threading.Event()
     claim_batches = held_batch.claim_batches
 
     def claim(limit: int, holder: int | None) -> list[Held]:
         looked.set()
-        return claim_batches(limit, holder)
+        found = claim_batches(limit, holder)
+        if is_to_rest.is_set():
+            # Read after each claim.
+            monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 60.0)
+            rests.set()
+        return found
 
     monkeypatch.setattr(held_batch, "claim_batches", claim)
     background.start()
@@ -178,9 +183,8 @@ def test_a_runner_at_rest_finds_a_batch_by_itself_and_ends_when_it_is_told_to(
     batch_id = create(api, fast, 3)
     wait_until(lambda: row(batch_id).status == "completed")
     assert background.is_alive(), "it waits for the next"
-    monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 60.0)
-    looked.clear()
-    assert looked.wait(30), "the next look without a call is a minute away"
+    is_to_rest.set()
+    assert rests.wait(30), "the next look without a call is a minute away"
     second = create(api, fast, 3)
     assert not runner.run(), "a second call has it look at once, and returns"
     wait_until(lambda: row(second).status == "completed")

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import orjson
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, transaction
 from phonenumbers.tzdata import TIMEZONE_DATA
 
 from gateway import ids
@@ -527,6 +527,27 @@ def test_a_number_with_many_does_not_hold_up_another(
     assert len(first) == scheduled_sender.CLAIMED_AT_ONCE
     (next_one,) = scheduled_sender.claim([number.phone_number_id])
     assert next_one.phone_number_id == other.phone_number_id
+
+
+def test_a_claim_takes_no_more_than_its_share_whatever_the_plan(tenant: Tenant, number: PhoneNumber) -> None:
+    """A planner that knows the table as almost empty joins the rows to be claimed from the inside."""
+    ScheduledMessage.objects.bulk_create(
+        ScheduledMessage(
+            tenant_id=tenant.id,
+            environment="live",
+            phone_number_id=number.phone_number_id,
+            send_at=now() - HOUR,
+            body=b"{}",
+        )
+        for _ in range(2 * scheduled_sender.CLAIMED_AT_ONCE)
+    )
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pg_class SET reltuples = 1, relpages = 1000 WHERE oid = 'messaging_scheduledmessage'::regclass"
+        )
+        for way in ("hashjoin", "mergejoin", "material", "indexscan", "bitmapscan"):
+            cursor.execute(f"SET LOCAL enable_{way} TO off")
+        assert len(scheduled_sender.claim([])) == scheduled_sender.CLAIMED_AT_ONCE
 
 
 def test_ended_ones_go_with_the_retention_and_name_nobody_once_expunged(

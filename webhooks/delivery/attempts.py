@@ -185,14 +185,14 @@ class AnswerAllowance:
 
 # Through the partial index `delivery_with_answers`, one tenant at a time.
 _PRUNE = f"""
-UPDATE webhook_deliveries SET answers = NULL WHERE {of_tenant("webhook_deliveries")} AND id IN (
+UPDATE webhook_deliveries SET answers = NULL WHERE {of_tenant("webhook_deliveries")} AND id = ANY(ARRAY(
     SELECT d.id FROM unnest(%(owners)s::uuid[], %(ends)s::uuid[]) AS over (tenant_id, last_id)
     CROSS JOIN LATERAL (
         SELECT id FROM webhook_deliveries
         WHERE {of_tenant("webhook_deliveries")} AND tenant_id = over.tenant_id AND answers IS NOT NULL
           AND id < over.last_id LIMIT %(rows)s FOR NO KEY UPDATE SKIP LOCKED
     ) d LIMIT %(rows)s
-)
+))
 """  # noqa: S608 - only conditions are formatted in
 
 

@@ -133,10 +133,12 @@ _BURY = f"""
 UPDATE webhook_deliveries SET status = 'dead', last_error = 'endpoint_deleted', next_attempt_at = NULL,
     leased_until = NULL, dead_at = now()
 WHERE {of_tenant("webhook_deliveries")}
-  AND id IN (SELECT id FROM webhook_deliveries
-             WHERE {of_tenant("webhook_deliveries")} AND endpoint_id = ANY(%(endpoints)s::uuid[])
-               AND status IN ('pending', 'failed') LIMIT %(rows)s
-             FOR UPDATE SKIP LOCKED)
+  AND id = ANY(ARRAY(
+    SELECT id FROM webhook_deliveries
+    WHERE {of_tenant("webhook_deliveries")} AND endpoint_id = ANY(%(endpoints)s::uuid[])
+      AND status IN ('pending', 'failed') LIMIT %(rows)s
+    FOR UPDATE SKIP LOCKED
+  ))
 RETURNING 1
 """  # noqa: S608 - only conditions are formatted in
 

@@ -34,9 +34,9 @@ _LOCK = 0x6669_6775
 
 _GATHER = """
 WITH gathered AS (
-    DELETE FROM figure_changes WHERE id IN (
+    DELETE FROM figure_changes WHERE id = ANY(ARRAY(
         SELECT id FROM figure_changes ORDER BY id LIMIT %(rows)s FOR UPDATE SKIP LOCKED
-    )
+    ))
     RETURNING tenant_id, environment, hour, noted_at
 ), aged AS (
     SELECT tenant_id, environment, hour, min(noted_at) AS since,
