@@ -1,4 +1,4 @@
-"""Django app of billing, an add-on: without BILLING_INSTALLED everything else works without it."""
+"""Django app of billing, an add-on. If BILLING_INSTALLED is off, everything else works without billing."""
 
 from django.apps import AppConfig
 

@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the two busiest flows: a request in one piece, and its response, parsed by llhttp (httptools).
+"""HTTP/1.1 for the two busiest flows. Writes a request in one piece; llhttp (httptools) parses its response.
 
 `gateway.outbound.connection` uses it on event loops, for tenants' receivers and the Graph API. A general client takes
-several times the CPU of a call.
+several times as much CPU for a call.
 """
 
 import ssl

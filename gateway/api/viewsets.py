@@ -1,4 +1,4 @@
-"""The base class of the API's viewsets: a call is checked by its caller first, then by its body's length and its query.
+"""The base class of the API's viewsets. Of each call the caller is checked first, then the body's length and the query.
 
 An operation declares its query parameters with `extend_schema(parameters=…)`; a paged list adds `limit` and `cursor`.
 The OpenAPI document has the same declaration, so a documented parameter is an accepted one. An error of Meta in a

@@ -11,10 +11,10 @@ from gateway.database.partitions import PartitionedTable, register
 
 
 class RequestRows(models.QuerySet["ApiRequest"]):
-    """Manager of calls on a tenant in one of its environments."""
+    """Logged calls, with a filter for one tenant and environment."""
 
     def for_environment(self, tenant_id: UUID, environment: str) -> Self:
-        """The calls on a tenant in one environment."""
+        """The calls of a tenant in one environment."""
         return self.filter(tenant_id=tenant_id, environment=environment)
 
 

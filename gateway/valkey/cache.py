@@ -1,7 +1,7 @@
 """Django's cache in Valkey. While Valkey is unavailable, each process uses its own memory.
 
-After an outage Valkey is not called for a time, because a log-in calls it ten times and a hanging Valkey takes seconds
-to fail.
+After a failed call Valkey is not called for `ALONE_SECONDS`, because a log-in makes ten calls, and each to a hanging
+Valkey takes seconds to fail.
 
 Used by the log-in and sign-up limits (allauth) and the admin's search. Nothing here is authoritative. Without Valkey
 the limits apply to each process, so guesses are bounded by the limit times the number of processes.

@@ -47,7 +47,7 @@ def refusals(handler: ControlHandler) -> ControlHandler:
 
 
 def require_account(asked: Mapping[str, Any], waba_id: str, what: str) -> None:
-    """Reject objects of another account than the `waba_id` that a caller may give. Raises `KeyError`."""
+    """Raise `KeyError` if the request names another account than `waba_id`, that of the object."""
     if asked.get("waba_id") not in {None, waba_id}:
         raise KeyError(f"such {what}")
 

@@ -283,7 +283,9 @@ class Book:
         self.publish(f"order.notification.{status}", {"notification": told}, scenario)
 
     def wait(self, payment: Row, hours: float) -> None:
-        """Decide a payment after these hours of the book's clock, or their equivalent in seconds."""
+        """Decide a payment once the book's clock was advanced by these hours. While nobody advances the clock, a timer
+        decides after these hours divided by COMPRESSION.
+        """
         key = payment["id"]
         self.due[key] = self.now() + hours * HOUR
         if self.offset == 0:

@@ -155,7 +155,7 @@ def _watched(session: Session, made: list[types.Batch], total: int) -> list[type
 
 
 def _write_failures(session: Session, people: People, made: list[types.Batch], target: Path) -> None:
-    """A file with the rows that failed and why, in the form of the first one; none when none failed."""
+    """Write the failed rows, in the columns of the input file, and why they failed. No file if none failed."""
     if not sum_of(made, "failed"):
         return
     errors = _failures(session, made)
