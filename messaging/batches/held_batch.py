@@ -29,7 +29,7 @@ from messaging.batches import references
 from messaging.batches.body import customers_of
 from messaging.models import Batch
 from messaging.pacing import rate_of
-from messaging.sending.customer_hours import closed_until, country_code, restored
+from messaging.sending.customer_hours import closed_until, restored
 from messaging.sending.outbound import outbound_event
 from phone_numbers.lookup import Sender, sender
 from tenants import checklist
@@ -272,8 +272,11 @@ def renew(held: Held) -> tuple[str, bool]:
     return row
 
 
-def take(held: Held, *, first: int, count: int) -> Taken:
-    """Claim the next items from place `first` on. Raises BatchLeaseLost."""
+def take(held: Held, *, first: int, count: int, country_code: str) -> Taken:
+    """Claim the next items from place `first` on. Raises BatchLeaseLost.
+
+    `country_code` is that of the batch's number, for recipients whose number lacks one.
+    """
     with transaction.atomic():
         batch_status, is_served = renew(held)
         if not is_served:
@@ -288,17 +291,17 @@ def take(held: Held, *, first: int, count: int) -> Taken:
                 claimed = sorted(
                     (ClaimedItem(idx, bytes(body)) for idx, body in cursor), key=lambda item: item.idx
                 )
-            items = _without_opted_out(held, claimed) if held.skip_opted_out else claimed
+            items = claimed
+            if held.skip_opted_out:
+                items = _without_opted_out(held, claimed, country_code)
             # The caller ends the batch when nothing is returned. So if all claimed items were skipped, claim the next.
             if items or not claimed:
                 return Taken(items)
 
 
-def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem]) -> list[ClaimedItem]:
+def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem], country_code: str) -> list[ClaimedItem]:
     """The claimed items less those to customers who opted out, which are skipped. Inside a transaction."""
-    number = number_of(held.tenant_id, held.environment, held.phone_number_id)
-    own_code = country_code(number.digits)
-    customers = {item.idx: customers_of(item.body, country_code=own_code) for item in claimed}
+    customers = {item.idx: customers_of(item.body, country_code=country_code) for item in claimed}
     stopped = opt_outs.among(
         tenant_id=held.tenant_id,
         environment=held.environment,

@@ -35,7 +35,7 @@ from messaging.batches import held_batch
 from messaging.batches.held_batch import BatchLeaseLost, ClaimedItem, Held, Outcome, Result
 from messaging.pacing import Pacer
 from messaging.sending import outbound
-from messaging.sending.customer_hours import closed_until, restored
+from messaging.sending.customer_hours import closed_until, country_code, restored
 from messaging.sending.outbound import not_sent, outcome_unknown
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender
@@ -222,7 +222,7 @@ class BatchRun:
         await self._look_at_number()
         count = items_ahead(self.pacer.pace())
         asked_at = time.monotonic()
-        taken = await self._until_done(_take_next, self.held, self.next_idx, count)
+        taken = await self._until_done(_take_next, self.held, self.number, self.next_idx, count)
         self.certain_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
         self.given_back = self.given_back or taken.suspended
         if taken.items:
@@ -380,8 +380,8 @@ async def until_done(process: ProcessResources, lane: int, call: Callable[..., V
             await asyncio.sleep(RETRY_SECONDS)
 
 
-def _take_next(held: Held, first: int, count: int) -> held_batch.Taken:
-    return held_batch.take(held, first=first, count=count)
+def _take_next(held: Held, number: Sender, first: int, count: int) -> held_batch.Taken:
+    return held_batch.take(held, first=first, count=count, country_code=country_code(number.digits))
 
 
 def question_token(number: Sender) -> None:

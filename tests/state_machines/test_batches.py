@@ -89,7 +89,7 @@ class Batches(Machine):
         ]
         self._claimed(
             held,
-            lambda: held_batch.take(held, first=0, count=count).items,
+            lambda: held_batch.take(held, first=0, count=count, country_code="91").items,
             waiting[:count] if self.model.status == "queued" else [],
         )
 

@@ -105,18 +105,18 @@ def test_a_runner_that_was_overtaken_neither_claims_nor_frees_nor_ends_the_batch
     created = api.post("/v1/messages/batch", {"from": number.phone_number_id, "messages": [item, item]})
     assert created.status_code == 202
     (late,) = held_batch.claim_batches(10)
-    taken = held_batch.take(late, first=0, count=1)
+    taken = held_batch.take(late, first=0, count=1, country_code="91")
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
     (newer,) = held_batch.claim_batches(10)
     assert [each.idx for each in held_batch.take_over(newer)] == [0]
     with pytest.raises(held_batch.BatchLeaseLost):
-        held_batch.take(late, first=1, count=1)
+        held_batch.take(late, first=1, count=1, country_code="91")
     held_batch.release(late, taken.items)
     held_batch.finish(late)
     batch = Batch.objects.get()
     assert (batch.lease_token, batch.lease_until is not None, batch.completed_at) == (newer.lease, True, None)
     assert BatchItem.objects.get(idx=0).claimed_by == newer.lease
-    fresh = held_batch.take(newer, first=0, count=2).items
+    fresh = held_batch.take(newer, first=0, count=2, country_code="91").items
     assert [each.idx for each in fresh] == [1], "what the first one may have sent is not taken as unsent"
 
 
