@@ -548,6 +548,8 @@ def test_a_claim_takes_no_more_than_its_share_whatever_the_plan(tenant: Tenant, 
         for way in ("hashjoin", "mergejoin", "material", "indexscan", "bitmapscan"):
             cursor.execute(f"SET LOCAL enable_{way} TO off")
         assert len(scheduled_sender.claim([])) == scheduled_sender.CLAIMED_AT_ONCE
+        # The statistics of the table are as before.
+        transaction.set_rollback(True)
 
 
 def test_ended_ones_go_with_the_retention_and_name_nobody_once_expunged(

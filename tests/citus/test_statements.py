@@ -57,45 +57,6 @@ def test_statements_on_distributed_tables_name_the_tenant(statements: dict[str, 
     assert without == OF_ALL_TENANTS
 
 
-_LOCKS = re.compile(r"\bFOR (?:NO KEY )?UPDATE\b")
-_CHANGES = re.compile(r"\bUPDATE \w+\b.*\bSET\b|\bDELETE FROM\b", re.DOTALL)
-
-
-def _openings(text: str) -> list[int]:
-    """Where the parentheses begin that are still open at the end of a text."""
-    found: list[int] = []
-    for place, character in enumerate(text):
-        if character == "(":
-            found.append(place)
-        elif character == ")":
-            found.pop()
-    return found
-
-
-def _may_repeat(statement: str) -> bool:
-    """Whether it changes the rows of a subquery that locks a limited number, and that a join may execute again."""
-    if not _CHANGES.search(statement):
-        return False
-    for lock in _LOCKS.finditer(statement):
-        for opening in reversed(_openings(statement[: lock.start()])):
-            before = statement[:opening].rstrip()
-            if before.endswith(("ARRAY", " AS MATERIALIZED", " AS")):
-                break
-            if not before.endswith("LATERAL") and "LIMIT" in statement[opening : lock.start()]:
-                return True
-    return False
-
-
-def test_rows_that_a_statement_locks_up_to_a_limit_are_found_once(statements: dict[str, str]) -> None:
-    """A subquery after FROM, USING or IN is executed again for each row when the planner joins it from the inside. Each
-    time it locks more rows, because it passes over those that the statement has changed.
-    """
-    assert _may_repeat("UPDATE t SET a = 1 WHERE id IN (SELECT id FROM t LIMIT 5 FOR UPDATE SKIP LOCKED)")
-    assert _may_repeat("DELETE FROM t USING (SELECT id FROM t LIMIT 5 FOR NO KEY UPDATE) AS o WHERE true")
-    assert not [name for name, text in statements.items() if _may_repeat(text)]
-    assert len([text for text in statements.values() if _LOCKS.search(text) and "LIMIT" in text]) > 8
-
-
 @pytest.mark.django_db(transaction=True)
 def test_an_event_is_not_settled_before_each_node_has_committed_it(statements: dict[str, str]) -> None:
     """Citus has a row for each part of a transaction until the part is surely committed."""
