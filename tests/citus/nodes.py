@@ -9,11 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
-import requests
 from django.db import connection
 
 from messaging.models import Batch, BatchItem
@@ -104,16 +102,7 @@ def test_nodes_restart_and_shards_move_and_nothing_is_lost_or_sent_twice(
     host = service.small_host()
     callers = Callers(host.url, key.key, number)
 
-    def post(path: str, body: Any) -> None:
-        answer = requests.post(host.url + path, json=body, headers=callers.authorised, timeout=30)
-        assert answer.ok, answer.text
-
-    post("/v1/webhooks", {"url": receiver.url})
-    messages = [
-        {"to": f"+91{9000000000 + place}", "type": "text", "text": {"body": f"Message {place}"}}
-        for place in range(BATCH)
-    ]
-    post("/v1/messages/batch", {"from": batch_number.phone_number_id, "messages": messages})
+    callers.start_batch(batch_number, BATCH, receiver.url)
     callers.start("/v1/events?limit=1")
     listener = StreamReader(tenant.id)
 

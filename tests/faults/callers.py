@@ -62,6 +62,22 @@ class Callers:
             self._repeat("reads", lambda name, path=path: self._call("reads", name, "GET", path))
         self._repeat("health", lambda name: self._call("health", name, "GET", "/v1/health"))
 
+    def start_batch(self, batch_number: PhoneNumber, count: int, receiver_url: str) -> str:
+        """Create the receiver's endpoint, then a batch with a message to each of `count` customers. Returns its id."""
+
+        def post(path: str, body: Any) -> Any:
+            answer = requests.post(self.urls[0] + path, json=body, headers=self.authorised, timeout=30)
+            assert answer.ok, answer.text
+            return answer.json()
+
+        post("/v1/webhooks", {"url": receiver_url})
+        messages = [
+            {"to": f"+91{9000000000 + place}", "type": "text", "text": {"body": f"Message {place}"}}
+            for place in range(count)
+        ]
+        created = post("/v1/messages/batch", {"from": batch_number.phone_number_id, "messages": messages})
+        return str(created["id"])
+
     def more_sends(self) -> None:
         """Start two more clients that send, one of them with keys."""
         self._repeat("sends with a key", self._send_with_key)

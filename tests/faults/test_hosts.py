@@ -77,16 +77,7 @@ def test_kill_of_the_small_host_loses_no_event_and_sends_nothing_twice(
     host = service.small_host()
     callers = Callers(host.url, key.key, number)
 
-    def post(path: str, body: Any) -> None:
-        answer = requests.post(host.url + path, json=body, headers=callers.authorised, timeout=30)
-        assert answer.ok, answer.text
-
-    post("/v1/webhooks", {"url": receiver.url})
-    messages = [
-        {"to": f"+91{9000000000 + place}", "type": "text", "text": {"body": f"Message {place}"}}
-        for place in range(BATCH)
-    ]
-    post("/v1/messages/batch", {"from": batch_number.phone_number_id, "messages": messages})
+    callers.start_batch(batch_number, BATCH, receiver.url)
     callers.may_break = True
     callers.start("/v1/events?limit=1")
 

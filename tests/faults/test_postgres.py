@@ -96,17 +96,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     token = api_keys.create(name="server", environment="live", tenant=tenant).key
     callers = Callers(urls, token, number)
 
-    def post(path: str, body: Any) -> Any:
-        answer = requests.post(url + path, json=body, headers=callers.authorised, timeout=30)
-        assert answer.ok, answer.text
-        return answer.json()
-
-    post("/v1/webhooks", {"url": receiver.url})
-    messages = [
-        {"to": f"+91{9000000000 + place}", "type": "text", "text": {"body": f"Message {place}"}}
-        for place in range(BATCH)
-    ]
-    batch_id = post("/v1/messages/batch", {"from": batch_number.phone_number_id, "messages": messages})["id"]
+    batch_id = callers.start_batch(batch_number, BATCH, receiver.url)
     callers.start("/v1/numbers", f"/v1/messages/batch/{batch_id}", "/v1/events?limit=1")
     every_kind = set(callers.answered)
 
