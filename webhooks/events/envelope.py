@@ -196,7 +196,10 @@ FEW_DAYS = 3
 
 
 def load(event_ids: Iterable[UUID], *, tenant_id: UUID) -> dict[UUID, Envelope | None]:
-    """The envelopes of a tenant's events, in a few queries. None for an event whose body is past retention."""
+    """The envelopes of a tenant's events, in a few queries. None for an event whose body is past retention.
+
+    `tenant_id` only leads Citus to a node. Whether the events are the tenant's, the caller has checked.
+    """
     return run(loading(dict.fromkeys(event_ids, tenant_id)))
 
 
