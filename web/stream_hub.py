@@ -96,6 +96,7 @@ class Hub:
                 raise _too_many()
         except VALKEY_UNAVAILABLE as error:
             log.warning("stream_slot_failed", error=type(error).__name__)
+        listener.entered = True
         if time.monotonic() >= self._said_at + 2 * NOTIFY_SECONDS:
             await self._say_listening()
         self._ask(listener)
@@ -297,9 +298,10 @@ class Hub:
         """End the streams of invalid credentials and of keys that opened a newer stream. Renew the other slots."""
         while True:
             await asyncio.sleep(KEEP_SECONDS)
-            everyone = self._all()
-            for start in range(0, len(everyone), KEEP_CHUNK):
-                chunk = everyone[start : start + KEEP_CHUNK]
+            # A stream that still waits for its slot would look like one whose key opened a newer stream.
+            entered = [listener for listener in self._all() if listener.entered]
+            for start in range(0, len(entered), KEEP_CHUNK):
+                chunk = entered[start : start + KEEP_CHUNK]
                 try:
                     admitted = await still_admitted([listener.credential for listener in chunk])
                 except ServiceUnavailable:
@@ -312,6 +314,10 @@ class Hub:
                     for listener, is_kept in zip(going, await self._slots.renew(going), strict=True):
                         if not is_kept:
                             listener.end("replaced")
+                    # One that left meanwhile may have released its slot before the renewal reached Valkey.
+                    for listener in going:
+                        if listener.ended is not None:
+                            await self._slots.release(listener)
 
 
 def _wanted(listener: Listener) -> Wanted:

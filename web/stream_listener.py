@@ -25,6 +25,7 @@ class Listener:
         "began_at",
         "credential",
         "ended",
+        "entered",
         "environment",
         "id",
         "news",
@@ -53,6 +54,8 @@ class Listener:
         self.page: list[Found] = []
         self.news = asyncio.Event()
         self.ended: str | None = None
+        self.entered = False
+        """Whether it has its slot, or Valkey was away when it asked for one."""
         self.until: int | None = None
         """The transaction before which all must have ended; None when nothing is open."""
         self._full = False

@@ -5,7 +5,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -419,6 +419,61 @@ def test_a_tenant_holds_a_bounded_number_of_streams(
     assert listen(by=keys[0]).response.status == 200, "a key takes the place of its own former stream"
     kept[1].close()
     wait_until(lambda: listen(by=keys[2]).response.status == 200, "a closed stream keeps its place")
+
+
+def test_a_renewal_under_way_does_not_keep_the_slot_of_a_closed_stream(
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_slots, "STREAMS_PER_TENANT", 1)
+    renew, release = stream_slots.StreamSlots.renew, stream_slots.StreamSlots.release
+    renewing, released = threading.Event(), asyncio.Event()
+
+    async def renew_after_the_release(
+        slots: stream_slots.StreamSlots, listeners: Sequence[Listener]
+    ) -> list[bool]:
+        renewing.set()
+        await released.wait()
+        return await renew(slots, listeners)
+
+    async def release_first(slots: stream_slots.StreamSlots, listener: Listener) -> None:
+        await release(slots, listener)
+        released.set()
+
+    monkeypatch.setattr(stream_slots.StreamSlots, "renew", renew_after_the_release)
+    monkeypatch.setattr(stream_slots.StreamSlots, "release", release_first)
+    stream = listen()
+    assert renewing.wait(SECONDS)
+    stream.close()
+    other = api_keys.create(name="k", environment="live", tenant=tenant).key
+    wait_until(lambda: listen(by=other).response.status == 200, "a closed stream keeps its place")
+
+
+def test_a_renewal_does_not_end_a_stream_that_waits_for_its_slot(
+    listen: Open, tenant: Tenant, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key's former stream is open in another process."""
+    renew, acquire = stream_slots.StreamSlots.renew, stream_slots.StreamSlots.acquire
+    rounds = 0
+
+    async def counted(slots: stream_slots.StreamSlots, listeners: Sequence[Listener]) -> list[bool]:
+        nonlocal rounds
+        kept = await renew(slots, listeners)
+        rounds += 1
+        return kept
+
+    async def late(slots: stream_slots.StreamSlots, listener: Listener) -> bool:
+        await slots._valkey.set(f"streams:key:{listener.slot}", "elsewhere")
+        began = rounds
+        while rounds < began + 2:
+            await asyncio.sleep(0.01)
+        return await acquire(slots, listener)
+
+    listen(by=api_keys.create(name="k", environment="live", tenant=tenant).key)
+    monkeypatch.setattr(stream_slots.StreamSlots, "renew", counted)
+    monkeypatch.setattr(stream_slots.StreamSlots, "acquire", late)
+    stream = listen()
+    event_id = publish_one(tenant)
+    assert stream.event()["id"] == event_id
 
 
 def test_the_bound_counts_the_streams_of_other_processes(
