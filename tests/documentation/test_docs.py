@@ -271,7 +271,7 @@ def test_the_limits_are_the_codes() -> None:
     )
     assert timedelta(minutes=1) == connections.CODE_LIFETIME
     assert settings.ACCOUNT_RATE_LIMITS["app_registration"] == "100/h/ip"
-    assert limits["apps registered"].startswith("100 of an address in an hour; one that nobody connects")
+    assert limits["apps registered"].startswith("100 of an address in an hour; an app that nobody connects")
     assert timedelta(days=1) == connections.UNUSED_CLIENT_LIFETIME
     assert settings.ACCOUNT_RATE_LIMITS["app_token"] == "600/m/ip"
     assert limits["tokens of connected apps"] == "600 of an address in a minute"
@@ -283,11 +283,13 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["device log-ins begun"] == "30 of an address in 10 minutes"
     assert limits["device log-ins redeemed"] == "600 of an address and 30 of a code in a minute"
     assert limits["requests of an address"] == (
-        f"{strangers.AT_ONCE} in work and {strangers.MOST_WAITING} that wait, then 429 after one or two seconds; "
-        f"a refused one keeps its place for {strangers.FAILED_SECONDS} seconds more"
+        f"{strangers.AT_ONCE} in progress and {strangers.MOST_WAITING} that wait, then 429 after one or two seconds; "
+        f"a refused request keeps its place for {strangers.FAILED_SECONDS} seconds more"
     )
     assert strangers.REFUSED_SECONDS == 1
-    suspect = "notifications of an address after one that nobody signed, or whose body did not come"
+    suspect = (
+        "notifications of an address that has sent one without a valid signature or without its whole body"
+    )
     assert limits[suspect] == f"the same, for {strangers.SUSPECT_SECONDS:.0f} seconds"
     assert f"in the last {authentication.KNOWN_SECONDS / 60:.0f} minutes" in page("docs/limits.md")
     assert limits["overlap of a rotated API key"] == f"{hours(api_keys.ROTATION_OVERLAP)} hours"
