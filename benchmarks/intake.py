@@ -12,7 +12,7 @@ from benchmarks.incoming import expect_stored, notifications_of, stored
 
 COUNT, CONCURRENCY = 20_000, 32
 STEADY_RATE, STEADY_SECONDS, STEADY_TURNS = 200, 5, 4
-OF_FLOOR, LOOP_OF_FLOOR, POSTGRES_OF_FLOOR = 0.18, 5.0, 10.3
+OF_FLOOR, LOOP_OF_FLOOR, POSTGRES_OF_FLOOR = 0.35, 4.0, 8.0
 """Required share of the bare listener's rate, and most multiples of its CPU and of the CPU of its Postgres."""
 STEADY_P50_MS = 4.0
 

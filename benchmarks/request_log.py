@@ -12,7 +12,7 @@ from benchmarks.equipment.seed import business
 CONCURRENCY = 32
 COUNT = 16_000
 MOST = 0.05
-"""Most additional CPU of a send in the web process and in Postgres, as a share."""
+"""Most additional CPU of a send in the web process, as a share."""
 
 
 def run(harness: Harness) -> list[Result]:

@@ -23,7 +23,7 @@ RATES = {20: 15, 100: 12, 500: 8}
 ONE_BY_ONE = 100
 """Up to this rate a single connection sends one after another, and each notification is timed."""
 BUSINESSES = 10
-OF_FLOOR = {20: 13.0, 100: 7.5, 500: 10.0}
+OF_FLOOR = {20: 5.0, 100: 3.5, 500: 3.5}
 """Most CPU of all processes, as a multiple of the floor's."""
 P50, P99 = 2.0, 6.0
 """Highest percentiles in milliseconds from the answer, which follows the commit, to the receiver."""

@@ -25,7 +25,7 @@ def post_all(url: str, requests: Sequence[Request], *, concurrency: int) -> Load
 
 
 def post_steadily(url: str, requests: Sequence[Request], *, concurrency: int, rate: float) -> Load:
-    """POST each request at its own moment, `rate` a second; latency counts from that moment."""
+    """POST each request at its own moment, `rate` a second. Its latency counts from when it was really sent."""
     return uvloop.run(drive(url, requests, concurrency=concurrency, rate=rate))
 
 
