@@ -314,7 +314,7 @@ class Hub:
                     for listener, is_kept in zip(going, await self._slots.renew(going), strict=True):
                         if not is_kept:
                             listener.end("replaced")
-                    # One that left meanwhile may have released its slot before the renewal reached Valkey.
+                    # A stream that left meanwhile may have released its slot before the renewal reached Valkey.
                     for listener in going:
                         if listener.ended is not None:
                             await self._slots.release(listener)

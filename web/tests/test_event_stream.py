@@ -449,7 +449,7 @@ def test_a_renewal_under_way_does_not_keep_the_slot_of_a_closed_stream(
 
 
 def test_a_renewal_does_not_end_a_stream_that_waits_for_its_slot(
-    listen: Open, tenant: Tenant, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key's former stream is open in another process."""
     renew, acquire = stream_slots.StreamSlots.renew, stream_slots.StreamSlots.acquire
