@@ -22,7 +22,7 @@ from web.strangers import strangers
 log = structlog.get_logger(__name__)
 
 _threads = ThreadPool("callers", threads=4, waiting=1_000)
-"""For known credentials."""
+"""Threads for requests with a known credential."""
 _strangers_threads = ThreadPool("strangers", threads=6, waiting=1_000, begin=pool.use_strangers_pool)
 
 
@@ -44,11 +44,11 @@ def credential_of(request: Request) -> Credential:
 
 
 async def admitted_caller(request: Request, *, scope: KeyScope) -> Caller:
-    """The caller of a request for an operation with this scope, in good standing and within its rate.
+    """Return the caller of a request for an operation with this scope, in good standing and within its rate.
 
     Rejections come in the order of REST framework's views: 401; 403 for the kind of caller; 400 and 404 for the chosen
-    tenant; 403 for the scope and for the tenant's status; 429 for its rate. Facts in this process's caches need no
-    look-up.
+    tenant; 403 for the scope and for the tenant's status; 429 for the caller's rate. Facts in this process's caches
+    need no look-up.
     """
     token, chosen = credential_of(request)
     caller = recalled_caller_for(token)
@@ -85,11 +85,11 @@ async def still_admitted(credentials: Sequence[Credential]) -> list[bool]:
 
 def _still_admitted(credentials: Sequence[Credential]) -> list[bool]:
     try:
-        # Together, because one by one each would need two look-ups.
+        # All credentials together, because each one alone would need two look-ups.
         key_cache.remember_many({api_keys.hash_of(credential.token) for credential in credentials})
     except Exception as error:
         if concerns_all(error):
-            # Their validity is unknown now, but without the database the streams deliver nothing either.
+            # Whether the credentials are valid is unknown now, but without the database the streams deliver nothing.
             return [True] * len(credentials)
         log.exception("credentials_unreadable_together")
     return [_is_admitted(credential) for credential in credentials]

@@ -37,7 +37,7 @@ WHOLE_ANSWER_BYTES = 1024 * 1024
 """A streamed response up to this size releases its thread at once."""
 SLOWEST_TAKEN_BYTES_PER_SECOND = 16 * 1024
 TAKE_GRACE_SECONDS = 30.0
-"""A longer response must be read within the grace period plus its size at this rate."""
+"""A longer response must be read within this time plus the time that its size takes at the slowest rate."""
 
 Headers = list[tuple[str, str]]
 
@@ -131,9 +131,9 @@ async def _refuse(error: Exception, send: Send, request: Request) -> None:
 
 
 class _Exchange:
-    """A request in its thread, and its response: `whole` when ready at once, else sent piece by piece.
+    """A request in its thread, and its response. A response that is ready at once is `whole`; others go piece by piece.
 
-    A streamed response that is incomplete at the end is cut off: its client is gone or too slow.
+    A streamed response that is incomplete at the end is cut off, because its client is gone or too slow.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`GET /v1/events/stream`: a stream uses no thread and no database connection."""
+"""`GET /v1/events/stream`. An open stream occupies no thread and no database connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -37,7 +37,7 @@ _database: LoopConnection | None = None
 
 
 async def close() -> None:
-    """Close the resources of the streams."""
+    """Close the resources that the streams share."""
     global _hub, _database, _is_stopping
     if _hub is not None:
         await _hub.close()

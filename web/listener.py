@@ -36,15 +36,15 @@ HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
 MOST_URL_BYTES = 16 * 1024
 MOST_HEADER_BYTES = 64 * 1024
-"""Most bytes of the request line and headers. Also of trailers, and of chunk framing beyond `FRAMING` times the
-body.
+"""Most bytes of the request line and headers. The same limit holds for trailers, and for chunk framing beyond `FRAMING`
+times the body.
 """
 FRAMING = 16
 FREE_CHUNKS = 1000
 SMALLEST_CHUNK = 64
-"""Mean size in bytes that chunks must have, beyond the free ones."""
+"""Bytes of a body that each chunk after the first `FREE_CHUNKS` must bring on average."""
 TAKE_SECONDS = 30.0
-"""How long a client may leave more than 64 KiB of responses unread, or any of them when its connection closes."""
+"""How long a client may leave more than 64 KiB of responses unread. On a closing connection: any unread bytes."""
 MOST_UNTAKEN = 64
 """Most connections whose clients leave more than 64 KiB unread. Beyond it the oldest is closed."""
 MOST_PIPELINED = 32
@@ -88,12 +88,12 @@ def config(application: Any, *, host: str, port: int) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server. The signal to stop wakes it, instead of polling for it ten times a second."""
+    """uvicorn's server, woken by the signal to stop. uvicorn itself polls for the signal ten times a second."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, config: uvicorn.Config, *, on_stop: Callable[[], None] = lambda: None) -> None:
-        """`on_stop` is called when the server starts to stop. It ends the responses that have no end."""
+        """`on_stop` is called when the server begins to stop. It must end the responses that have no end."""
         super().__init__(config)
         self._on_stop = on_stop
 
@@ -134,7 +134,7 @@ class _Parser(httptools.HttpRequestParser):
     def __init__(self, protocol: "BoundedProtocol") -> None:
         super().__init__(protocol)
         self._protocol = protocol
-        # The setting of uvicorn.
+        # uvicorn's parser has the same setting.
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: Any) -> None:
@@ -184,7 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def evict(self) -> None:
-        """Close, to make room for a new connection. This one waits for a request, or for the rest of its body."""
+        """Close this connection, which waits for a request or for the rest of a body, to make room for a new one."""
         self._close()
 
     def pause_writing(self) -> None:
@@ -291,7 +291,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(self._problem or InvalidRequest("This request is not valid HTTP/1.1."))
 
     def _check_headers(self) -> None:
-        """Reject what two servers could parse differently (RFC 9112, 3.2 and 6.1). Raises ValueError."""
+        """Reject headers that two servers could parse differently (RFC 9112, 3.2 and 6.1). Raises ValueError."""
         names = [name for name, _ in self.headers]
         hosts = names.count(b"host")
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
@@ -320,7 +320,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self._has_cycle:
             self._last_words = error
         elif not cycle.response_started:
-            # For the application the client is gone, and its response is dropped.
+            # The application now sees a client that is gone, and its response is dropped.
             cycle.disconnected = True
             cycle.message_event.set()
             self._write_refusal(error)
@@ -366,7 +366,7 @@ def _kind_of_body(scope: Any) -> BodyKind:
 
 
 class Connections:
-    """All connections of a process. Those without a request in work are ordered by how long they have waited.
+    """All connections of a process. Those without a request in progress are ordered by how long they have waited.
 
     Beyond `MOST_CONNECTIONS`, each new connection evicts another: first the one that has waited longest for its first
     request, then the one that has idled longest after its last, then the one whose body has been arriving longest, by
@@ -382,7 +382,7 @@ class Connections:
         self._untaken: dict[BoundedProtocol, None] = {}
 
     def enter(self, connection: BoundedProtocol) -> bool:
-        """Add a new connection. False when there are too many and each has a request in work."""
+        """Add a new connection. False when there are too many and each has a request in progress."""
         self._count += 1
         if self._count > MOST_CONNECTIONS:
             waiting = next(filter(None, (self._new, self._idle, *self._reading.values())), None)
@@ -399,28 +399,28 @@ class Connections:
         self.has_read(connection)
 
     def begin(self, connection: BoundedProtocol) -> None:
-        """The headers of a request have arrived."""
+        """Record that the headers of a request have arrived."""
         self._new.pop(connection, None)
         self._idle.pop(connection, None)
 
     def read(self, connection: BoundedProtocol, kind: BodyKind) -> None:
-        """The body of the connection's request is arriving."""
+        """Record that the body of the connection's request is arriving. Evict the longest of too many."""
         reading = self._reading[kind]
         reading[connection] = None
         if len(reading) > MOST_BODIES:
             _evict_longest(reading)
 
     def has_read(self, connection: BoundedProtocol) -> None:
-        """The connection's request is complete."""
+        """Record that the connection's request is complete."""
         for reading in self._reading.values():
             reading.pop(connection, None)
 
     def rest(self, connection: BoundedProtocol) -> None:
-        """Every request of the connection has its response."""
+        """Record that every request of the connection has its response."""
         self._idle[connection] = None
 
     def leave_untaken(self, connection: BoundedProtocol) -> BoundedProtocol | None:
-        """The client leaves its response unread. Returns the connection that must be closed for it, if any."""
+        """Record that the client leaves its response unread. Returns the connection to close for that, if any."""
         self._untaken[connection] = None
         if len(self._untaken) <= MOST_UNTAKEN:
             return None
@@ -429,7 +429,7 @@ class Connections:
         return oldest
 
     def take(self, connection: BoundedProtocol) -> None:
-        """The client has read most of its response, or is gone."""
+        """Record that the client has read most of its response, or is gone."""
         self._untaken.pop(connection, None)
 
 

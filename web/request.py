@@ -91,7 +91,7 @@ class Request:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """The parameters of the query. The last value of a repeated parameter counts."""
+        """The parameters of the query. A repeated parameter has its last value."""
         return QueryDict(self.query_string).dict()
 
     async def body(self, *, limit: int) -> bytes:

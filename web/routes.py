@@ -90,7 +90,7 @@ async def exchange_flow_data(endpoint_id: UUID, request: Request) -> Reply:
 async def _signed(request: Request, *, limit: int) -> tuple[bytes, list[str]]:
     """The body of Meta's request, and the environments whose app secret signed it.
 
-    A client whose IP address recently sent an invalid request has to wait its turn. Raises ServiceError, ClientGone.
+    A client whose IP address recently sent an invalid request must wait its turn. Raises ServiceError or ClientGone.
     """
     if strangers.is_suspect(request):
         async with strangers.turn(request):
@@ -143,7 +143,7 @@ async def _graph_send(send: GraphSend, request: Request) -> Reply:
     )
     raw: bytes | None = None
     if authorization is None:
-        # The caller is unknown yet, so no more of the body is read than of a page's form.
+        # The caller is not known yet, so the limit of the body is that of a form on a page.
         raw = await request.body(limit=SMALL_BODY_BYTES)
         token = graph_sends.access_token(query=query, content_type=content_type, body=raw)
         authorization = f"Bearer {token}" if token else None
@@ -267,7 +267,7 @@ class Application:
         await receive()
         event_loop.attach(asyncio.get_running_loop())
         ending = asyncio.Event()
-        # Outside of the context of any request.
+        # A new context, because the loops belong to no request.
         running = [asyncio.create_task(keep_running(loop, ending), context=Context()) for loop in self._loops]
         await send({"type": "lifespan.startup.complete"})
         await receive()

@@ -28,9 +28,9 @@ others.
 MOST_WAITING = 200
 """Most requests of one address that wait."""
 FAILED_SECONDS = 0.1
-"""How much longer a rejected request keeps its turn: an address gets 40 such responses a second."""
+"""How much longer a rejected request keeps its turn, so that an address gets at most 40 rejections a second."""
 REFUSED_SECONDS = 1.0
-"""Delay, up to its double, of a rejection for lack of a place, which slows down clients that retry."""
+"""Shortest delay of a rejection when too many requests wait. The longest is twice that, to slow down retries."""
 SUSPECT_SECONDS = 60.0
 """How long an address must wait its turn after an invalid notification."""
 MOST_SUSPECTS = 10_000
@@ -54,13 +54,13 @@ class Strangers:
 
     @asynccontextmanager
     async def turn(self, request: Request) -> AsyncIterator[None]:
-        """Hold a turn for the time of the block. Raises RateLimited when too many requests of an address wait."""
+        """Hold a turn during the block. Raises RateLimited when too many requests of an address wait."""
         address = network_of(request)
         turns = self._turns.get(address)
         if turns is None:
             turns = self._turns[address] = _Turns()
         if turns.users >= AT_ONCE + MOST_WAITING:
-            # Simultaneous requests are answered at different times, because other calls would wait for all of them.
+            # Simultaneous requests are rejected at different times, because other calls would wait for all of them.
             await asyncio.sleep(REFUSED_SECONDS * random.uniform(1, 2))  # noqa: S311 - no secret
             raise RateLimited(
                 "Too many calls from your address are waiting for their turn.", headers={"Retry-After": "1"}

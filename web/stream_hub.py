@@ -1,8 +1,8 @@
 """Hub of the event streams of a process: polls the event log for all listeners together and passes each its events.
 
 A listener is due when its tenant published, when its client has read a full page, or when the poll found events for it.
-Due listeners are polled together, a chunk in one statement. A signal can arrive before the commit that it announces. So
-a listener stays due until all transactions that had begun at the next poll have ended.
+Due listeners are polled together, a chunk of them in one statement. A signal can arrive before the commit that it
+announces. So a listener stays due until all transactions that had begun at the next poll have ended.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ UNSETTLED_SECONDS, MOST_UNSETTLED_SECONDS, LONGER = 0.005, 0.1, 1.3
 AGAIN_SECONDS = 1.0
 NOTIFY_SECONDS = 3.0
 KEEP_SECONDS = 8.0
-"""Interval at which credentials are checked again and slots in Valkey renewed. A revoked key ends its streams within
-twice this and the lifetime of a cached key.
+"""Interval at which credentials are checked again and slots in Valkey renewed. The streams of a revoked key end within
+twice this interval plus the lifetime of a cached key.
 """
 KEEP_CHUNK = 200
 
@@ -76,7 +76,7 @@ class Hub:
         ]
 
     async def enter(self, listener: Listener) -> None:
-        """Add a stream. The newest of a key ends the previous one. The streams of a tenant are limited.
+        """Add a stream, and end the previous one of its key. The number of a tenant's streams is limited.
 
         Raises TooManyInFlight and ServiceUnavailable.
         """
@@ -103,7 +103,7 @@ class Hub:
 
     async def leave(self, listener: Listener) -> None:
         """Remove a stream. Idempotent."""
-        # A poll under way may still have it, but never marks an ended stream as due again.
+        # A running poll may still hold the stream, but never marks an ended stream as due again.
         listener.end("left")
         self._due.pop(listener, None)
         if self._by_slot.get(listener.slot) is listener:
@@ -161,7 +161,7 @@ class Hub:
             try:
                 found = await self._poll_chunk(chunk)
                 if not found and len(self._due) <= len(chunk) and self._due:
-                    # Only transactions that are still open keep them due.
+                    # Only transactions that are still open keep the listeners due.
                     await self._settle()
             except Exception as error:  # noqa: BLE001 - streams outlive a database that is away
                 log.warning("stream_chunk_failed", error=type(error).__name__)
@@ -208,7 +208,7 @@ class Hub:
         pages = dict(zip(asked, look.pages, strict=True))
         for listener in listeners:
             page = pages[_wanted(listener)]
-            # Moved behind the others while it stays due.
+            # A listener that stays due goes behind the others.
             self._due.pop(listener, None)
             if listener.until == ANY_LOOK:
                 listener.until = look.horizon.begun
@@ -314,7 +314,7 @@ class Hub:
                     for listener, is_kept in zip(going, await self._slots.renew(going), strict=True):
                         if not is_kept:
                             listener.end("replaced")
-                    # A stream that left meanwhile may have released its slot before the renewal reached Valkey.
+                    # A listener that left meanwhile may have released its slot before the renewal acquired it again.
                     for listener in going:
                         if listener.ended is not None:
                             await self._slots.release(listener)

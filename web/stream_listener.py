@@ -63,20 +63,20 @@ class Listener:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether its client has received nothing for so long that a heartbeat is due."""
+        """Whether the client has received nothing for so long that a heartbeat is due."""
         return time.monotonic() >= self._told_at + HEARTBEAT_SECONDS
 
     def sent(self) -> None:
-        """Record that something was sent to its client."""
+        """Record that something was sent to the client."""
         self._told_at = time.monotonic()
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no events and waits for some."""
+        """Whether the listener has no events and waits for some."""
         return not self.page and self.ended is None
 
     def hand(self, page: Sequence[Found]) -> None:
-        """Pass it the events after its place. After a full page there may be more."""
+        """Pass the listener the events after its place. A full page may have more events behind it."""
         self.after = page[-1].position
         self._full = len(page) == stream.PAGE
         self.page = [
@@ -85,12 +85,12 @@ class Listener:
         self.news.set()
 
     def drained(self) -> bool:
-        """Record that the client has the page. Returns whether there may be more at once."""
+        """Record that the client has read the page. Returns whether there may be more events at once."""
         self.page = []
         full, self._full = self._full, False
         return full
 
     def end(self, reason: str) -> None:
-        """End the stream. Only the first reason counts."""
+        """End the stream. A second reason is ignored."""
         self.ended = self.ended or reason
         self.news.set()

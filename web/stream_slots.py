@@ -13,7 +13,7 @@ SLOT_SECONDS = 40
 STREAMS_PER_TENANT = 20
 """Most open event streams of a tenant."""
 
-# A connection's slot among those of its tenant, and the slot of its key, which the newest connection takes over. One
+# A connection has a slot among those of its tenant and the slot of its key, which the newest connection takes over. One
 # call renews all slots of a chunk.
 _ENTER = """
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
@@ -61,7 +61,7 @@ class StreamSlots:
         )
 
     async def renew(self, listeners: Sequence[Listener]) -> list[bool]:
-        """Renew the slots of these listeners. False for each whose key has a newer stream."""
+        """Renew the slots of these listeners. The result is False for each listener whose key has a newer stream."""
         names = [name for listener in listeners for name in _names(listener)]
         values = [int(time.time()), SLOT_SECONDS, *(listener.id for listener in listeners)]
         return [bool(kept) for kept in await self._valkey.eval(_KEEP, len(names), *names, *values)]
