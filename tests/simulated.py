@@ -78,6 +78,14 @@ class RunningSimulator:
         """Set the faults. Without rules there are none."""
         self.control("PUT", "faults", list(rules))
 
+    def total(self) -> int:
+        """The number of Graph calls that all tests of this process have made so far."""
+        return int(self.control("GET", "requests?limit=0")["total"])
+
+    def calls_since(self, total: int, path: str) -> int:
+        """The number of Graph calls after the first `total` whose path contains `path`."""
+        return len(self.control("GET", f"requests?since={total}&path={path}&limit=1000")["data"])
+
     def calls(self, node: str) -> list[str]:
         """The Graph calls about an account or a number so far, oldest first, as `METHOD edge` (`node` without an
         edge).

@@ -429,18 +429,13 @@ def test_a_token_that_many_calls_doubt_at_once_is_asked_about_once(
     simulator: RunningSimulator, tenant: Tenant
 ) -> None:
     account = connect(simulator, tenant)
-
-    def questions() -> int:
-        rows = simulator.control("GET", "requests?limit=1000")["data"]
-        return sum(row["path"].endswith("/debug_token") for row in rows)
-
-    before = questions()
+    before = simulator.total()
     for _ in range(3):
         tokens.question(waba_id=account.waba_id, token=account.access_token)
-    assert questions() - before == 1
+    assert simulator.calls_since(before, "/debug_token") == 1
     BusinessAccount.objects.update(token_questioned_at=now() - 2 * tokens.QUESTION_INTERVAL)
     tokens.question(waba_id=account.waba_id, token=account.access_token)
-    assert questions() - before == 2
+    assert simulator.calls_since(before, "/debug_token") == 2
 
 
 def test_the_refusal_of_a_token_that_was_replaced_asks_nothing_about_the_new_one(
@@ -448,9 +443,9 @@ def test_the_refusal_of_a_token_that_was_replaced_asks_nothing_about_the_new_one
 ) -> None:
     """The call began before the tenant connected again."""
     account = connect(simulator, tenant)
-    before = simulator.control("GET", "requests?limit=1")["data"]
+    before = simulator.total()
     tokens.question(waba_id=account.waba_id, token="EAA-of-before")
-    assert simulator.control("GET", "requests?limit=1")["data"] == before
+    assert simulator.total() == before
     assert BusinessAccount.objects.get(waba_id=account.waba_id).token_invalid_at is None
 
 
