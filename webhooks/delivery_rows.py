@@ -12,7 +12,8 @@ from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, uuids
 from gateway.monitoring.logs import type_alone
 
-# --- The columns of an endpoint's row that say where and how to send. They are read together with its deliveries.
+# --- The columns of an endpoint's row that say where and how to send. They are read together with the endpoint's
+# deliveries.
 
 
 class StoredTarget(NamedTuple):
@@ -26,7 +27,7 @@ class StoredTarget(NamedTuple):
     headers: str | None
     timeout_seconds: int | None
     keep_answers: bool = False
-    """Signals of the previous version lack this column and those after it."""
+    """Signals of the previous version lack this column and all later ones, so these have defaults."""
     credentials: str | None = None
     retry_schedule: str | None = None
     batch_events: int | None = None
@@ -49,19 +50,18 @@ class Leased(Protocol):
 
     @property
     def id(self) -> UUID:
-        """Its id."""
+        """The delivery's id."""
 
     @property
     def tenant_id(self) -> UUID:
-        """Its tenant."""
+        """The tenant's id."""
 
     @property
     def claimed_at(self) -> datetime:
-        """The database time of its claim."""
+        """The database time of the claim."""
 
 
-# By primary key. A delivery that another worker has claimed since, after the lease expired, has a later lease and
-# stays.
+# A delivery that another worker has claimed since, after the lease expired, has a later lease, which stays.
 _RELEASE = f"""
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL
 WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
@@ -87,9 +87,10 @@ def releasing(deliveries: Iterable[Leased]) -> Statements[None]:
 
 # --- The endpoints with open deliveries, as a common table expression for claims and for monitoring.
 #
-# It skips from one endpoint id to the next in the partial index `delivery_due` (endpoint_id, next_attempt_at) WHERE
-# status IN ('pending', 'failed'). So an endpoint costs one index probe, for any number of waiting deliveries. Citus
-# does not support recursion over all tenants, so there each node reads its open deliveries.
+# The expression skips from one endpoint id to the next in the partial index `delivery_due` (endpoint_id,
+# next_attempt_at) WHERE status IN ('pending', 'failed'). So an endpoint costs one index probe, for any number of
+# waiting deliveries. Citus does not support recursion over all tenants, so on Citus each node reads its open
+# deliveries.
 
 _BY_INDEX = """
 WITH RECURSIVE busy (endpoint_id, tenant_id, due_at) AS (

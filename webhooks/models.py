@@ -40,14 +40,14 @@ def steps_of(retry_schedule: str) -> list[int]:
 
 
 class JsonPathField(models.TextField):  # type: ignore[type-arg]
-    """A jsonpath of Postgres as text; parsed when it is stored."""
+    """A jsonpath of Postgres, given and read as text. Postgres parses it when it is stored."""
 
     def db_type(self, connection: Any) -> str:
         return "jsonpath"
 
 
 class Endpoint(models.Model):
-    """A tenant's webhook endpoint. Written by `endpoints/lifecycle.py`; its counters by `delivery/recorder.py`."""
+    """A tenant's webhook endpoint. `endpoints/lifecycle.py` writes it, `delivery/recorder.py` its counters."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -86,16 +86,18 @@ class Endpoint(models.Model):
     event_types = ArrayField(models.CharField(max_length=40))
     waba_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
-    """The accounts and numbers whose events it gets. Null means all, and events without an account or a number."""
+    """The accounts and numbers whose events the endpoint gets. Null means all, and events without an account or a
+    number.
+    """
     statuses = ArrayField(models.CharField(max_length=20), null=True, blank=True)
-    """The `message.status` events that it gets; null means all. Does not affect other types."""
+    """The statuses whose `message.status` events the endpoint gets. Null means all. Does not affect other types."""
     filter = models.JSONField(null=True, blank=True)
     filter_path = JsonPathField(null=True, blank=True, editable=False)
     """The filter by content, as the caller wrote it and as Postgres evaluates it (`events/filters.py`)."""
     headers = EncryptedTextField(purpose="webhook_headers", null=True, blank=True)
     """The caller's headers as JSON, sent with every request (`requests/signed_request.py`)."""
     credentials = EncryptedTextField(purpose="webhook_credentials", null=True, blank=True)
-    """Further credentials of its requests, as JSON (`requests/credentials.py`)."""
+    """Further credentials of the endpoint's requests, as JSON (`requests/credentials.py`)."""
     retry_schedule = models.CharField(max_length=140, null=True, blank=True)
     """Seconds from each failed attempt to the next, separated by spaces. Null means WEBHOOK_RETRY_SCHEDULE."""
     batch_events = models.PositiveSmallIntegerField(null=True, blank=True)
@@ -112,7 +114,7 @@ class Endpoint(models.Model):
     """Whether the events of one customer go out one after another (`delivery/ordering.py`)."""
     uid = models.CharField(max_length=255, null=True, blank=True)
     metadata = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
-    """The caller's id and notes; never sent."""
+    """The caller's id and notes for the endpoint. Never sent to the endpoint."""
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     verified_at = models.DateTimeField(null=True, blank=True)
     secret = EncryptedTextField(purpose="webhook_secret")
@@ -134,7 +136,9 @@ class Endpoint(models.Model):
     window_started_at = models.DateTimeField(null=True, blank=True)
     window_attempts = models.PositiveIntegerField(default=0)
     window_failures = models.PositiveIntegerField(default=0)
-    """Attempts and failures in the current five minutes, for the circuit's rule that half failed."""
+    """Attempts and failures in the current window of five minutes. The circuit opens when half of the
+    attempts failed.
+    """
     disabled_at = models.DateTimeField(null=True, blank=True)
     keep_answers = models.BooleanField(default=False, db_default=False)
     """Whether answers to successful attempts are stored too, only their beginnings (`delivery/attempts.py`)."""
@@ -185,14 +189,16 @@ class Event(ids.PublicId, ids.MadeById, models.Model):
     payload_expires_on = models.DateField()
     status = models.CharField(max_length=20, null=True)
     error_code = models.IntegerField(null=True)
-    """The event's report about its message. With it, lists of events need no bodies."""
+    """The status and the error that the event reports of its message. With these columns, lists of events need no
+    bodies.
+    """
     traceparent = models.CharField(max_length=55, null=True)
     """The span in which the event was created, in the form of W3C Trace Context. Null while traces are off."""
 
     payload_available: bool
     """Whether the body is stored and within retention. Not a column: `events/search.py` sets it for lists."""
     delivery_counts: Mapping[str, int]
-    """How many of its deliveries have each status. Not a column: set like `payload_available`."""
+    """How many of the event's deliveries have each status. Not a column: set like `payload_available`."""
 
     objects = TenantRows["Event"].as_manager()
 
@@ -315,7 +321,9 @@ class Delivery(ids.PublicId, ids.MadeById, models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True)
     leased_until = models.DateTimeField(null=True)
-    """End of the lease that a worker holds. A value in the past means that the worker died."""
+    """End of the lease that a worker holds. A value in the past means that the worker did not finish, for example
+    because it died.
+    """
     leased_by = models.BigIntegerField(null=True)
     """The registered worker that holds the lease or held the last one (`gateway/database/live_workers.py`)."""
     dead_at = models.DateTimeField(null=True)
@@ -324,7 +332,7 @@ class Delivery(ids.PublicId, ids.MadeById, models.Model):
     last_response_ms = models.PositiveIntegerField(null=True)
     attempt_log = models.JSONField(default=list)
     answers = models.JSONField(null=True)
-    """Answers to the newest failed attempts (`delivery/attempts.py`); null past retention."""
+    """Stored answers to the newest attempts (`delivery/attempts.py`). Null past retention."""
     customer_key = models.BigIntegerField(null=True)
     """Hash of the customer while a delivery to an ordered endpoint is open. `URGENT_KEY` while a call's delivery is
     open.
@@ -422,9 +430,9 @@ class Message(ids.MadeById, models.Model):
     key = models.TextField(db_collation="C")
     """The wamid. A message without one has the public id of its event."""
     month = models.DateField()
-    """The first day of the month in which the row was created."""
+    """The first day of the month of the time in `id`."""
     id = models.UUIDField()
-    """Id of the message's first published event; never changes."""
+    """Id of the message's first published event. For an old chat, an id with the time of sending. Never changes."""
     direction = models.CharField(max_length=8)
     waba_id = models.CharField(max_length=255, null=True)
     phone_number_id = models.CharField(max_length=255, null=True)
@@ -450,7 +458,7 @@ class Message(ids.MadeById, models.Model):
     upstream_ms = models.IntegerField(null=True)
     referral_source_type = models.CharField(max_length=20, null=True)
     referral_source_id = models.CharField(max_length=255, null=True)
-    """The ad or post from which the customer sent this message."""
+    """The id of the ad or post from which the customer sent this message."""
     referral_ctwa_clid = models.CharField(max_length=512, null=True)
     history = models.BooleanField(null=True)
     """Whether the message is an old chat of the WhatsApp Business app. The time in `id` is then the time of sending."""
@@ -529,7 +537,7 @@ class FigureDue(models.Model):
     hour = models.IntegerField()
     due_at = models.DateTimeField()
     since = models.DateTimeField(null=True)
-    """When the oldest uncounted change was noted. Null when nothing is known to be missing and only open deliveries
+    """When the oldest uncounted change was noted. Null when all known changes are counted and only open deliveries
     remain.
     """
 
@@ -556,7 +564,7 @@ class Figure(models.Model):
     """The direction of messages, or `webhook` for deliveries."""
     measure = models.CharField(max_length=20)
     value = models.CharField(max_length=40)
-    """The value counted, such as an error code. Empty for plain counts."""
+    """The counted value of the property, such as an error code. Empty for plain counts."""
     count = models.BigIntegerField()
 
     class Meta:

@@ -1,8 +1,8 @@
 """Replays: one delivery at once, or an endpoint's deliveries of a time range in the background.
 
-A request cuts the ids of what it matches into chunks, so later changes do not alter what it covers. A chunk becomes
-deliveries in the transaction that deletes it, so a crash neither loses nor doubles any. An endpoint's chunks are
-released one by one, and only while it has few open deliveries (decision "Webhooks to customers").
+A request stores the ids of all matching deliveries in chunks, so later changes do not alter what it covers. A chunk
+becomes deliveries in the transaction that deletes it, so a crash neither loses nor doubles any. An endpoint's chunks
+are released one by one, and only while it has few open deliveries (decision "Webhooks to customers").
 """
 
 from collections.abc import Sequence
@@ -48,16 +48,18 @@ MOST_WAITING = 500
 """While an endpoint has this many open deliveries, its replays wait."""
 RELEASE = "webhooks.tasks.release_replays"
 RELEASE_SECONDS = 0.9
-"""From one release to the next: a little less than chunks are apart. If one is lost, beat calls every 30 seconds."""
+"""Seconds from one release to the next, a little less than chunks are apart. If a release is lost, beat makes up for it
+within 30 seconds.
+"""
 _NEXT, _NEXT_MILLISECONDS = "replays:next", 800
 
 
 def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> Delivery:
-    """Send a delivery's event once more, now, with the endpoint's current secrets. Returns the new delivery.
+    """Send a delivery's event again now, with the endpoint's current secrets. Returns the new delivery.
 
-    It has a single attempt and is then delivered or dead. Raises NotFound for another tenant's delivery, for a deleted
-    endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`), Conflict while
-    the first attempt is in flight and for an endpoint that is not active.
+    The new delivery has a single attempt and is then delivered or dead. Raises NotFound for another tenant's delivery,
+    for a deleted endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`),
+    Conflict while the first attempt is in flight and for an endpoint that is not active.
     """
     source = Delivery.objects.for_environment(tenant_id, environment).filter(pk=delivery_id).first()
     if source is None:
@@ -71,7 +73,7 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
     found = envelope.load([source.event_id], tenant_id=tenant_id).get(source.event_id)
     if found is None:
         raise NotFound("The body of this event is past retention.", details={"reason": "payload_expired"})
-    # Leased like a claimed one: should this process die, the dispatcher takes the delivery over.
+    # Leased like a claimed delivery. If this process dies, a dispatcher takes the delivery over.
     replay = Delivery.objects.create(
         tenant_id=tenant_id,
         environment=environment,
@@ -143,7 +145,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
 
 
 def _in_flight(delivery: Delivery) -> bool:
-    """Whether a worker holds the lease of the first attempt; by the database's clock, like every lease."""
+    """Whether a worker holds the lease of the first attempt. Leases are compared with the database's clock."""
     own = Delivery.objects.for_tenant(delivery.tenant_id)
     return own.filter(
         pk=delivery.pk, status=Delivery.Status.PENDING, attempts=0, leased_until__gt=Now()
@@ -156,8 +158,8 @@ def _require_active(endpoint: Endpoint) -> None:
         raise Conflict(f"The endpoint is {endpoint.status}: nothing is sent to it until it is active.")
 
 
-# Replays of a delivery do not match, only their original does. Otherwise each repeated request would double the number.
-# A delivery whose replay is still open is not replayed a second time.
+# Only original deliveries match, not their replays. Otherwise each repeated request would double the number. A delivery
+# whose replay is still open is not replayed a second time.
 _MATCHING = """
 SELECT id FROM webhook_deliveries
 WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoint_id = %(endpoint_id)s
@@ -187,7 +189,7 @@ WHERE event.tenant_id = %(tenant_id)s AND event.environment = %(environment)s
                     AND d.event_id = event.id AND d.endpoint_id = %(endpoint_id)s)
 """  # noqa: S608 - no value is formatted in
 
-# One request of a tenant at a time: two at once would queue the same rows twice, and each may read a long range.
+# Allows one request of a tenant at a time. Two at once would queue the same rows twice, and each may read a long range.
 _ALONE = "SELECT pg_try_advisory_xact_lock(hashtextextended('replay:' || %s::text, 0))"
 
 # Deliveries that already wait in a chunk are not queued a second time.
@@ -239,7 +241,8 @@ def replay_endpoint(
     is_preview: bool = False,
 ) -> Queued:
     """Queue a new delivery for each delivery of the endpoint made from `begin` to before `end` that has one of the
-    statuses now; `missed` means events that never got a delivery to it. A preview counts and queues nothing.
+    statuses now. The status `missed` means events that never got a delivery to the endpoint. A preview counts and
+    queues nothing.
 
     Raises InvalidRequest for a range that ends before it begins or is longer than the tenant's retention, NotFound for
     another tenant's endpoint, Conflict for one that is not active, TooManyInFlight while another request of the tenant
@@ -316,7 +319,8 @@ SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries
 
 
 def release_due() -> int:
-    """Turn each replaying endpoint's next chunk into deliveries, unless it has enough waiting. Returns how many.
+    """Turn the next chunk of each replaying endpoint into deliveries, unless the endpoint has enough waiting. Returns
+    how many deliveries were made.
 
     Calling it more often than once a second does no harm: each chunk has its own due time.
     """
@@ -353,7 +357,7 @@ def release_again_soon() -> None:
 
 def _release_one(endpoint_id: UUID) -> int:
     with transaction.atomic(), connection.cursor() as cursor:
-        # The endpoint's row is the lock: two releases of one endpoint would race past the bound.
+        # The endpoint's row is the lock, because two releases of one endpoint at once could exceed the bound.
         endpoint = (
             Endpoint.objects.select_for_update(of=("self",), skip_locked=True, no_key=True)
             .filter(pk=endpoint_id, status=Endpoint.Status.ACTIVE)

@@ -58,10 +58,10 @@ ADD_EPOCH = [
     "ALTER TABLE events ALTER COLUMN position SET DEFAULT event_position(pg_current_xact_id())",
 ]
 REMOVE_EPOCH = [
-    # On Citus, for the function that a distributed table has used. One Postgres ignores it.
+    # Citus needs this to drop a function that a distributed table has used. A single Postgres ignores it.
     "SET LOCAL citus.multi_shard_modify_mode TO 'sequential'",
     "ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id()",
-    # A statement of its own: Citus sends it to the nodes as it was received.
+    # A separate statement, because Citus sends a statement to the nodes as it was received.
     "DROP FUNCTION event_position(xid8)",
 ]
 CURRENT_EPOCH = f"SELECT event_position('0')::text::bigint / {EPOCH}"
@@ -158,7 +158,7 @@ def begin_epoch() -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
         # The lock waits for all writers of the previous epoch. Later writers plan their statements again, with the new
-        # one.
+        # epoch.
         cursor.execute("LOCK TABLE ONLY events IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(CURRENT_EPOCH)
         (current,) = cursor.fetchone()
@@ -189,7 +189,7 @@ class Found(NamedTuple):
     phone_number_id: str | None
     envelope: Envelope | None
     passes: bool = True
-    """Whether the filter by content lets it pass."""
+    """Whether the filter by content lets the event pass."""
 
 
 class Look(NamedTuple):
@@ -274,7 +274,7 @@ def _passing(wanted: Sequence[Wanted], rows: Sequence[tuple[int, UUID]]) -> Stat
 
 
 def with_news(wanted: Sequence[Wanted]) -> Statements[set[int]]:
-    """The indexes of the listeners with events after their position. Costs less than `look`."""
+    """The indexes (from 0) of the listeners with events after their position. Costs less than `look`."""
     places: set[int] = set()
     for values in _parameters(wanted):
         places.update(place - 1 for (place,) in (yield _NEWS, values))
@@ -318,7 +318,7 @@ def opening(position: Position) -> bytes:
 
 
 def heartbeat(position: Position) -> bytes:
-    """A sign of life without an event. Its id moves the client's position past events that a filter left out."""
+    """A sign of life without an event. The id moves the client's position past events that a filter left out."""
     return b"id: %b\n: alive\n\n" % str(position).encode()
 
 
@@ -333,7 +333,7 @@ def closing(reason: str) -> bytes:
     return b"event: closed\ndata: %b\n\n" % reason.encode()
 
 
-# --- What a caller of the event stream asks for: filters in the query, and the position from which to continue.
+# --- The request of a caller of the event stream: filters in the query, and the position from which to continue.
 PARAMETERS = {"type": 2_000, "phone_number_id": 64, "filter": filters.LONGEST}
 """The query's parameters, with their longest values."""
 

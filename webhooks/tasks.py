@@ -13,7 +13,7 @@ from webhooks.events import retention
 from webhooks.figures import rollup
 
 
-# Acknowledged at the start: if Valkey fails, a Celery worker ends while it holds an unacknowledged message.
+# Acknowledged at the start, because a Celery worker that holds an unacknowledged message ends when Valkey fails.
 @shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
     """Deliver what is due until the worker stops. Called by wake-ups, and by beat in case a wake-up is lost. Returns at
@@ -56,13 +56,13 @@ def hurry_archives(**_: Any) -> None:
 
 @shared_task
 def roll_up_figures(**_: Any) -> None:
-    """Every minute: recount the hours in which messages or deliveries changed."""
+    """Every twenty seconds: recount the hours in which messages or deliveries changed."""
     rollup.roll_up()
 
 
 @shared_task
 def prune_figures(**_: Any) -> None:
-    """Daily: prune figures whose source rows are past retention."""
+    """Hourly: prune figures whose source rows are past retention."""
     rollup.prune()
 
 
@@ -74,7 +74,7 @@ def move_bodies(**_: Any) -> None:
 
 @shared_task
 def prune_answers(**_: Any) -> None:
-    """Daily: prune receivers' answers to events past retention."""
+    """Hourly: prune receivers' answers to events past retention."""
     attempts.prune_answers()
 
 

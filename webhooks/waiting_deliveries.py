@@ -5,8 +5,8 @@ from uuid import UUID
 from django.db import connection
 
 MOST_HURRIED = 5_000
-"""Most deliveries that one call makes due, those with the earliest retries first. It is one statement, inside a call.
-The others keep their times.
+"""Most deliveries that one call of `hurry` makes due, those with the earliest retries first. The limit bounds its
+statement, which runs within a request. The other deliveries keep their times.
 """
 
 # Claimed deliveries stay with their worker. Locked rows are skipped, so this waits for no lock.
@@ -23,8 +23,8 @@ WHERE tenant_id = %(tenant_id)s AND id = ANY(ARRAY(
 
 
 def hurry(tenant_id: UUID, endpoint_id: UUID) -> None:
-    """Make an endpoint's waiting deliveries due, inside the caller's transaction. They are sent at the endpoint's
-    speed.
+    """Make an endpoint's waiting deliveries due, inside the caller's transaction. The endpoint's caps and rate limit
+    still apply.
     """
     with connection.cursor() as cursor:
         cursor.execute(_HURRY, {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "most": MOST_HURRIED})

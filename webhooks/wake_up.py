@@ -215,7 +215,7 @@ class Fresh:
 
 
 class _Unsent:
-    """The pending signals of this process. Any thread adds; the debounced thread takes."""
+    """The pending signals of this process. Any thread adds signals. The debounced thread takes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -239,11 +239,11 @@ class LocalDispatcher(Protocol):
 
     @property
     def worker_id(self) -> int:
-        """The worker that its leases name."""
+        """The worker that the dispatcher's leases name."""
 
     @property
     def has_room(self) -> bool:
-        """Whether fresh deliveries may be handed to it."""
+        """Whether fresh deliveries may be handed to the dispatcher."""
 
     def hand_over(self, deliveries: Sequence[Packed], *, looks: bool) -> bool:
         """Hand deliveries over from any thread; `looks` asks for a poll. False when it is ending and accepts none."""
@@ -253,7 +253,7 @@ _local: LocalDispatcher | None = None
 _unsent = _Unsent()
 _sending = threading.Lock()
 _next: bytes | None = None
-"""The dispatcher that had room after the last signal of this process."""
+"""The dispatcher that had room at the last signal of this process."""
 
 
 def attach(dispatcher: LocalDispatcher | None) -> None:
@@ -355,16 +355,18 @@ _debounced = Debounced(flush, seconds=LOOK_SECONDS)
 # that receives it polls until that transaction has ended. A lost signal costs seconds, because the streams also poll
 # on their own.
 CHANNEL = "streams:fresh"
-"""A message is the ids of tenants, 16 bytes each, one after another."""
+"""The channel of signals to event streams. A message has the ids of tenants, 16 bytes each, one after another."""
 LISTENING = "streams:listening"
-"""Set while some process has streams open."""
+"""The key that is set while any process has open streams."""
 ASK_SECONDS = 1.0
 """How often a publishing process checks whether streams are open. Without streams, signals cost nothing else."""
 SEND_SECONDS = 0.005
 
 
 class _Signals:
-    """The tenants that this process has still to signal. Any thread adds; the debounced thread sends."""
+    """The tenants that this process has still to signal. Any thread adds tenants. The debounced thread sends the
+    signals.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

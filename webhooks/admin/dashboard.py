@@ -18,7 +18,7 @@ from tenants.staff.dialogs import change_url
 
 HOURS = 24
 SHOWN = 10
-# By the index of the hour. There is one sum for each hour, so the rows are few.
+# Reads few rows, because each figure has one row for each hour. The index of the hour finds them.
 _COUNTED = """
 SELECT t.id, t.name,
     coalesce(sum(f.count) FILTER (WHERE f.measure = 'received' AND f.direction = 'inbound'), 0) AS received,
@@ -74,7 +74,7 @@ def _counts(title: str, statement: str) -> Table | None:
 #
 # The charts read one day of two large tables, with a time limit of three seconds.
 
-# The first 48 bits of a UUIDv7 are milliseconds since 1970; dividing them yields the hour.
+# The first 48 bits of a UUIDv7 are milliseconds since 1970. Their quotient by 3,600,000 is the hour.
 _HOUR = "(('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 3600000)"
 _EVENTS = f"""
 SELECT {_HOUR}, type = 'message.inbound', count(*) FROM events

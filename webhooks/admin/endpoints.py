@@ -194,7 +194,9 @@ class EndpointAdmin(TenantRowsAdmin):
 
     @action(description="Recover", permissions=["operate"], icon="history", dialog=RECOVER)
     def recover(self, request: HttpRequest, form: RecoverDialogForm, object_id: str) -> HttpResponse:
-        """Replay a time range. The first submission shows the count; the second, with the same choices, queues."""
+        """Replay a time range. The first submission shows the count. The second, with the same choices, queues the
+        replays.
+        """
         endpoint = get_object_or_404(Endpoint, pk=object_id)
         chosen = form.range()
         scope = {
@@ -227,7 +229,9 @@ class EndpointAdmin(TenantRowsAdmin):
 
 
 def _preview(counted: replay.Queued) -> tuple[str, str]:
-    """What the count found, and the label of the button that queues it; no button when nothing matches."""
+    """The result of the count, and the label of the button that queues the replays. The label is empty when nothing
+    matches.
+    """
     if counted.oldest is None:
         return "Nothing matches.", ""
     oldest = shown_moment(counted.oldest)

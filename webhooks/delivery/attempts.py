@@ -1,4 +1,6 @@
-"""Attempts: the decision after one (retry schedule), its log entry, and the stored part of its answer."""
+"""What follows an attempt: the decision about the next one (retry schedule), a log entry, and the stored part of the
+answer.
+"""
 
 import random
 import time
@@ -31,17 +33,19 @@ HONOURS_RETRY_AFTER = frozenset({429, 503})
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A delivery's next state; `delay` is in seconds from the attempt's end, None when there is no next one."""
+    """A delivery's next state. `delay` has the seconds from the attempt's end to the next attempt, None without a next
+    one.
+    """
 
     status: Literal["pending", "delivered", "failed", "dead"]
     delay: float | None = None
     gone: bool = False
-    """The receiver answered 410: the endpoint is disabled."""
+    """Whether the receiver answered 410, for which its endpoint is disabled."""
 
 
 def schedule() -> Sequence[float]:
-    """Seconds from each failed attempt to the next, for endpoints without a schedule of their own. After the last
-    step a delivery is dead.
+    """Seconds from each failed attempt to the next, for endpoints without a schedule of their own. A delivery whose
+    attempt fails after the last step is dead.
     """
     steps: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
     return steps
@@ -59,14 +63,15 @@ _DELIVERED = Decision("delivered")
 
 
 def spread() -> float:
-    """A random factor for a delay, so that retries do not all fall on one moment."""
+    """A random factor for a delay, so that retries do not all happen at the same moment."""
     return random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
 
 
 def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: float | None = None) -> Decision:
     """The state after the given attempt (1 is the first): delivered, failed with the next step, or dead.
 
-    Deliveries with the same `factor` are retried at the same time.
+    `factor` multiplies the delay, and is random by default. Deliveries with the same factor are retried at the same
+    time.
     """
     if answer.ok:
         return _DELIVERED
@@ -80,10 +85,10 @@ def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: floa
     return Decision("failed", delay)
 
 
-# --- The attempt log of a delivery: one entry for each attempt. Only the newest entries stay.
+# --- The attempt log of a delivery: one entry for each attempt. Only the newest entries are stored.
 
 KEPT_ATTEMPTS = 20
-"""Most entries in the log of a delivery; older ones are dropped."""
+"""Most entries in the log of a delivery. Older entries are dropped."""
 EXCERPT_CHARACTERS = 500
 
 
@@ -118,9 +123,11 @@ def _attempt(entry: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, 
 MOST_BODY_BYTES = 4096
 MOST_HEADER_BYTES = 2048
 KEPT_ANSWERS = 3
-"""Most stored answers of a delivery: those to its newest failed attempts."""
+"""Most stored answers of a delivery: an answer replaces that of three attempts before."""
 AT_ONCE, SECONDS_EACH = 20, 10.0
-"""How many answers of an endpoint each dispatcher stores: AT_ONCE at first, then one in SECONDS_EACH."""
+"""How many answers to failed attempts at an endpoint each dispatcher stores: AT_ONCE at first, then one in
+SECONDS_EACH.
+"""
 PRUNED_ROWS = 1000
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -128,10 +135,11 @@ _NEVER_KEPT = frozenset({"set-cookie", "set-cookie2"})
 
 
 def kept(answer: Answer, at: str, *, keeps_success: bool = False) -> dict[str, Any] | None:
-    """The part of an answer to store, for the attempt that the log dates `at`. Characters that cannot be stored are
-    replaced.
+    """The part of an answer to store, for the attempt that began at `at` (ISO 8601). Characters that cannot be stored
+    are replaced.
 
-    None without an answer. A success is stored only with `keeps_success`, and only the beginning of its body.
+    None when there was no answer, and for a success without `keeps_success`. Of a success, only the beginning of the
+    body is stored.
     """
     if not (answer.status or answer.body) or (answer.ok and not keeps_success):
         return None
@@ -163,7 +171,9 @@ def _storable(text: str, most_bytes: int) -> str:
 
 @dataclass(slots=True)
 class AnswerAllowance:
-    """Limits the stored answers of an endpoint: one that fails half of the time would add answers without end."""
+    """Limits the stored answers of an endpoint. An endpoint that fails half of the time would otherwise add answers
+    without end.
+    """
 
     left: float = AT_ONCE
     at: float = field(default_factory=time.monotonic)
@@ -183,7 +193,7 @@ class AnswerAllowance:
         return True
 
 
-# Through the partial index `delivery_with_answers`, one tenant at a time.
+# Uses the partial index `delivery_with_answers`.
 _PRUNE = f"""
 UPDATE webhook_deliveries SET answers = NULL WHERE {of_tenant("webhook_deliveries")} AND id = ANY(ARRAY(
     SELECT d.id FROM unnest(%(owners)s::uuid[], %(ends)s::uuid[]) AS over (tenant_id, last_id)

@@ -14,7 +14,7 @@ from webhooks.events.publish import HandedOver
 # --- Memory for the bodies of deliveries in one dispatcher: one limit in all, one for each tenant.
 #
 # A body stays in memory until its request ends. Without the limit for each tenant, a tenant with large bodies and
-# endpoints that hang would fill the memory, and nobody's deliveries would be claimed until its requests time out.
+# endpoints that hang would fill the memory. No delivery of any tenant would be claimed until those requests time out.
 
 MOST_BYTES = 128 * 1024 * 1024
 """Most bytes of bodies at once. One notification of megabytes yields a body for each of its events."""
@@ -43,7 +43,7 @@ class BodyMemory:
 
     @property
     def full_tenants(self) -> AbstractSet[UUID]:
-        """Tenants that use their whole part or more; nothing more of theirs is claimed."""
+        """Tenants that use their whole part or more. No further delivery of these tenants is claimed."""
         return self._full
 
     def fits(self, tenant_id: UUID, size: int) -> bool:
@@ -77,7 +77,9 @@ class BodyMemory:
 # --- Fair shares: how many deliveries of each endpoint and tenant a claim takes. Pure: no database, no clock.
 
 RESERVE = 4
-"""The part (a quarter) of a claim's room that no tenant gets beyond its cap. It stays free for the next tenant."""
+"""A quarter of a claim's room is a reserve. Deliveries beyond their tenant's cap do not get it, so it stays free for
+the next tenant.
+"""
 
 
 class Unserved(NamedTuple):
@@ -143,8 +145,8 @@ class Room:
         return shares
 
     def call_shares(self, ready: Iterable[tuple[UUID, UUID]]) -> dict[UUID, int]:
-        """How many calls of each (endpoint, tenant) may be claimed beyond all shares: the free places of the lane of
-        calls.
+        """How many calls of each endpoint may be claimed beyond all shares, in the free places of the lane of calls.
+        `ready` has (endpoint, tenant).
         """
         left, shares = MOST_CALLS - self.calls_in_all, {}
         of_tenants: Counter[UUID] = Counter()
@@ -200,7 +202,9 @@ CALLS_OF_TENANT = 64
 """Most calls of a tenant in the lane of calls: a quarter, so a tenant whose endpoints hang leaves room for others."""
 SLOW_MS = 1_000
 SLOW_FACTOR = 16
-"""Most slow requests under way, as a multiple of the capacity. Each costs its body and its socket, but no work."""
+"""Most slow requests under way, as a multiple of the capacity. Each occupies a socket and the memory of its body, but
+no CPU.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -210,14 +214,16 @@ class InFlight:
     cap: int
     taken: int = 0
     slow: int = 0
-    """How many of them have waited long for their answers."""
+    """How many of these deliveries have waited long for their answers."""
     calls: int = 0
-    """How many of them are in the lane of calls."""
+    """How many of these deliveries are in the lane of calls."""
     answers: AnswerAllowance = field(default_factory=AnswerAllowance)
     closed_until: float = 0.0
     """End of the pause that the endpoint's rate limit requires, on the monotonic clock."""
     has_more: bool = False
-    """Whether more is due than the cap allows. If so, the dispatcher polls when one of the requests ends."""
+    """Whether more deliveries are due than the cap allows. If so, the dispatcher polls when a request in
+    flight ends.
+    """
 
     def release(self) -> bool:
         """Count the end of a request. Returns whether to poll for more of this endpoint or tenant."""
@@ -231,8 +237,8 @@ class InFlight:
 class InFlightCaps:
     """All caps of one dispatcher. `capacity` limits its requests in flight, `of_tenant` those of one tenant.
 
-    A tenant that uses its whole part of the memory for `bodies` gets nothing more. An endpoint's cap grows with each
-    quick success and halves with each failure or slow request.
+    No more deliveries of a tenant are claimed while it uses its whole part of the memory for `bodies`. An endpoint's
+    cap grows with each quick success and halves with each failure or slow request.
     """
 
     def __init__(self, *, capacity: int, of_tenant: int, bodies: BodyMemory) -> None:

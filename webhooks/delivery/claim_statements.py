@@ -1,7 +1,7 @@
 """The statements that claim due deliveries: in bulk, fair to every endpoint, leased to the worker that claims.
 
-The lease is `next_attempt_at` itself: a claimed delivery is not due until the lease runs out, and is due again after
-it (at least once). It names the worker that holds it (`leased_by`): when that one has died, its leases end at once.
+The lease is `next_attempt_at` itself: a claimed delivery is not due until the lease runs out, and is due again after it
+(at least once). `leased_by` names the worker that holds the lease. When that worker has died, its leases end at once.
 Only database time counts, so a worker's clock does not matter.
 """
 
@@ -42,9 +42,10 @@ _tenant_of = attrgetter("tenant_id")
 BURY_ROWS = 5_000
 
 PUT_OFF_SECONDS = 15 * 60
-"""How long an endpoint whose secret cannot be read waits before the next look at it."""
+"""How long the deliveries of an endpoint wait when its secret cannot be read. Then the secret is read again."""
 
-# Endpoints with a closed circuit get a share; one whose wait is over gets a single probe. There is always a row.
+# An endpoint with a closed circuit gets a share. An endpoint whose open circuit has waited long enough gets a single
+# probe. The result always has a row, because it has the database's time.
 _READY = f"""{BUSY}
 SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS clock LEFT JOIN (
     SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, busy.tenant_id,
@@ -58,8 +59,9 @@ SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS 
 ) AS ready ON true
 """  # noqa: S608 - only column names are formatted in
 
-# For each ready endpoint its first due rows by the same index; rows that another worker is claiming are skipped. The
-# statement runs once for fresh deliveries and then for replays. An endpoint never has many replays waiting (replay.py).
+# Locks the first due rows of each ready endpoint, by the index of `BUSY`. Rows that another worker is claiming are
+# skipped. The statement runs once for fresh deliveries and then for replays. An endpoint never has many replays waiting
+# (replay.py).
 _LOCK = f"""
 SELECT due.id, share.endpoint_id, due.rescued
 FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS share (endpoint_id, rows)
@@ -86,7 +88,7 @@ CROSS JOIN LATERAL (
 ) due
 """  # noqa: S608 - only conditions and a number are formatted in
 
-# By primary key, partitions pruned by the ids.
+# Finds the rows by primary key, and prunes the partitions by the range of ids.
 _LEASE = f"""
 UPDATE webhook_deliveries
 SET next_attempt_at = now() + make_interval(secs => %(lease)s),
@@ -95,7 +97,7 @@ WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BET
 RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, leased_until
 """  # noqa: S608 - only conditions are formatted in
 
-# In the index, leased deliveries lie between now and the length of a lease from now, among retries that are due then.
+# In the index, leased deliveries are among the retries that are due between now and the length of a lease from now.
 _LEASED = """
     SELECT {columns} FROM busy CROSS JOIN LATERAL (
         SELECT d.id, d.tenant_id, d.leased_by FROM webhook_deliveries d
@@ -142,7 +144,7 @@ WHERE {of_tenant("webhook_deliveries")}
 RETURNING 1
 """  # noqa: S608 - only conditions are formatted in
 
-# In the order of their ids, so two workers never wait for each other in a circle.
+# Locks the rows in the order of their ids, so that two workers never deadlock.
 _PUT_OFF_ENDPOINTS = """
 UPDATE webhooks_endpoint SET circuit_open_until = now() + make_interval(secs => %s),
     secret_unreadable_since = coalesce(secret_unreadable_since, now())
@@ -175,11 +177,11 @@ class Claimed(msgspec.Struct, frozen=True):
     circuit_generation: int
     envelope: Envelope | None
     send_at: float = 0.0
-    """When its slot begins, on the monotonic clock; long ago where the endpoint has no rate."""
+    """When the delivery's slot begins, on the monotonic clock. 0 when the endpoint has no rate limit."""
     customer_key: int | None = None
-    """The customer whose next event waits for it, at an ordered endpoint."""
+    """The key of the customer whose next event waits for this delivery, at an ordered endpoint."""
     is_urgent: bool = False
-    """Whether it belongs to a call and overtakes the others."""
+    """Whether the delivery belongs to a call and overtakes the others."""
 
     @property
     def size(self) -> int:
@@ -299,7 +301,7 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     ready = [each for each in found.endpoints if not each.is_deleted]
     probing = {each.endpoint_id for each in ready if each.is_half_open}
     generations = {each.endpoint_id: each.circuit_generation for each in ready}
-    # In another order each time, so that no endpoint of a tenant at its cap is always the last.
+    # Shuffled, so that among the endpoints of a tenant at its cap the same one is not always last.
     random.shuffle(ready)
     shares = room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
     ordered = {each.endpoint_id for each in ready if each.is_ordered}
@@ -341,7 +343,7 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     )
     probes = [endpoint_id for endpoint_id in rows_of if endpoint_id in probing]
     if probes:
-        # One worker wins the probe; the others leave the row to it.
+        # Only one worker gets the probe. The other workers leave the row to that worker.
         won = {
             endpoint_id for (endpoint_id,) in (yield _PROBE, [settings.DELIVERY_LEASE_SECONDS, uuids(probes)])
         }

@@ -196,7 +196,7 @@ class Claimer:
 WAIT_SECONDS = 1.0
 """Seconds that Valkey waits for a signal, and the interval at which this dispatcher reports that it is alive."""
 ANSWER_SECONDS = 1.0
-"""How much later than that Valkey may answer."""
+"""How much later than `WAIT_SECONDS` Valkey may answer."""
 RETRY_SECONDS = 0.5
 SIGNALS_A_TIME = 64
 _CALL = f'"dedupe_key":"{CALL_PREFIX}'.encode()
@@ -259,7 +259,7 @@ class WakeUpListener:
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls are among these signals."""
+        """Whether the signals that `receive` has not returned yet hand over a call."""
         return any(each.is_urgent for each in self._own) or any(_CALL in signal for signal in self._signals)
 
     @property
@@ -350,7 +350,7 @@ class WakeUpListener:
         ]
 
     def _state(self, *, has_room: bool) -> bytes:
-        """The state to report; stores it as the last report."""
+        """Return the state to report, and record it as the last report."""
         moment, cpu_seconds = time.monotonic(), time.process_time()
         is_busy = cpu_seconds - self._cpu_seconds > MOST_CPU * (moment - self._reported_at)
         self._reported_at, self._reported_room, self._cpu_seconds = moment, has_room, cpu_seconds

@@ -63,7 +63,8 @@ def run() -> bool:
 async def work() -> bool:
     """Run the dispatcher of this process until it ends. Returns at once when one is running already.
 
-    Returns whether to start another: True after a run, unless the process is stopping.
+    Returns whether to start another dispatcher: True after a run, unless the process is stopping. False when a
+    dispatcher is running already.
     """
     if not _running.acquire(blocking=False):
         return False
@@ -308,8 +309,8 @@ class _Dispatcher:
         """Handle a signal. At rest or during a poll, begin its deliveries now; otherwise leave them to the next
         claim.
 
-        Waking the claim loop costs a fifth of a single delivery, so the loop is woken only where it must be. Hand-overs
-        do not wait for a poll, because a poll walks through all endpoints with open deliveries.
+        Waking the claim loop costs a fifth of a single delivery, so the loop is woken only when needed. Hand-overs do
+        not wait for a poll, because a poll walks through all endpoints with open deliveries.
         """
         takes = self.is_at_rest or self.looked_for is not None
         if takes or self.listener.has_calls:

@@ -1,6 +1,6 @@
 """Monitoring of the delivery engine: its section of `/v1/admin/health` and its metrics.
 
-Both read partial indexes, so their cost does not grow with the deliveries that were ever made.
+Its statements read partial indexes, so their cost does not grow with the number of deliveries ever made.
 """
 
 from operator import itemgetter
@@ -40,7 +40,7 @@ COUNTED_ROWS = 10_000
 """Most counted retries of one endpoint. A larger backlog shows as this number."""
 
 HELD_ROWS = 200
-"""Most due deliveries of an ordered endpoint that are searched for the first one that waits for no earlier event."""
+"""Most due deliveries of an ordered endpoint that are read to find the first that waits for no earlier event."""
 
 _BUSY = f"""{BUSY}
 SELECT e.tenant_id, e.id, e.ordered

@@ -26,7 +26,9 @@ from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, uuids
 
 AHEAD_SECONDS = 1.0
-"""Longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that no slot stays empty until a poll."""
+"""How far ahead slots are given out: longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that no slot
+stays empty until a poll.
+"""
 
 # An endpoint whose row is locked by the recorder or another claim gets no slots now, because a claim that has locked
 # deliveries must not wait.
@@ -91,7 +93,7 @@ def taking_slots(locked: Sequence[Row], paced: AbstractSet[UUID]) -> Statements[
 
 
 SCANNED_CUSTOMERS = 2_000
-"""Customers that one claim looks at. Each claim begins with another customer."""
+"""Most customers that one claim looks at. Each claim begins with a random customer."""
 LONGEST_LINE = 128
 LINE_SECONDS = 5.0
 """How long a line may take. The rest is then released, because it was claimed under an older state of the endpoint."""
@@ -268,22 +270,22 @@ class Ordered(Protocol):
 
     @property
     def id(self) -> UUID:
-        """Its id."""
+        """The delivery's id."""
         ...
 
     @property
     def event_id(self) -> UUID:
-        """Its place among the events of its customer."""
+        """The event's id, which orders the events of a customer."""
         ...
 
     @property
     def endpoint_id(self) -> UUID:
-        """Its endpoint."""
+        """The endpoint's id."""
         ...
 
     @property
     def customer_key(self) -> int | None:
-        """The key of its customer. None where no other delivery waits for it."""
+        """The key of the delivery's customer. None when no other delivery waits for this one."""
         ...
 
 
@@ -327,7 +329,7 @@ class Lines:
         )
 
     def take_next(self, delivery: Ordered) -> Any:
-        """The next delivery of the line, when this one has arrived."""
+        """Remove and return the next delivery of the line, after this delivery has arrived."""
         key = delivery.endpoint_id, delivery.customer_key or 0
         line = self._lines[key]
         following = line.popleft()

@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Outcome of an attempt; without an answer nothing was sent (`error` says why)."""
+    """Outcome of an attempt. Without an `answer` nothing was sent, and `error` says why."""
 
     delivery_id: UUID
     tenant_id: UUID
@@ -48,9 +48,9 @@ class Outcome(msgspec.Struct, frozen=True):
     circuit_generation: int = 0
     """The generation of the endpoint's circuit at the claim (`circuit_breaker`)."""
     is_awaited: bool = False
-    """Whether its customer's next event waits until this is recorded."""
+    """Whether the customer's next event waits until this outcome is recorded."""
     is_single: bool = False
-    """Whether it is a single replay, whose caller receives the outcome."""
+    """Whether the delivery is a single replay, whose caller receives the outcome."""
     shares_answer: bool = False
     """Whether another delivery of the same request counts for the endpoint instead of this one."""
 
@@ -68,9 +68,9 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.answer.error if self.answer else self.error
 
 
-# By primary keys; the ids prune the partitions. The log keeps its newest entries, and `answers` reuses a few places in
-# turn. Citus accepts `now()` neither within CASE nor together with a column. So the number of seconds is null where the
-# result must be null.
+# Finds the rows by primary key, and prunes the partitions by the range of ids. The log keeps its newest entries, and
+# `answers` reuses a few places in turn. Citus accepts `now()` neither within CASE nor together with a column. So the
+# number of seconds is null where the result must be null.
 _DELIVERIES = f"""
 UPDATE webhook_deliveries d
 SET status = r.status,
@@ -110,7 +110,7 @@ WITH recorded AS ({_DELIVERIES.rstrip()}, d.endpoint_id, d.event_type), exhauste
 SELECT id FROM recorded
 """  # noqa: S608 - only statements are formatted in
 
-# In the order of their ids, so two workers never deadlock.
+# Locks the rows in the order of their ids, so that two workers never deadlock.
 _LOCK_ENDPOINTS = """
 SELECT id, consecutive_failures, failing_since, last_success_at, circuit_open_until, circuit_opened,
        circuit_generation, window_started_at, window_attempts, window_failures, now()
@@ -262,10 +262,10 @@ class Recorder:
         self._outcomes: list[Outcome] = []
         self._ages: list[float] = []
         self._unevaluated: list[Outcome] = []
-        """Recorded outcomes that their endpoints' counters do not have yet, in their order."""
+        """Recorded outcomes that are not counted for their endpoints yet, in the order of recording."""
         self._evaluated_at = time.monotonic()
         self._evaluates_now = False
-        """Whether one of them is a failure or a probe, which is written at once."""
+        """Whether one of the uncounted outcomes is a failure or a probe, which is counted at once."""
         self._database = LoopConnection()
         self._has_work = asyncio.Event()
         self._is_enough = asyncio.Event()
@@ -321,7 +321,7 @@ class Recorder:
     async def _record(self, batch: list[Outcome]) -> None:
         """Write a batch, retried while the database is unavailable. An outcome that is written twice counts once.
 
-        Deliveries whose outcomes cannot be written are made again when their leases run out (at least once).
+        Deliveries whose outcomes cannot be written are sent again when their leases run out (at least once).
         """
         _count(batch)
         gives_up_at = time.monotonic() + PATIENCE_SECONDS
@@ -336,13 +336,15 @@ class Recorder:
                         return
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                # The database refuses one of the outcomes: the others must not be lost with it.
+                # The database refuses one of the outcomes. The other outcomes must not be lost with it.
                 log.exception("outcomes_refused", error=type(error).__name__, rows=len(batch))
                 await self._record_one_by_one(batch)
                 return
 
     async def _record_one_by_one(self, batch: list[Outcome]) -> None:
-        """Write each outcome of a refused batch alone; one that is refused again is written without its log."""
+        """Write each outcome of a refused batch alone. An outcome that is refused again is written without its log
+        entry.
+        """
         for outcome in batch:
             for attempt in (outcome, msgspec.structs.replace(outcome, log_entry=None, kept=None)):
                 try:
@@ -373,7 +375,9 @@ class Recorder:
         )
 
     async def _evaluate(self) -> None:
-        """Update the health of endpoints from outcomes. If the database is unavailable, the next call does."""
+        """Update the health of endpoints from outcomes. If the database is unavailable, the outcomes wait for the next
+        call.
+        """
         outcomes, self._unevaluated = self._unevaluated, []
         self._evaluates_now = False
         try:

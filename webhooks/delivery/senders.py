@@ -3,12 +3,13 @@
 An attempt is a signed request with the outcomes that follow from its answer. Where an endpoint asks for several events
 in one request, its deliveries are collected first.
 
-A request that waits long for its answer costs memory and little else. So another sender takes the place of the one
+A request that waits long for its answer costs memory and little else. So another sender takes the place of the sender
 that waits. Otherwise a few hundred endpoints that hang would hold every sender of a worker until their time-outs, and
 all other tenants' deliveries would wait.
 
 While this process itself is the bottleneck, more concurrent requests send nothing sooner, and after a crash each of
-them is repeated. So the number of senders is small then, and grows as soon as the process waits for receivers.
+these requests is repeated. So the number of senders is small then, and grows as soon as the process waits for
+receivers.
 """
 
 import asyncio
@@ -167,7 +168,7 @@ MOST_BATCH_BYTES = 1024 * 1024
 
 
 def fitting(deliveries: Sequence[Claimed]) -> int:
-    """How many of these deliveries fit one request, from the first on."""
+    """How many of these deliveries fit into one request, counted from the first."""
     held = 0
     for place, delivery in enumerate(deliveries):
         held += delivery.size if place else 0
@@ -240,11 +241,11 @@ class Sending:
     """The claimed deliveries of one request, waiting or under way, with the counts to which they belong."""
 
     deliveries: Sequence[Claimed]
-    """All to one endpoint."""
+    """The deliveries of the request, all to one endpoint."""
     endpoint: InFlight
     tenant: InFlight
     since: float = 0.0
-    """When a sender took the request, on the loop's clock."""
+    """When a sender took the request from the queue, on the loop's clock."""
     is_slow: bool = False
     line_goes_on: bool = False
     """Whether the delivery arrived and the next event of its customer may be sent."""
@@ -347,7 +348,7 @@ class Senders:
         task.add_done_callback(self._tasks.discard)
 
     async def _send_in_turn(self) -> None:
-        """Send one request after another, until one was slow and another sender has taken this one's place.
+        """Send one request after another, until a request was slow and another sender has taken this sender's place.
 
         Ends earlier when there are more senders than wanted.
         """
@@ -397,7 +398,7 @@ class Senders:
             self._look_timer = self._loop.call_later(seconds, self._look_for_slow)
 
     def _look_for_slow(self) -> None:
-        """Count the requests that have become slow, and add a sender for each, while more slow requests are allowed."""
+        """Count the requests that have become slow, and add a sender for each. Stops at the limit of slow requests."""
         self._look_timer = None
         moment, has_made_room = self._loop.time(), False
         for sending in list(self._quick):

@@ -11,7 +11,7 @@ from webhooks.models import Endpoint
 from webhooks.waiting_deliveries import MOST_HURRIED
 
 FULL_OBJECT = 1_000
-"""Waiting deliveries of one archive that are sent before the hour ends."""
+"""With this many waiting deliveries, an archive gets an object before the hour ends."""
 
 _WAITS = "d.status = 'pending' AND d.attempts = 0 AND d.leased_until IS NULL AND d.next_attempt_at > now()"
 _OF_ENDPOINT = f"{of_tenant('d')} AND d.endpoint_id = e.id"

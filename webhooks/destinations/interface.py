@@ -21,9 +21,9 @@ from gateway.outbound.client import Answer, InvalidUrlError, Outbound, validate_
 from gateway.outbound.connection import Attempt
 
 TOO_LARGE = "event_too_large"
-"""A later attempt cannot succeed either, and the destination is not at fault."""
+"""The error for an event that the destination can never take. The destination is not at fault."""
 REFUSED = "refused"
-"""The broker answered but did not accept the message. The answer's body has its reason."""
+"""The error when the broker answered but did not accept the message. The answer's body has the reason."""
 NO_CLIENT = "client_missing"
 
 Settings = TypeVar("Settings", bound=tuple[Any, ...])
@@ -35,7 +35,7 @@ class Message(NamedTuple):
     body: bytes
     headers: Mapping[str, str]
     key: str | None
-    """Messages with the same key stay in their order. None where the endpoint has no order."""
+    """Messages with the same key stay in their order. None for an endpoint without order."""
     seconds: float
     """Time limit for everything, in seconds."""
 
@@ -47,7 +47,7 @@ class Destination(ABC, Generic[Settings]):
     """A destination with the settings of an endpoint, on one event loop."""
 
     SETTINGS: ClassVar[type[Any]]
-    """A named tuple of texts; its optional members have defaults."""
+    """The named tuple of the settings, which are texts. Optional settings have defaults."""
     CLIENT: ClassVar[str | None] = None
     """The optional package that this kind needs (requirements-destinations.txt)."""
 
@@ -140,5 +140,7 @@ def text_problem(pattern: str, **texts: str | None) -> str | None:
 
 
 def failed(error: str | None, began: float, text: str = "") -> Answer:
-    """The answer of a destination without HTTP, or of one that was not called. Without an error it is a success."""
+    """The answer for a destination without HTTP, or for a destination that was not called. A success when `error` is
+    None.
+    """
     return Answer(None, error, round((time.monotonic() - began) * 1000), text.encode(), None)

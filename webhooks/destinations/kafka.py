@@ -156,8 +156,8 @@ class _GuardedLoop:
 
 
 def _open_by_us() -> None:
-    """Replace aiokafka's connections by ones that use our sockets. aiokafka has no option for that, only its event
-    loop.
+    """Replace aiokafka's connections by connections that use our sockets. aiokafka has no option for the socket, only
+    for the event loop.
     """
     from aiokafka import client, conn
     from aiokafka.errors import KafkaError

@@ -1,4 +1,4 @@
-"""The destinations by kind, and the open ones of an event loop: one for each endpoint and its settings.
+"""The kinds of destinations, and the open destinations of an event loop: one for each endpoint and its settings.
 
 Messages that need the same destination share one opening. A destination that fails is closed and opened again, so an
 outage of a broker fails only the attempts made during it.
@@ -25,7 +25,7 @@ KINDS: Mapping[str, type[Destination[Any]]] = {
     "rabbitmq": RabbitMq,
 }
 MOST_OPEN = 500
-"""Most open destinations of a dispatcher. Beyond it, the one that was opened first is closed."""
+"""Most open destinations of a dispatcher. Beyond this limit, the destination that was opened first is closed."""
 CLOSE_SECONDS = 2.0
 _KEEPS_OPEN = frozenset({None, REFUSED, TOO_LARGE})
 _HEADERS = ("webhook-", "x-service-", "traceparent")
@@ -67,8 +67,8 @@ class Connections:
                 left = message.seconds - (time.monotonic() - began)
                 answer = await destination.send(message._replace(headers=named, seconds=left))
         except asyncio.CancelledError:
-            # A client, or another sender, has cancelled the opening or sending. If this sender is not cancelled, it
-            # goes on.
+            # A client library or another sender may have cancelled the opening or sending. Only the cancellation of
+            # this sender itself is raised.
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             answer = failed("connection_error", began)

@@ -1,9 +1,9 @@
 """Circuit breaker of an endpoint: when it opens, how long it stays open, and when the endpoint is disabled.
 
 The circuit opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed. It stays open
-for 30 s, doubled each time up to 15 min. Then one delivery probes; its success closes the circuit. An attempt that was
-in flight when the circuit opened is late. Its result describes the endpoint before that moment, so it neither closes
-the circuit nor opens it again.
+for 30 s at first, and twice as long each further time, up to 15 min. Then one delivery probes; its success closes the
+circuit. An attempt that was in flight when the circuit opened is late. Its result describes the endpoint before that
+moment, so it neither closes the circuit nor opens it again.
 
 Pure functions: (counters, results) → counters (decision "Webhooks to customers").
 """
@@ -54,8 +54,8 @@ class EndpointCounters:
     window_failures: int = 0
 
     def is_past_recovery(self, at: datetime) -> bool:
-        """Whether the endpoint had no success for five days and at least 20 attempts. If so, it is disabled when a
-        delivery dies.
+        """Whether the endpoint has failed for five days and in at least 20 attempts in a row. If so, it is disabled
+        when a delivery dies.
         """
         return (
             self.failing_since is not None
@@ -99,7 +99,8 @@ def _failed(counters: EndpointCounters, at: datetime, *, probe: bool) -> Endpoin
         failing_since=counters.failing_since or at,
     )
     if counters.open_until is not None:
-        # A person asked for a single replay, so its failures open nothing, however many there are.
+        # An attempt without `probe` is then a single replay, which a person asked for. Its failure does not open the
+        # circuit again.
         return _open(counters, at) if probe else counters
     half_failed = (
         counters.window_attempts >= WINDOW_ATTEMPTS

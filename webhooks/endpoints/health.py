@@ -21,14 +21,14 @@ from webhooks.models import Delivery, Endpoint
 
 EARLIER_EVENT = "waits_for_earlier_event"
 _Line = tuple[UUID, int | None]
-"""An ordered endpoint and one of its customers, whose events go out one after another."""
+"""An ordered endpoint, and the key of a customer whose events go out one after another."""
 
 # Plain SQL, because composing the query with the ORM would take longer than running it.
 _ENDPOINTS = """
 SELECT id, status, circuit_open_until, secret_unreadable_since IS NOT NULL FROM webhooks_endpoint
 WHERE tenant_id = %s AND environment = %s
 """
-# Through the partial index `delivery_in_order`.
+# Uses the partial index `delivery_in_order`.
 _FIRST = """
 SELECT line.endpoint_id, line.customer_key, first.event_id, first.id, first.next_attempt_at
 FROM unnest(%(endpoints)s::uuid[], %(customers)s::bigint[]) AS line (endpoint_id, customer_key)
@@ -51,7 +51,7 @@ class Hold:
 
 
 def with_holds(deliveries: Sequence[Delivery], *, tenant_id: UUID, environment: str) -> Sequence[Delivery]:
-    """Set the reason and the end of their holds on a tenant's deliveries that are held back. Changes no row."""
+    """Set `last_error` and `next_attempt_at` of a tenant's deliveries that are held back, in memory only."""
     waiting = [delivery for delivery in deliveries if delivery.status in Delivery.OPEN]
     if not waiting:
         return deliveries
@@ -184,7 +184,7 @@ class LastHour:
 
     @property
     def success_percent(self) -> float | None:
-        """The share of delivered ones, as a percentage."""
+        """The percentage of these deliveries that were delivered."""
         return None if self.success_share is None else self.success_share * 100
 
 

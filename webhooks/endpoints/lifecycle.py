@@ -34,7 +34,7 @@ MOST_ENDPOINTS = 20
 """Most endpoints of a tenant in each environment."""
 
 CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature", "destination"})
-"""Members of the API that one encrypted column stores together."""
+"""Members of the API that are stored together in one encrypted column."""
 OF_WEBHOOKS = frozenset(
     {"url", "format", "verify_token", "headers", "tls", "oauth2", "batch", "quiet_seconds"}
 )
@@ -151,8 +151,8 @@ def change(
     """Change an endpoint. Changes of the url, verify token, TLS or OAuth2 settings need a ping that passes. So does
     `active` for an endpoint that has not passed one.
 
-    Raises WebhookVerifyFailed when the ping fails, and NotFound. Raises Conflict when another change during the ping
-    rules this one out. After an error nothing is changed.
+    Raises NotFound, InvalidRequest for values that the endpoint cannot have, and WebhookVerifyFailed when the ping
+    fails. Raises Conflict when another change during the ping rules this one out. After an error nothing is changed.
     """
     seen = find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     if not changes.keys() <= SETTABLE_OF_INBOX:

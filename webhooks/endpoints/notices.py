@@ -6,8 +6,8 @@ of the endpoint is the failure that the tenant knows of. It is set and cleared i
 lock on the endpoint, so two processes cannot notify twice. Failed deliveries of operational events are not reported,
 since each report would cause the next one.
 
-Given-up deliveries are reported together. An endpoint's event names up to `MOST_NAMED` of them, so an endpoint that
-refuses everything causes one event in half a minute and not one for each delivery.
+Given-up deliveries are reported together. An endpoint's event counts up to `MOST_EXHAUSTED` of them and names up to
+`MOST_NAMED`. So an endpoint that refuses everything does not cause one event for each delivery.
 """
 
 from collections import defaultdict
@@ -44,7 +44,7 @@ MOST_EXHAUSTED, MOST_NAMED = 1_000, 100
 MOST_ROUNDS = 20
 """Most rounds of one run. The next run reports the rest."""
 MAIL_WINDOW = timedelta(hours=24)
-"""At most one mail about an endpoint's given-up deliveries in this time."""
+"""An endpoint's given-up deliveries are counted for this long. Each such period has at most one mail."""
 
 # The event's transaction deletes the rows, so each delivery is reported once.
 _TAKE_EXHAUSTED = """
@@ -77,7 +77,7 @@ def notify_changes() -> int:
     others.
     """
     by_tenant: defaultdict[UUID, list[Endpoint]] = defaultdict(list)
-    # Unordered, so that endpoints without notices cannot starve those beyond `MOST_ENDPOINTS`.
+    # In random order, so that endpoints without notices cannot starve those beyond `MOST_ENDPOINTS`.
     for endpoint in _changed().order_by("?")[:MOST_ENDPOINTS]:
         by_tenant[endpoint.tenant_id].append(endpoint)
     notified = 0

@@ -36,7 +36,7 @@ NEVER_NULL = {
 
 
 def schema_name(event_type: str) -> str:
-    """`message.inbound` → `MessageInboundEvent`."""
+    """The name of an event type's schema: `message.inbound` → `MessageInboundEvent`."""
     return "".join(word.capitalize() for word in event_type.replace("_", ".").split(".")) + "Event"
 
 

@@ -3,8 +3,8 @@
 The members are defined once, by `NewEvent`: publishing, reading and the API's schema all follow it. A new member
 takes three edits: a field here, a column of `webhooks.models.Event`, and the flow that knows its value.
 
-An envelope is assembled from stored bytes, the same bytes at each attempt: `data` and `raw` are inserted byte for
-byte and never serialised again.
+An envelope is assembled from stored bytes, so it has the same bytes at each attempt. `data` and `raw` are inserted byte
+for byte and never serialised again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ DIRECTION_OF_TYPE: Mapping[str, Direction] = {
     "message.echo": "outbound",
     "message.status": "outbound",
 }
-"""The direction of the message, by event type."""
+"""The direction of an event's message, by event type."""
 
 # --- The customer key of an event. An ordered endpoint gets events with the same key one after another.
 CUSTOMER_KEY = """
@@ -62,8 +62,8 @@ CALL_PREFIX = "call:"
 """Prefix of the dedupe keys of calls, their statuses and their errors."""
 URGENT_KEY = -(2**63)
 URGENT_KEY_SQL = f"'{URGENT_KEY}'::bigint"
-"""Marks a delivery that overtakes all others of its endpoint. It takes the place of the customer key, at endpoints
-without order; ordered endpoints keep each customer's order. A customer's hash equals this number once in 2^64.
+"""Marks a delivery that overtakes all others of its endpoint. It takes the place of the customer key at endpoints
+without order. At ordered endpoints each customer's order remains. A customer's hash equals this number once in 2^64.
 """
 IS_CALL = f"left({{event}}.dedupe_key, {len(CALL_PREFIX)}) = '{CALL_PREFIX}'"
 IS_URGENT = f"{IS_CALL} AND NOT e.ordered AND e.kind <> 's3'"
@@ -175,15 +175,15 @@ class Envelope:
 _NO_RAW = b"null"
 
 _READ = (*STORED, "tenant_id", "raw_id", "payload_expires_on", "traceparent")
-# By primary key: one index probe an event, in the partitions of the ids.
+# Finds the rows by primary key: one index probe for each event, in the partitions of the ids.
 _EVENTS = f"""
 SELECT {", ".join(f"e.{name}" for name in _READ)}, t.retention_days
 FROM events e
 JOIN tenants_tenant t ON t.id = e.tenant_id
 WHERE {of_tenant("e")} AND e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s
 """  # noqa: S608 - only a condition and column names are formatted in
-# All bodies of one day are in one partition, which a prepared statement finds before it starts. There are more than
-# 50 partitions.
+# All bodies of one day are in one partition, which a prepared statement finds before it starts. The other partitions,
+# more than 50, are not touched.
 _BODIES_OF_DAY = f"""
 SELECT id, body FROM event_payloads
 WHERE {of_tenant("event_payloads")} AND expires_on = %(day)s AND id = ANY(%(ids)s::uuid[])

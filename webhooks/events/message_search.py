@@ -22,7 +22,7 @@ from webhooks.events.search import DELIVERIES, EVENTS
 from webhooks.models import EXPUNGED, STATUS_CONDITIONS, Delivery, Event, Message
 
 MOST_EVENTS = 200
-"""Events shown with one message: a message to a group has a status for each participant."""
+"""Most events shown with one message. A message to a group has a status for each participant."""
 MOST_DELIVERIES = 500
 LAST_REPLAY = timedelta(days=LONGEST_RETENTION_DAYS + 1)
 """How long after its event a delivery can be made: a replay needs the body."""
@@ -35,8 +35,8 @@ _SCOPE = "tenant_id = %(tenant_id)s AND environment = %(environment)s"
 _INDEXED = ("wa_id", "user_id", "batch_id", "referral_source_id")
 """Columns with an index that ends in the id. Other columns are conditions on the rows that a walk passes."""
 
-# The statements of one message's look-up are prepared and planned once: to plan them for every partition takes many
-# times as long as to run them. Ranges of the partitions' keys leave partitions aside when they run.
+# The statements of one message's look-up are prepared and planned once, because planning for every partition takes many
+# times as long as running. While they run, ranges of the partitions' keys leave partitions aside.
 _EVENTS = f"""
 SELECT {EVENTS} FROM events
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND wamid = %(wamid)s
@@ -53,7 +53,7 @@ _FIND = f"""
 SELECT {MESSAGES} FROM messages
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND key = %(key)s
 """  # noqa: S608 - only column names are formatted in
-# Only by the index of events, whatever the planner thinks of the tenant's.
+# Materialized without the tenant, so that the planner uses the index by event, never the index by tenant.
 _DELIVERIES = f"""
 WITH found AS MATERIALIZED (
     SELECT {DELIVERIES} FROM webhook_deliveries
@@ -62,7 +62,7 @@ WITH found AS MATERIALIZED (
 SELECT found.*, NULL::bytea, NULL::smallint FROM found
 WHERE tenant_id = %(tenant_id)s ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
-# One statement for both, so that the process waits only once.
+# One statement for contents and deliveries, so that the process waits only once.
 _CONTENTS_AND_DELIVERIES = f"""
 SELECT contents.id, {"NULL, " * (len(DELIVERIES.columns) - 1)} contents.body, contents.retention_days
 FROM ({_CONTENTS}) AS contents
@@ -100,7 +100,9 @@ def search(
 
 
 def _walks(equal: Mapping[str, Any], status: str | None) -> list[Walk]:
-    """The indexes that can serve a search: those of given columns, else that of failed messages, else that of all."""
+    """The indexes that can serve a search: those of the given columns, else the index of failed messages, else the
+    index of all messages.
+    """
     walks = [Walk(_SCOPE, name, [equal[name]]) for name in _INDEXED if name in equal]
     return walks or [Walk(f"{_SCOPE} AND failed_at IS NOT NULL" if status == "failed" else _SCOPE)]
 

@@ -61,7 +61,7 @@ _TIME_COLUMN = {
     "read": "read_at",
     "failed": "failed_at",
 }
-"""The column of each status's time; `unknown` has none."""
+"""The column for the time of each status. The status `unknown` has no column."""
 _FILLED = {
     "waba_id": "text",
     "phone_number_id": "text",
@@ -84,13 +84,13 @@ _FILLED = {
 }
 """Columns that keep their first value."""
 _PLACEHOLDER = "media_placeholder"
-"""Type of an old message whose file comes later, as a message of its own with the same id (upstream fact 3.6)."""
+"""Type of an old message whose file comes later, in a second message with the same id (upstream fact 3.6)."""
 _REPLACED = ("type", "event_id")
 """Columns that the message with the file replaces."""
 _TIMES = tuple(dict.fromkeys(_TIME_COLUMN.values()))
 _VALUES = {**_FILLED, **dict.fromkeys(_TIMES, "timestamptz"), "error_code": "int", "history": "bool"}
 _OF_FACTS = tuple(name for name in MessageFacts._fields if name in _VALUES)
-"""Facts that go into the column of their name."""
+"""Facts that are stored in the column of the same name."""
 _OF_EVENT = ("waba_id", "phone_number_id", "wa_id", "user_id")
 _facts_of, _ids_of = attrgetter(*_OF_FACTS), attrgetter(*_OF_EVENT)
 
@@ -116,7 +116,8 @@ ARCHIVED_AT = (
 """When an hour's events go to an archive. Each archive has its own second of the next hour, so that not all write
 together."""
 
-# Runs after the statement's main query, which has read all of `fresh`: every dedupe key is locked before any message.
+# Runs after the statement's main query, which has read all of `fresh`. So every dedupe key is locked before any
+# message.
 UPSERT = f"""
 new_message AS (
     INSERT INTO messages AS m (tenant_id, environment, key, month, id, direction, {_LIST})
@@ -149,7 +150,9 @@ class MessageRows:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, tenant_id: UUID, event_id: UUID, event: NewEvent) -> int | None:
-        """Add what an event says of its message. Returns the place of that row; None for events without a message."""
+        """Add what an event reports about its message. Returns the index of the message's row; None for events without
+        a message.
+        """
         facts = event.message
         if facts is None or (event.wamid is None and not facts.is_message):
             return None
@@ -183,7 +186,7 @@ class MessageRows:
 
 
 def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) -> dict[str, Any]:
-    """What an event says, without its empty members."""
+    """The row of an event's message, without empty members."""
     row: dict[str, Any] = {
         "tenant_id": tenant_id,
         "environment": event.environment,
@@ -209,7 +212,7 @@ def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) 
 
 
 def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Two rows of a message as one, by the rules of `UPSERT`."""
+    """Merge two rows of a message, by the rules of `UPSERT`."""
     merged = {**second, **first, "may_exist": first["may_exist"] or second["may_exist"]}
     for name in _TIMES:
         if name in first and name in second:
@@ -222,13 +225,15 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 # --- Hand-over: a fresh delivery is claimed by the statement that makes it and goes to a dispatcher in the
 # wake-up signal.
 #
-# So the dispatcher needs no statement before it sends. The lease is that of any other claim, bound to the
-# dispatcher that was expected to get the signal: it ends when that one dies, else it runs out when the signal
-# is lost (at least once). Another dispatcher that gets the signal binds the lease to itself first.
+# So the dispatcher needs no statement before it sends. The lease is like that of any other claim, and names the
+# dispatcher that was expected to get the signal. When that dispatcher dies, the lease ends. When the signal is lost,
+# the lease runs out (at least once). Another dispatcher that gets the signal transfers the lease to itself first.
 MOST_EVENTS = 16
-"""Most events of a statement that hands deliveries over. For more, a dispatcher claims what it has room for."""
+"""Most events of a statement that hands deliveries over. The deliveries of more events are claimed by a dispatcher with
+room.
+"""
 MOST_BODY_BYTES = 16 * 1024
-"""A larger body is not sent along: the dispatcher reads it from the database."""
+"""Most bytes of a body in a signal. The dispatcher reads a larger body from the database."""
 
 
 class HandedOver(msgspec.Struct, frozen=True, array_like=True):
@@ -240,24 +245,24 @@ class HandedOver(msgspec.Struct, frozen=True, array_like=True):
     tenant_id: UUID
     event_type: str
     claimed_at: datetime
-    """Database time."""
+    """The database time of the claim."""
     target: StoredTarget
     envelope: Envelope | None
     """None when the body is too large for a signal."""
     circuit_generation: int = 0
-    """The one that the endpoint's circuit had at the claim; signals of the former version do not have it."""
+    """The generation of the endpoint's circuit at the claim. Signals of the former version lack it."""
     leased_by: int | None = None
-    """The worker that the lease names; signals of the former version name none."""
+    """The worker that the lease names. Signals of the former version lack it."""
     is_urgent: bool = False
-    """Whether it overtakes all others; signals of the former version do not say."""
+    """Whether the delivery overtakes all others. Signals of the former version lack this."""
 
     def packed(self) -> Packed:
-        """The delivery as a signal carries it."""
+        """The delivery in the form of a signal."""
         return Packed(self.id, self.tenant_id, self.claimed_at, _encoder.encode(self))
 
 
 def unpacked_one(content: bytes) -> HandedOver:
-    """A delivery that was packed."""
+    """The delivery in the content of a signal."""
     return _decode_one(content)
 
 
@@ -281,7 +286,7 @@ class Publication(msgspec.Struct, frozen=True):
     events: Sequence[NewEvent]
     raw: bytes | None = None
     traceparent: str | None = msgspec.field(default_factory=tracing.current)
-    """The span that the events' deliveries belong under: the current one where the publication is made."""
+    """The parent span of the events' deliveries. By default the span in which the publication is made."""
 
     def __repr__(self) -> str:
         return type_alone(self)
@@ -299,14 +304,14 @@ _MEMBERS = ", ".join(COLUMNS)
 _TYPES = {"id": "uuid", "error_code": "int"}
 _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLUMNS)
 
-# One round trip: the key decides which events are new, and everything else is written only for those. Keys are
-# inserted in their order, so two processes with overlapping notifications wait for each other instead of deadlocking;
-# the second then sees the first one's keys. Primary-key inserts only, plus small indexes: no scan anywhere.
-# A delivery's id is a UUIDv7 of its event's millisecond: Postgres before 18 cannot make one itself.
-# All bodies come as one value, of which each row names its slice: an array would be adapted element by element.
-# A call has no place in its customer's line, so it does not wait for messages that are collected.
-# With a lease, deliveries that can go out at once are claimed for the dispatcher to which they are handed over: all of
-# them, or only those of calls.
+# One round trip. The key decides which events are new, and everything else is written only for new events. Keys are
+# inserted in sorted order, so two processes with overlapping notifications wait for each other instead of deadlocking.
+# The second process then sees the keys of the first. All rows are inserted by primary key and small indexes, so nothing
+# is scanned. A delivery's id is a UUIDv7 of its event's millisecond, built by the statement, because Postgres before 18
+# cannot make one itself. All bodies come as one value, and each row names its slice of it, because an array would be
+# adapted element by element. A call has no place in its customer's line, so it does not wait for messages that are
+# collected. With a lease, deliveries that can go out at once are claimed for the dispatcher to which they are handed
+# over: all such deliveries, or only those of calls.
 _DATA = "substr(%(bodies)s::bytea, fresh.start, fresh.length)"
 _STATEMENT = f"""
 WITH draft AS (
@@ -366,7 +371,8 @@ FROM fresh
 LEFT JOIN new_delivery d ON d.event_id = fresh.id
 LEFT JOIN webhooks_endpoint e ON e.id = d.endpoint_id AND d.leased_until IS NOT NULL
 """  # noqa: S608 - only column names are formatted in
-# Notes which hours of which tenants must be recounted. Each note is a row of its own, so no sender waits for a counter.
+# Notes which hours of which tenants must be recounted. Each note is a separate row, so that no sender waits for a
+# counter.
 _NOTE = """, new_change AS (
     INSERT INTO figure_changes (tenant_id, environment, hour)
     SELECT DISTINCT tenant_id, environment,
@@ -401,7 +407,7 @@ def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = 
 
 
 def publishing(publications: Sequence[Publication]) -> Statements[Published]:
-    """One statement for all publications. Among events with the same dedupe key, the first one counts.
+    """The statement that writes all publications. Of events with the same dedupe key, only the first is written.
 
     The caller of these statements calls `wake_up.after_commit(published.deliveries)` when there are deliveries.
     """
@@ -451,7 +457,7 @@ def _is_call(event: NewEvent) -> bool:
 
 
 class _Drafts:
-    """Publications as the statement takes them."""
+    """The publications as parameters of the statement."""
 
     def __init__(self) -> None:
         self.places: dict[UUID, tuple[int, dict[str, Any], bytes]] = {}
@@ -507,7 +513,7 @@ class _Bodies:
         self._end = 1
 
     def add(self, body: bytes) -> dict[str, int]:
-        """Append a body; returns its place as SQL's `substr` counts."""
+        """Append a body. Returns its start and length for SQL's `substr`."""
         start, self._end = self._end, self._end + len(body)
         self.parts.append(body)
         return {"start": start, "length": len(body)}

@@ -54,7 +54,9 @@ MESSAGES = register(
         behind_days=OLDEST_HISTORY.days,
     )
 )
-"""Rows are updated by each status of their message, usually within minutes: on their own page if it has room."""
+"""Each status updates the row of its message, usually within minutes. The fill factor leaves room for that on the row's
+page.
+"""
 
 
 log = structlog.get_logger(__name__)
@@ -62,7 +64,7 @@ log = structlog.get_logger(__name__)
 BATCH_EVENTS = 500
 RUN_SECONDS = 50.0
 KEY_DAYS = 8
-"""The upstream repeats a notification for up to seven days (upstream fact 3.1)."""
+"""How long dedupe keys are stored. The upstream repeats a notification for up to seven days (upstream fact 3.1)."""
 NOTIFICATION_SPAN = timedelta(seconds=60)
 """All events of one notification are made within this time before it is stored."""
 _BEGIN = UUID(int=0)
@@ -80,7 +82,7 @@ ON CONFLICT (tenant_id) DO UPDATE SET retention_days = excluded.retention_days, 
 _NEXT = """
 SELECT id, raw_id FROM events WHERE tenant_id = %s AND id > %s ORDER BY id LIMIT %s
 """
-# The events of a notification share its bytes, so they move together, also past the end of a batch.
+# The events of a notification share its bytes, so their bodies move together, even past the end of a batch.
 _TOGETHER = """
 SELECT id, raw_id, payload_expires_on FROM events
 WHERE tenant_id = %(tenant_id)s
@@ -101,7 +103,7 @@ WHERE p.tenant_id = %s AND p.expires_on = m.before AND p.id = m.id
 def move_bodies(*, seconds: float = RUN_SECONDS, batch: int = BATCH_EVENTS) -> int:
     """Move the bodies of tenants whose retention changed, for some seconds. Returns how many events moved.
 
-    A tenant whose bodies cannot be moved is logged and passed over until the next run.
+    A tenant whose bodies cannot be moved is logged, and skipped until the next run.
     """
     with connection.cursor() as cursor:
         cursor.execute(_NOTICE, {"begin": _BEGIN})
@@ -123,14 +125,16 @@ def prune_keys() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """An event and where its body lies."""
+    """An event, and the day of the partition with its body."""
 
     id: UUID
     raw_id: UUID | None
     expires_on: date
 
     def belongs_on(self, retention_days: int) -> date:
-        """The day of the partition in which its body belongs. It is the same for all events of a notification."""
+        """The day of the partition in which the event's body belongs. The day is the same for all events of a
+        notification.
+        """
         return expires_on(ids.created_at(self.raw_id or self.id), retention_days)
 
 
@@ -211,7 +215,7 @@ def _move_events(work: RetentionMove, size: int) -> int:
         return len(events)
 
 
-# --- Expunging: bodies of events are deleted before their retention ends, and the rows that stay name nobody.
+# --- Expunging: bodies of events are deleted before their retention ends, and the rows that stay identify no customer.
 #
 # The rows of events, deliveries and messages stay as the record of what was delivered when. Message ids and
 # customer ids are removed from them. Idempotent.
@@ -223,7 +227,7 @@ _EXPUNGE_PERSONS = """
 UPDATE events SET wamid = NULL, wa_id = NULL, user_id = NULL, dedupe_key = %(expunged)s || id::text
 WHERE tenant_id = ANY(%(tenants)s) AND id = ANY(%(ids)s)
 """
-# Locked in the order in which publishing locks them.
+# Locks messages in the order in which publishing locks them.
 _EXPUNGE_MESSAGES = """
 WITH locked AS (
     SELECT m.tenant_id, m.environment, m.key, m.month, m.id FROM messages m
@@ -271,7 +275,8 @@ def expunge(rows: QuerySet[Event]) -> int:
 def expunge_events(events: Sequence[Event]) -> int:
     """Expunge some events, given in the order of their ids, in one transaction. Returns how many.
 
-    The notification that contained an event is deleted with it, and with that the bodies of its other events.
+    The notification that contained an event is deleted with it. So the other events of the notification lose their
+    bodies too.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         for _, some in together(events, attrgetter("tenant_id")):

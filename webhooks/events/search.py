@@ -1,4 +1,4 @@
-"""Reads of the event log: search of events and of deliveries by keyset, which bodies are still stored.
+"""Reads of the event log: search of events and deliveries by keyset, and the state of bodies and deliveries.
 
 Called by `/v1/events*` and `/v1/webhook-deliveries*`. Each search walks an index from the newest match on, past a
 bounded number of rows that do not match (`bounded_walk`), so it costs the same with ten thousand and with ten million
@@ -39,7 +39,8 @@ def search_deliveries(
     before: UUID | None = None,
     limit: int,
 ) -> Page[Delivery]:
-    """A tenant's deliveries of one environment, without their attempts: with these column values, made in a time range.
+    """A tenant's deliveries of one environment with these column values, made in a time range. Their attempts are not
+    loaded.
 
     A page can hold fewer than `limit` deliveries, even none, and still have a next one.
     """
@@ -72,7 +73,7 @@ _EVENTS = BoundedList(EVENTS, finds_oldest=True)
 _OF_ONE_CUSTOMER = ("wamid", "wa_id", "user_id")
 _NO_DELIVERIES = dict.fromkeys(Delivery.Status.values, 0)
 MAX_DELIVERIES = 200
-"""Deliveries shown with one event: twenty endpoints, and replays."""
+"""Most deliveries shown with one event. An event has up to twenty first deliveries, and replays."""
 
 # Planned once for all days and ids, because planning for the partitions would take longer than reading them. With the
 # ranges the running statement skips all but a few partitions; an array would not do that. Deliveries are created with
@@ -139,7 +140,7 @@ def _walks(environment: str, types: Collection[str], equal: Mapping[str, str]) -
         walks.insert(0, Walk(_TENANT, "type", sorted(set(types))))
     if environment == LIVE:
         return walks or [Walk(_TENANT)]
-    # Written out: a parameter would not match the condition of the partial index.
+    # 'test' is written out, because a parameter would not match the condition of the partial index.
     return [*walks, Walk(f"{_TENANT} AND environment = 'test'")]
 
 

@@ -1,4 +1,6 @@
-"""Search for messages over all tenants, for staff: by Meta's id, or the newest of a customer."""
+"""Search for messages over all tenants, for staff: messages with an id of Meta's, or the newest
+messages of a customer.
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,12 +14,12 @@ from webhooks.events.message_search import MESSAGES
 from webhooks.models import Message
 
 MOST_TENANTS = 5_000
-"""A search over all businesses covers this many, the newest ones."""
+"""Most businesses that a search covers. Beyond this number only the newest are searched."""
 LOOK_BACK = timedelta(days=60)
-"""How far back a customer's messages are searched, from the beginning of that month on."""
+"""How far back a customer's messages are searched. The search begins with the first day of the month so reached."""
 
 # One look-up by an index for each business, newest first, because there is no index over all businesses. Citus does not
-# support a limit for each of them.
+# support a limit for each business.
 _NEWEST = "(SELECT id FROM tenants_tenant ORDER BY id DESC LIMIT %(tenants)s)"
 _BY_TENANT = f"""{_NEWEST} t
 CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant_id = t.id AND {{condition}} {{first}})"""  # noqa: S608
@@ -41,7 +43,7 @@ def find(key: str) -> list[Message]:
 
 
 def find_of_customer(wa_ids: Sequence[str]) -> list[Message]:
-    """The newest messages of any tenant with a customer, in this month and the two before.
+    """The newest messages of any tenant with a customer, as far back as `LOOK_BACK`.
 
     Empty when the database takes longer than three seconds.
     """

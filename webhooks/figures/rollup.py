@@ -121,7 +121,7 @@ SELECT counted.*, %(tenant_id)s, %(environment)s, %(hour)s FROM ({counts}) AS co
 
 
 def roll_up(*, seconds: float = RUN_SECONDS) -> int:
-    """Recount due hours, for some seconds. Returns how many. Only one process at a time does it.
+    """Recount due hours, for some seconds. Returns how many were recounted. Only one process at a time recounts.
 
     An hour that cannot be counted is logged and retried an hour later.
     """
@@ -150,7 +150,7 @@ def prune() -> int:
 
 
 def hour_of(moment: datetime) -> int:
-    """The hours from 1970 to a time."""
+    """The number of full hours from 1970 to a time."""
     return int(moment.timestamp() // 3600)
 
 

@@ -1,4 +1,5 @@
-"""Notifications in Meta's own format, with one change each: the body of an event for endpoints with `format: meta`.
+"""Notifications in Meta's own format with one change each. They are the bodies of events for endpoints with `format:
+meta`.
 
 The notification is built from the event's `data`, because the stored notification may be large and is shared by many
 events. `data` holds one item of a Meta list under a singular name (gateway/upstream/notifications/events.py). Here
@@ -90,8 +91,8 @@ def _replace_media_urls(holder: JsonObject) -> None:
 
 
 def _cut_out(event: Envelope) -> bytes:
-    """Cut the event's change out of the notification byte for byte. For values that are not objects or are nested too
-    deeply to be serialised again.
+    """Cut the event's change out of the notification byte for byte. Used for values that are not objects, or that are
+    nested too deeply to be serialised again.
     """
     place = _PLACE.match(event.raw_path or "")
     if place is None:

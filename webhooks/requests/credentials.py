@@ -1,8 +1,8 @@
 """How requests to an endpoint authenticate beyond its headers: a client certificate, a private CA, OAuth2 tokens, and
 the key pair of its asymmetric signature.
 
-All of it is encrypted at rest in one column. Private keys and client secrets are never shown again: answers have the
-mask in their place, and the mask keeps what is stored.
+All these credentials are encrypted at rest in one column. Private keys and client secrets are never shown again.
+Answers have a mask in their place, and a caller who sends the mask keeps the stored value.
 
 OAuth2 means the client-credentials grant (RFC 6749, 4.4). The address guard also checks the token URL. A dispatcher
 keeps a token until shortly before it expires, or until the endpoint answers 401.
@@ -232,7 +232,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     """The TLS context of an endpoint. With a `ca`, no other CA is trusted. Raises SSLError and ValueError."""
     context = new_tls_context(trusted=tls.ca)
     if tls.client_certificate and tls.client_key:
-        # OpenSSL reads both from files only. This file is in memory and never on a disk.
+        # OpenSSL reads the certificate and the key from files only. This file is in memory and never on a disk.
         with closing(os.fdopen(os.memfd_create("client"), "w")) as file:
             file.write(f"{tls.client_certificate}\n{tls.client_key}\n")
             file.flush()
@@ -253,8 +253,8 @@ class _Token:
 
 
 class EndpointCaller:
-    """Calls endpoints over the connections of one event loop. Caches their OAuth2 tokens, and fetches each only once
-    at a time.
+    """Calls endpoints over the connections of one event loop. Caches OAuth2 tokens. Concurrent calls share the fetch of
+    a token.
     """
 
     def __init__(self, outbound: Outbound) -> None:
@@ -280,7 +280,7 @@ class EndpointCaller:
         """POST to an endpoint, or GET without a body. The error is `token_error` when no token was issued.
 
         The time-out covers everything, including the token request. A destination gets the body and the headers as a
-        message, in order with others of the same `order_key`.
+        message, in order with other messages of the same `order_key`.
         """
         if credentials.destination is not None and body is not None:
             message = Message(body, headers, order_key, limits.get("total_timeout", TOTAL_TIMEOUT))
@@ -291,7 +291,7 @@ class EndpointCaller:
         began = time.monotonic()
         if credentials.tls is not None:
             try:
-                # In a thread: creating the context takes tens of milliseconds, once.
+                # Runs in a thread, because creating the context takes tens of milliseconds. The context is then cached.
                 limits["tls"] = await asyncio.to_thread(tls_context, credentials.tls)
             except (ssl.SSLError, ValueError):
                 return Answer(None, "tls_error", 0, b"", None)

@@ -1,4 +1,5 @@
-"""One attempt at a delivery: sign, address, post. Used by the dispatcher, by single replays and by the ping.
+"""The request of one attempt: target, signature, headers and body. Used by the dispatcher, by single replays and by the
+ping.
 
 An endpoint's custom headers may each be a credential, so their values are encrypted at rest and never shown. A caller
 who reads an endpoint and writes it back sends the mask. The mask keeps the stored value.
@@ -157,7 +158,7 @@ def signature(
     body: bytes,
     signing_key: Ed25519PrivateKey | None = None,
 ) -> str:
-    """The value of `webhook-signature`; `timestamp` is that of the attempt, in epoch seconds."""
+    """The value of `webhook-signature`. `timestamp` is the time of the attempt in epoch seconds."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
     signatures = ["v1," + b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys]
     if signing_key is not None:
@@ -219,24 +220,26 @@ class BatchShape(NamedTuple):
 
 
 ARCHIVED = BatchShape(1_000, 0.5)
-"""The limits of an archive's object: events, and seconds to wait for more claimed ones."""
+"""The limits of an archive's object: events, and seconds to wait for more claimed events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a delivery. `keys` are those of the newest secret and, during an overlap, of the previous one."""
+    """The target of a delivery. `keys` has the key of the newest secret and, during an overlap, that of the previous
+    secret.
+    """
 
     endpoint_id: UUID
     url: str
     keys: tuple[bytes, ...] = field(repr=False)
     hub_key: bytes | None = field(default=None, repr=False)
-    """The newest secret's text as a key for Meta's signature. None where bodies are envelopes."""
+    """The newest secret's text as a key for Meta's signature. None when bodies are envelopes."""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The caller's headers."""
     timeout: float = TOTAL_TIMEOUT
     """Seconds for one attempt in all."""
     keeps_answers: bool = False
-    """Whether answers to successful attempts are stored too, only their beginnings."""
+    """Whether the beginnings of answers to successful attempts are stored too."""
     credentials: Credentials = NONE
     steps: tuple[float, ...] | None = None
     """Seconds from each failed attempt to the next. None for the service's schedule."""
@@ -370,7 +373,7 @@ def headers(
     hub_key: bytes | None = None,
     signing_key: Ed25519PrivateKey | None = None,
 ) -> dict[str, str]:
-    """The headers of a signed POST; `timestamp` is that of the attempt, in epoch seconds."""
+    """The headers of a signed POST. `timestamp` is the time of the attempt in epoch seconds."""
     return {
         **dict(custom),
         **({"X-Hub-Signature-256": hub_signature(hub_key, body)} if hub_key is not None else {}),

@@ -1,7 +1,7 @@
-"""The verify ping and example events: requests to endpoints that are no deliveries.
+"""The verify ping and example events. These requests to endpoints are not deliveries.
 
-An endpoint must answer the ping's challenge before it receives events. An endpoint with envelopes gets it as a signed
-POST; one with Meta's format gets Meta's handshake.
+An endpoint must answer the ping's challenge before it receives events. An endpoint with envelopes gets the challenge as
+a signed POST. An endpoint with Meta's format gets Meta's handshake.
 
 An example event of any type is marked as a test. It is neither stored nor counted.
 """
