@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
@@ -25,6 +25,8 @@ from tenants import audit
 from tenants.lifecycle import IST
 
 Document = dict[str, Any]
+CANCELLABLE_FOR = timedelta(hours=24)
+"""How long the portal can cancel a registration (CGST rule 48, schema INV-01)."""
 FOREIGN_PIN, FOREIGN_STATE = 999999, "96"
 _PIN = re.compile(r"\b([1-9]\d{5})\b")
 
@@ -34,6 +36,11 @@ def must_be_registered(invoice: Invoice) -> bool:
     consumers.
     """
     return bool(invoice.buyer["gstin"]) or invoice.supply_type == "export"
+
+
+def is_cancellable(invoice: Invoice, at: datetime) -> bool:
+    """Whether the invoice is registered, and the portal can still cancel that."""
+    return invoice.ack_at is not None and at <= invoice.ack_at + CANCELLABLE_FOR
 
 
 def of_invoice(invoice: Invoice) -> Document:

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing import buyers, tenant_overview
-from billing.invoices import documents, invoice_page
+from billing.invoices import documents
 from billing.models import CREDIT_NOTE, INVOICE, BillingSnapshot, CreditNote, Invoice
 from billing.payments import bank_transfers, mandates, payment_links
 from billing.serializers import (
@@ -148,7 +148,7 @@ class InvoicesView(BillingViewSet):
         elif wanted == "application/pdf":
             response = documents.pdf_response(invoice)
         else:
-            response = invoice_page.response(invoice)
+            response = documents.html_response(invoice)
         patch_vary_headers(response, ["Accept"])
         return response
 

@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from billing import accounting, buyers, tenant_overview
-from billing.invoices import documents, invoice_page
+from billing.invoices import documents
 from billing.models import (
     CREDIT_NOTE,
     INDIA,
@@ -211,7 +211,7 @@ def invoice(request: HttpRequest, visit: Visit, invoice_id: str) -> HttpResponse
     found = _invoice(visit, invoice_id)
     if request.GET.get("as") == "pdf":
         return documents.pdf_response(found)
-    return invoice_page.response(found)
+    return documents.html_response(found)
 
 
 def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> HttpResponse:

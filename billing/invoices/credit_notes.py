@@ -4,13 +4,13 @@ Called by the staff admin. Written with an audit entry in one transaction. Rejec
 the debit would collect what is no longer owed.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Sum
 
-from billing import ledger
+from billing import einvoices, ledger
 from billing.models import CreditNote, CreditNoteLine, Invoice
 from billing.payments import bank_transfers, corrections
 from billing.payments.corrections import correcting
@@ -18,9 +18,6 @@ from billing.pricing import gst
 from billing.pricing.money import rupees
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants.lifecycle import IST
-
-CANCELLED_WITHIN = timedelta(hours=24)
-"""How long the portal can cancel a registration (CGST rule 48, schema INV-01)."""
 
 
 def issue(
@@ -42,7 +39,7 @@ def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | 
     `issue`.
     """
     with correcting(invoice_id, at) as invoice:
-        if invoice.ack_at is None or at > invoice.ack_at + CANCELLED_WITHIN or invoice.credited_paise:
+        if not einvoices.is_cancellable(invoice, at) or invoice.credited_paise:
             raise Conflict(
                 "Only a registration of the last 24 hours, with nothing credited, can be cancelled."
             )

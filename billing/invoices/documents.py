@@ -1,10 +1,12 @@
-"""Documents as they are printed: an invoice (CGST rule 46) and a credit note (rule 53).
+"""Documents as they are printed: an invoice (CGST rule 46) and a credit note (rule 53), as PDF and as HTML page.
 
-The fields have all amounts and dates as text, for the page and the PDF alike. The PDF is PDF/A-2b on A4, made by typst
+The fields have all amounts and dates as text, for both forms alike. The PDF is PDF/A-2b on A4, made by typst
 with fonts from a package, never those of the system. It is made once and stored, so later changes of templates and
 settings never change an issued document.
 """
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ import segno
 import typst
 from django.conf import settings
 from django.http import HttpResponse
+from django.template.loader import render_to_string
 
 from billing import buyers
 from billing.models import CreditNote, Invoice, IssuedPdf
@@ -48,13 +51,13 @@ def pdf(document: Invoice | CreditNote) -> bytes:
             if isinstance(document, Invoice)
             else of_credit_note(document)
         )
-        made = IssuedPdf(tenant_id=invoice.tenant_id, content=render(fields), made_at=now(), **key)
+        made = IssuedPdf(tenant_id=invoice.tenant_id, content=render_pdf(fields), made_at=now(), **key)
         IssuedPdf.objects.bulk_create([made], ignore_conflicts=True)
         kept = IssuedPdf.objects.get(**key)
     return bytes(kept.content)
 
 
-def render(document: Document) -> bytes:
+def render_pdf(document: Document) -> bytes:
     """Make the PDF. PDF/A forbids characters that no font has, so these are shown as code points: `U+0F40`."""
     try:
         return _compile(document)
@@ -66,7 +69,7 @@ def render(document: Document) -> bytes:
         }
         if not codes:
             raise
-        return render({name: _without(codes, value) for name, value in document.items()})
+        return render_pdf({name: _without(codes, value) for name, value in document.items()})
 
 
 def _without(codes: Mapping[int, str], value: Any) -> Any:
@@ -114,6 +117,36 @@ def _compile(document: Document) -> bytes:
 def _fonts() -> typst.Fonts:
     wheels = [str(files("manimgx_fonts")), str(files("manimgx_fonts_cjk"))]
     return typst.Fonts(include_system_fonts=False, include_embedded_fonts=False, font_paths=wheels)
+
+
+# --- The HTML page of an invoice: one A4 page. The style sheet is inline, so a saved page prints the same.
+
+STYLE = (settings.BASE_DIR / "templates" / "billing" / "invoice.css").read_text()
+_STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+CONTENT_SECURITY_POLICY = (
+    f"default-src 'none'; img-src data:; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+def html(invoice: Invoice) -> str:
+    """Render the page. A narrow screen shows a line as a list, so each cell contains the name of its column."""
+    document = of_invoice(invoice)
+    lines = [
+        {**line, "named_cells": list(zip(document["columns"][1:], line["cells"], strict=True))}
+        for line in document["lines"]
+    ]
+    image = base64.b64encode(document["logo"].encode()).decode() if document["logo"] else ""
+    return render_to_string(
+        "billing/invoice.html", {"style": STYLE, "document": {**document, "lines": lines, "logo": image}}
+    )
+
+
+def html_response(invoice: Invoice) -> HttpResponse:
+    """The page as a response, with a policy that lets it load nothing."""
+    answer = HttpResponse(html(invoice))
+    answer["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+    return answer
 
 
 # --- The printed fields.

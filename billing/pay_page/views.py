@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from billing.invoices import documents, invoice_page
+from billing.invoices import documents
 from billing.models import Invoice
 from billing.payments import payment_links
 from billing.pricing.money import rupees
@@ -77,7 +77,9 @@ def document(request: HttpRequest, token: str) -> HttpResponse:
     if invoice is None:
         return render(request, "billing/pay_unknown.html", status=404)
     return (
-        documents.pdf_response(invoice) if request.GET.get("as") == "pdf" else invoice_page.response(invoice)
+        documents.pdf_response(invoice)
+        if request.GET.get("as") == "pdf"
+        else documents.html_response(invoice)
     )
 
 

@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from billing import buyers
 from billing.billing_run import run
-from billing.invoices import invoice_page
+from billing.invoices import documents
 from billing.models import BillingProfile, Invoice, PayLink, PaymentAttempt
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver
@@ -322,7 +322,7 @@ def test_the_page_holds_what_rule_46_asks_for(api: Api, invoice: Invoice) -> Non
     ):
         assert text in page
     assert "<script" not in page
-    assert f"<style>{invoice_page.STYLE}</style>" in page, "the policy's hash is of these very bytes"
+    assert f"<style>{documents.STYLE}</style>" in page, "the policy's hash is of these very bytes"
 
 
 def test_a_name_cannot_break_out_of_the_page(api: Api, payer: Tenant) -> None:

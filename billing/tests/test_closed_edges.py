@@ -14,7 +14,7 @@ from pytest_django import Settings
 
 from billing import buyers
 from billing.billing_run import run
-from billing.invoices import invoice_page
+from billing.invoices import documents
 from billing.models import Invoice, PayLink, PaymentAttempt
 from billing.payments import bank_transfers, mandates, notices
 from billing.payments.razorpay import Razorpay
@@ -137,7 +137,7 @@ def test_the_printable_invoice_runs_and_loads_nothing(api: Api, payer: Tenant, i
         owner.get(f"/console/billing/invoices/{invoice.public_id}"),
     ):
         policy = dict(part.strip().split(" ", 1) for part in page["Content-Security-Policy"].split(";"))
-        style = base64.b64encode(hashlib.sha256(invoice_page.STYLE.encode()).digest()).decode()
+        style = base64.b64encode(hashlib.sha256(documents.STYLE.encode()).digest()).decode()
         assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
         assert policy["frame-ancestors"] == "'none'"
         assert policy["img-src"] == "data:"

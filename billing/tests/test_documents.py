@@ -84,7 +84,7 @@ def test_fifty_numbers_continue_on_more_pages(payer: Tenant) -> None:
     for name in range(60):
         connected(payer, f"{name:03d}", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
-    assert 2 <= pages(documents.render(documents.of_invoice(only_invoice(payer)))) <= 3
+    assert 2 <= pages(documents.render_pdf(documents.of_invoice(only_invoice(payer)))) <= 3
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_fifty_numbers_continue_on_more_pages(payer: Tenant) -> None:
     ],
 )
 def test_any_name_can_be_printed(payer: Tenant, name: str) -> None:
-    assert is_pdf_a(documents.render(documents.of_invoice(invoice_of(payer, legal_name=name))))
+    assert is_pdf_a(documents.render_pdf(documents.of_invoice(invoice_of(payer, legal_name=name))))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_any_name_can_be_printed(payer: Tenant, name: str) -> None:
     ],
 )
 def test_every_script_has_its_font(payer: Tenant, name: str, font: str) -> None:
-    made = documents.render(documents.of_invoice(invoice_of(payer, legal_name=name)))
+    made = documents.render_pdf(documents.of_invoice(invoice_of(payer, legal_name=name)))
     assert font.encode() in made + b"".join(_inflated(made))
 
 
@@ -122,13 +122,13 @@ def test_what_no_font_has_is_named_by_its_code_point(payer: Tenant) -> None:
     unknown, named = (
         {**fields, "buyer": [name]} for name in ("Tibet བོ\u0007 株", "Tibet U+0F56U+0F7CU+0007 株")
     )
-    assert documents.render(unknown) == documents.render(named)
+    assert documents.render_pdf(unknown) == documents.render_pdf(named)
 
 
 def test_the_sellers_logo_is_on_page_and_paper(
     payer: Tenant, settings: Settings, tmp_path: Path, api: Api
 ) -> None:
-    plain = documents.render(documents.of_invoice(invoice_of(payer)))
+    plain = documents.render_pdf(documents.of_invoice(invoice_of(payer)))
     logo = tmp_path / "logo.svg"
     logo.write_text(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><rect width="9" height="9"/></svg>'
@@ -138,7 +138,7 @@ def test_the_sellers_logo_is_on_page_and_paper(
     shown = api.get(f"/v1/billing/invoices/{only_invoice(payer).public_id}", Accept="text/html")
     assert b'src="data:image/svg+xml;base64,' in shown.content
     assert "img-src data:;" in shown["Content-Security-Policy"]
-    with_logo = documents.render(documents.of_invoice(only_invoice(payer)))
+    with_logo = documents.render_pdf(documents.of_invoice(only_invoice(payer)))
     assert is_pdf_a(with_logo)
     assert len(with_logo) > len(plain)
     for wrong in ("no picture", "<svg>"):

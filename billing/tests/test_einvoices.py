@@ -12,7 +12,7 @@ from pytest_django import Settings
 from billing import einvoices
 from billing.billing_run import run
 from billing.einvoices import UnreadableAnswer, parsed, record
-from billing.invoices import credit_notes, documents, invoice_page
+from billing.invoices import credit_notes, documents
 from billing.models import BillingMail, CreditNote
 from billing.tests.conftest import FIRST_OF_DECEMBER
 from billing.tests.test_documents import invoice_of
@@ -83,7 +83,7 @@ def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
     shown = documents.of_invoice(invoice)
     assert ("IRN", IRN) in shown["facts"]
     assert shown["qr"].startswith("<svg")
-    assert shown["qr"] in invoice_page.render(invoice)
+    assert shown["qr"] in documents.html(invoice)
     assert AuditEntry.objects.filter(action="billing.einvoice").count() == 1
     with pytest.raises(UnreadableAnswer, match="another IRN"):
         record(parsed(answer(invoice.number, irn="b" * 64)))

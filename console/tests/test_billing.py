@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from billing import buyers
 from billing.billing_run import run
-from billing.invoices import credit_notes, documents, invoice_page
+from billing.invoices import credit_notes, documents
 from billing.models import BillingProfile, Invoice, Mandate, PayLink, PaymentAttempt
 from billing.pricing.money import rupees
 from billing.pricing.periods import indian_date
@@ -217,7 +217,7 @@ def test_the_country_is_chosen_by_name_and_kept_by_code(customer: Client, payer:
     assert "Our team changes the country" in refused.content.decode()
     assert BillingProfile.objects.get(tenant=payer).country == "IN"
     buyers.change(tenant_id=payer.id, changes={"country": "DE"}, evidence="Register of Ulm")
-    assert "<p>Germany</p>" in invoice_page.render(invoice_abroad(payer))
+    assert "<p>Germany</p>" in documents.html(invoice_abroad(payer))
     for unknown in ("XX", "Germany", "de"):
         assert customer.post("/console/billing/profile", {**PROFILE, "country": unknown}).status_code == 400
 
