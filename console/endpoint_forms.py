@@ -13,7 +13,7 @@ from gateway.clock import now
 from webhooks.endpoints import lifecycle
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.forms import RecoverForm
-from webhooks.models import Endpoint
+from webhooks.models import MAX_URL_LENGTH, Endpoint
 from webhooks.requests import credentials, signed_request
 from webhooks.requests.credentials import MASK
 from webhooks.serializers import BatchSettings, EndpointOut, EndpointSettings
@@ -93,7 +93,7 @@ class EndpointForm(forms.Form):
 
     url = forms.CharField(
         label="URL",
-        max_length=2048,
+        max_length=MAX_URL_LENGTH,
         help_text="We ping it at once with a challenge, which it must return.",
         widget=forms.URLInput(attrs={"autocomplete": "off", "placeholder": "https://example.com/webhooks"}),
     )

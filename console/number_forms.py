@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from gateway.outbound.client import InvalidUrlError, validate_url
+from webhooks.models import MAX_URL_LENGTH
 
 
 class RegisterForm(forms.Form):
@@ -108,13 +109,15 @@ class FlowEndpointForm(forms.Form):
 
     url = forms.CharField(
         label="URL of your server",
-        max_length=2048,
+        max_length=MAX_URL_LENGTH,
         widget=forms.URLInput(attrs={"autocomplete": "off", "placeholder": "https://example.com/flows"}),
     )
 
     def clean_url(self) -> str:
         try:
-            return validate_url(self.cleaned_data["url"], allow_http=settings.WEBHOOK_ALLOW_HTTP)
+            return validate_url(
+                self.cleaned_data["url"], allow_http=settings.WEBHOOK_ALLOW_HTTP, max_length=MAX_URL_LENGTH
+            )
         except InvalidUrlError as error:
             raise ValidationError(str(error)) from None
 

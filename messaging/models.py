@@ -19,6 +19,7 @@ from gateway.ids import uuid7
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.labels import label
 from tenants.models import ApiKey, Tenant, TenantRows
+from webhooks.models import MAX_URL_LENGTH
 
 
 class TemplateMirror(models.Model):
@@ -380,7 +381,7 @@ class FlowEndpoint(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     """Part of the public URL that WhatsApp calls."""
     number = models.OneToOneField(PhoneNumber, on_delete=models.CASCADE, related_name="+")
-    url = models.CharField(max_length=2048)
+    url = models.CharField(max_length=MAX_URL_LENGTH)
     secret = EncryptedTextField(purpose="flow_secret")
     secret_prefix = models.CharField(max_length=20)
     previous_secret = EncryptedTextField(purpose="flow_secret", null=True)

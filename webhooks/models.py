@@ -27,6 +27,8 @@ from gateway.upstream.notifications.change import Status
 from tenants.models import ApiKey, Tenant, TenantRows
 
 LIVE = ApiKey.Environment.LIVE
+MAX_URL_LENGTH = 2048
+"""Most characters of an endpoint's URL."""
 
 
 def _environment() -> "models.CharField[str, str]":
@@ -74,7 +76,7 @@ class Endpoint(models.Model):
     """Where events go: to a server, or to a destination in `webhooks/destinations/`. An inbox stands for the
     conversations in the console. It reads the event log, so it has no deliveries and no event types.
     """
-    url = models.CharField(max_length=2048)
+    url = models.CharField(max_length=MAX_URL_LENGTH)
     """The server's URL, or the address in a destination's settings."""
     format = models.CharField(
         max_length=8, choices=Format.choices, default=Format.ENVELOPE, db_default=Format.ENVELOPE

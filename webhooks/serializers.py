@@ -7,7 +7,6 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway import ids
-from gateway.outbound.addresses import MAX_URL_LENGTH
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.delivery import attempts
@@ -16,7 +15,7 @@ from webhooks.endpoints import health
 from webhooks.endpoints.lifecycle import members_problem
 from webhooks.events import filters
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
-from webhooks.models import Delivery, Endpoint, steps_of
+from webhooks.models import MAX_URL_LENGTH, Delivery, Endpoint, steps_of
 from webhooks.requests import credentials, signed_request, verify_ping
 from webhooks.requests.signed_request import is_secret
 
@@ -61,7 +60,7 @@ class UrlField(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         url = super().to_internal_value(data)
         try:
-            return validate_url(url, allow_http=settings.WEBHOOK_ALLOW_HTTP)
+            return validate_url(url, allow_http=settings.WEBHOOK_ALLOW_HTTP, max_length=MAX_URL_LENGTH)
         except InvalidUrlError as error:
             raise serializers.ValidationError(str(error)) from None
 

@@ -16,8 +16,6 @@ from aiodns import DNSResolver
 from aiodns.error import ARES_ETIMEOUT, DNSError
 from yarl import URL
 
-MAX_URL_LENGTH = 2048
-
 
 class UnknownNameError(Exception):
     """A host name has no address."""
@@ -27,14 +25,14 @@ class InvalidUrlError(ValueError):
     """The service does not call this URL. The message is a sentence for the tenant."""
 
 
-def validate_url(url: str, *, allow_http: bool) -> str:
+def validate_url(url: str, *, allow_http: bool, max_length: int) -> str:
     """Return `url` unchanged, or raise `InvalidUrlError`.
 
-    Requires https, or http with `allow_http`; a host; no user information; no fragment; at most 2,048 characters. Any
-    port is allowed. Host names may be in any script; path and query are percent-encoded.
+    Requires https, or http with `allow_http`; a host; no user information; no fragment; at most `max_length`
+    characters. Any port is allowed. Host names may be in any script; path and query are percent-encoded.
     """
-    if len(url) > MAX_URL_LENGTH:
-        raise InvalidUrlError(f"The URL is longer than {MAX_URL_LENGTH} characters.")
+    if len(url) > max_length:
+        raise InvalidUrlError(f"The URL is longer than {max_length} characters.")
     if "\\" in url or any(character.isspace() or not character.isprintable() for character in url):
         raise InvalidUrlError("The URL contains whitespace, a backslash or a control character.")
     scheme, separator, rest = url.partition("://")

@@ -19,6 +19,7 @@ from django.conf import settings
 from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer, InvalidUrlError, Outbound, validate_url
 from gateway.outbound.connection import Attempt
+from webhooks.models import MAX_URL_LENGTH
 
 TOO_LARGE = "event_too_large"
 """The error for an event that the destination can never take. The destination is not at fault."""
@@ -126,8 +127,9 @@ class BrokerDestination(Destination[Settings]):
 def url_problem(url: str | None) -> str | None:
     """Why a URL in settings cannot be used; None when it can be. Each connection checks the addresses of its host."""
     with suppress(InvalidUrlError):
-        if url is None or validate_url(url, allow_http=settings.WEBHOOK_ALLOW_HTTP):
-            return None
+        if url is not None:
+            validate_url(url, allow_http=settings.WEBHOOK_ALLOW_HTTP, max_length=MAX_URL_LENGTH)
+        return None
     return "Its URLs must be https:// URLs of a host, without user information or fragment."
 
 

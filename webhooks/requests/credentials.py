@@ -29,11 +29,10 @@ from django.conf import settings
 from gateway.api.errors import InvalidRequest
 from gateway.http1 import new_tls_context
 from gateway.monitoring.logs import type_alone
-from gateway.outbound.addresses import MAX_URL_LENGTH
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer, Limits, Outbound, once
 from webhooks.destinations.interface import Message
 from webhooks.destinations.kinds import KINDS, Connections, kind_of
-from webhooks.models import Endpoint
+from webhooks.models import MAX_URL_LENGTH, Endpoint
 
 MASK = "***"
 SECRET_MEMBERS = frozenset({"client_key", "client_secret", "secret_access_key", "sasl_password", "password"})
