@@ -11,6 +11,7 @@ written at once; under load many items share a statement, its commit and its wri
 import asyncio
 import math
 import re
+import select
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -190,7 +191,8 @@ class _Connection(psycopg.AsyncConnection[Any]):
 
 
 class LoopConnection:
-    """A database connection of an event loop, for one caller at a time. Opened when needed, reopened after an error.
+    """A database connection of an event loop, for one caller at a time. Opened when needed, reopened after an error or
+    when Postgres has ended it while it was idle.
 
     On a busy process, a thread with its own connection would compete with the loop for the interpreter at every row.
     Statements are prepared at their first execution (`DATABASE_PREPARED_STATEMENTS`). A connection that is not
@@ -201,6 +203,7 @@ class LoopConnection:
     def __init__(self, *, durable: bool = True) -> None:
         self._durable = durable
         self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._received = select.poll()
         # Stored, because on an event loop each task would create a connection object of Django to read it.
         self._errors = connection.wrap_database_errors
 
@@ -234,9 +237,14 @@ class LoopConnection:
             self._connection = None
 
     async def _open(self) -> "psycopg.AsyncConnection[Any]":
+        # To an idle session Postgres sends nothing but its end, and after a reload new values of settings.
+        if self._connection is not None and (self._connection.closed or self._received.poll(0)):
+            await self.close()
         if self._connection is None:
             parameters = {**connection.get_connection_params(), "cursor_factory": psycopg.AsyncRawCursor}
             self._connection = await _Connection.connect(**parameters, autocommit=True)
+            self._received = select.poll()
+            self._received.register(self._connection.fileno(), select.POLLIN)
             if settings.DATABASE_PREPARED_STATEMENTS:
                 self._connection.prepare_threshold = ONLY_WHEN_ASKED
                 if not self._durable:

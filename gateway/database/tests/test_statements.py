@@ -1,8 +1,9 @@
-"""Parameters of prepared statements, by name or by position, for statements of any length."""
+"""Parameters of prepared statements, by name or by position, for statements of any length; connections that end."""
 
 import asyncio
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection
 
@@ -52,3 +53,29 @@ def test_on_the_connection_of_a_loop(statement: str, parameters: Any, expected: 
 
     connection.ensure_connection()
     assert asyncio.run(twice()) == [[expected]] * 2
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["run", "run_each"])
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_ended_while_idle_is_replaced(at_once: bool) -> None:
+    """As after a restart of Postgres: the next caller gets its rows, not an error."""
+
+    async def sessions() -> list[int]:
+        loop_connection = LoopConnection()
+        run_ = loop_connection.run if at_once else loop_connection.run_each
+        try:
+            [[first]] = await run_(asked("SELECT pg_backend_pid()", None))
+            parameters = {**connection.get_connection_params(), "cursor_factory": psycopg.AsyncCursor}
+            async with await psycopg.AsyncConnection.connect(**parameters) as ending:
+                # Waits until the session has ended.
+                answer = await ending.execute("SELECT pg_terminate_backend(%s, 10000)", [first])
+                assert await answer.fetchone() == (True,)
+            [[second]] = await run_(asked("SELECT pg_backend_pid()", None))
+            [[third]] = await run_(asked("SELECT pg_backend_pid()", None))
+            return [first, second, third]
+        finally:
+            await loop_connection.close()
+
+    connection.ensure_connection()
+    first, second, third = asyncio.run(sessions())
+    assert first != second == third
