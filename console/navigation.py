@@ -6,9 +6,10 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
-from console.page import SHOWN_TO_SUPPORT, Entry, Section, page_of
+from console.page import Entry, Section, page_of
 from console.visit import Visit, visit_of
 from gateway.roles import Area
+from tenants.staff import support_view
 
 
 def entries_of(visit: Visit) -> list[Entry]:
@@ -16,7 +17,9 @@ def entries_of(visit: Visit) -> list[Entry]:
     # Imported late, because the table of pages imports the views, and one of them, the search, uses this module.
     entries: list[Entry] = import_string("console.urls.ENTRIES")
     if visit.is_support:
-        return [entry for entry in entries if entry.url_name in SHOWN_TO_SUPPORT or entry.area is None]
+        return [
+            entry for entry in entries if entry.url_name in support_view.SHOWN_PAGES or entry.area is None
+        ]
     return [entry for entry in entries if visit.may_read(entry.area)]
 
 

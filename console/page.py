@@ -19,6 +19,7 @@ from django.views.decorators.http import require_http_methods
 from console.visit import LIVE, TEST, Visit, environment_key, visit_of
 from gateway import roles
 from gateway.roles import Area
+from tenants.staff import support_view
 
 READ = ("GET", "HEAD")
 """The methods of a page without forms."""
@@ -32,45 +33,6 @@ it since.
 """
 LINKED_ENVIRONMENT = "in"
 """The query parameter with which a mail's link names the environment of its page."""
-
-
-PREFERENCES = "console_preferences"
-SHOWN_TO_SUPPORT = frozenset(
-    f"console{name}"
-    for name in (
-        "",
-        "_api_keys",
-        "_audit",
-        "_batch",
-        "_batch_progress",
-        "_batches",
-        "_billing",
-        "_deliveries",
-        "_delivery",
-        "_endpoint",
-        "_endpoints",
-        "_events",
-        "_figures",
-        "_first_steps",
-        "_invoice",
-        "_ledger",
-        "_live",
-        "_message",
-        "_messages",
-        "_number",
-        "_numbers",
-        "_request",
-        "_requests",
-        "_search",
-        "_search_hits",
-        "_settings",
-        "_statement",
-        "_team",
-        "_template",
-        "_templates",
-    )
-)
-"""The routes that staff may read in a support view. All other pages, including new ones, are closed to staff."""
 
 
 class Section(Enum):
@@ -160,12 +122,8 @@ class Page:
         return checked
 
     def _require_support_may(self, request: HttpRequest) -> None:
-        """Limit a support view of staff to reading the pages without texts.
-
-        One exception: staff may switch their own environment and zone, which does not affect the business. Raises
-        PermissionDenied.
-        """
-        if self.name == PREFERENCES or (self.name in SHOWN_TO_SUPPORT and request.method in READ):
+        """Limit a support view of staff to reading the pages without texts. Raises PermissionDenied."""
+        if support_view.allows(self.name, is_read=request.method in READ):
             return
         cannot = "open this page" if request.method in READ else "change anything"
         raise PermissionDenied(f"You are viewing this business as our team: you cannot {cannot}.")

@@ -13,10 +13,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from console.page import SHOWN_TO_SUPPORT
 from console.tests.pages import CHANGES, PAGES, READS, registered_pages
 from tenants import lifecycle
 from tenants.models import SignUp, Tenant, User
+from tenants.staff import support_view
 from tests.api_contract.authorisation import World
 from tests.fixtures import shared_rows
 
@@ -225,7 +225,7 @@ def _support_reads_what_holds_no_texts_and_changes_nothing(case: Case) -> None:
     before = _rows_of(case.world.tenant)
     if case.page.reads:
         answer: HttpResponse = client.get(path)  # type: ignore[assignment]
-        opens = case.name in SHOWN_TO_SUPPORT
+        opens = case.name in support_view.SHOWN_PAGES
         assert answer.status_code in ({200, 204, 302} if opens else {403})
         if opens and not answer.streaming:
             _, _, main = answer.content.partition(b"<main")

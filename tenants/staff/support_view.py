@@ -1,7 +1,6 @@
 """Support views: a staff member sees a tenant's console, read only, for half an hour.
 
-The view is stored in the session of the staff member, so log-out ends it. `console/visit.py` makes a visit of it, and
-`console/page.py` says which pages it opens.
+The view is stored in the session of the staff member, so log-out ends it. `console/visit.py` makes a visit of it.
 """
 
 from dataclasses import dataclass
@@ -18,6 +17,50 @@ from tenants.models import Tenant, User
 LASTS = timedelta(minutes=30)
 PERMISSION = "tenants.view_tenant"
 _KEY = "support_view"
+SHOWN_PAGES = frozenset(
+    f"console{name}"
+    for name in (
+        "",
+        "_api_keys",
+        "_audit",
+        "_batch",
+        "_batch_progress",
+        "_batches",
+        "_billing",
+        "_deliveries",
+        "_delivery",
+        "_endpoint",
+        "_endpoints",
+        "_events",
+        "_figures",
+        "_first_steps",
+        "_invoice",
+        "_ledger",
+        "_live",
+        "_message",
+        "_messages",
+        "_number",
+        "_numbers",
+        "_request",
+        "_requests",
+        "_search",
+        "_search_hits",
+        "_settings",
+        "_statement",
+        "_team",
+        "_template",
+        "_templates",
+    )
+)
+"""The routes of the console that a view may read. All other pages, including new ones, are closed to staff."""
+PREFERENCES = "console_preferences"
+"""The one page that a view may change: staff switch their own environment and zone, which does not affect the tenant.
+"""
+
+
+def allows(page: str, *, is_read: bool) -> bool:
+    """Whether a view may read, or change, a page of the console, by its route."""
+    return page == PREFERENCES or (is_read and page in SHOWN_PAGES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from console.page import SHOWN_TO_SUPPORT
 from console.tests import conversing
 from console.tests.pages import PAGES
 from console.tests.test_authorisation import _others_are_away as _others_are_away
@@ -129,7 +128,7 @@ def test_a_view_is_audited_and_says_so_on_each_page(view: Client, world: World, 
 def test_no_page_of_a_view_holds_a_text(view: Client, world: World) -> None:
     """Each page that a view opens, for a tenant whose messages, both ways, contain the same words."""
     wamids = [write(world.tenant, TEXT) for write in (conversing.inbound, conversing.outbound)]
-    for name in sorted(SHOWN_TO_SUPPORT):
+    for name in sorted(support_view.SHOWN_PAGES):
         answer = view.get(reverse(name, kwargs=PAGES[name].made(world)))
         assert answer.status_code < 400, name
         assert TEXT.encode() not in b"".join(answer), name  # type: ignore[arg-type]
