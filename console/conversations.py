@@ -41,6 +41,8 @@ from tenants.audit import Actor
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
 
+CONVERSATIONS_PER_PAGE = 30
+MESSAGES_PER_PAGE = 50
 LONGEST_SEARCH = 100
 MOST_NUMBERS = 200
 
@@ -175,11 +177,11 @@ def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict
         scope = Scope(visit.tenant.id, visit.environment, wanted or None)
         since, before = inbox.created_at, lists.before(request)
         if not asked:
-            page = listing.newest(scope, since=since, before=before)
+            page = listing.newest(scope, since=since, limit=CONVERSATIONS_PER_PAGE, before=before)
         elif listing.is_number(asked):
-            page = listing.by_number(scope, asked, since=since)
+            page = listing.by_number(scope, asked, since=since, limit=CONVERSATIONS_PER_PAGE)
         else:
-            page = listing.by_text(scope, asked, since=since, before=before)
+            page = listing.by_text(scope, asked, since=since, limit=CONVERSATIONS_PER_PAGE, before=before)
     query = urlencode({name: value for name, value in (("number", wanted), ("q", asked)) if value})
     shown = [
         (row.last.row.id, row.last.row.status, row.gist, row.unread, row.is_open, row.opted_out)
@@ -212,7 +214,13 @@ def _find(visit: Visit, number_id: str, customer_id: str) -> tuple[PhoneNumber, 
 def _thread(visit: Visit, number: PhoneNumber, customer: Customer, before: UUID | None) -> dict[str, Any]:
     """The messages of a conversation by day, with a fingerprint. A member who may reply marks them as read."""
     scope = Scope(visit.tenant.id, visit.environment, number.phone_number_id)
-    found = listing.thread(scope, wa_id=customer.wa_id, user_id=customer.user_id, before=before)
+    found = listing.thread(
+        scope,
+        wa_id=customer.wa_id,
+        user_id=customer.user_id,
+        limit=MESSAGES_PER_PAGE,
+        before=before,
+    )
     lines = drawing.lines_of(found.messages, listing.documents_of(scope, found.messages))
     parties = Parties(number.phone_number_id, customer.wa_id, customer.user_id)
     if found.messages and visit.may_change(Area.CONVERSATIONS):

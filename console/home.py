@@ -15,6 +15,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 
 from console import analytics, warnings
+from console.conversations import CONVERSATIONS_PER_PAGE
 from console.first_steps import WAY, WAYS, steps_of, way_of
 from console.personal_settings import TIME_ZONES
 from console.visit import ENVIRONMENT, LIVE, TEST, TIME_ZONE, Visit, environment_key
@@ -126,7 +127,11 @@ def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
     inbox = lifecycle.find_inbox(**visit.scope)
     if inbox is None:
         return None
-    page = listing.newest(listing.Scope(visit.tenant.id, visit.environment), since=inbox.created_at)
+    page = listing.newest(
+        listing.Scope(visit.tenant.id, visit.environment),
+        since=inbox.created_at,
+        limit=CONVERSATIONS_PER_PAGE,
+    )
     unread = [row for row in page.rows if row.unread]
     return {"count": len(unread), "more": page.before is not None, "rows": unread[:MOST_OF_A_CARD]}
 

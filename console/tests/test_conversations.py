@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 from django.utils.http import urlencode
 
+from console import conversations
 from console.tests.conversing import PNID, WA_ID, inbound, outbound, status
 from gateway import ids
 from gateway.clock import now
@@ -158,7 +159,7 @@ def test_a_customer_who_opted_out_carries_a_mark_until_it_ends(browser: Client, 
 def test_pages_of_the_list_name_each_conversation_once(
     tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "PER_PAGE", 2)
+    monkeypatch.setattr(conversations, "CONVERSATIONS_PER_PAGE", 2)
     for minute in range(3):
         for customer in ("919800000001", "919800000002", "919800000003"):
             inbound(tenant, wa_id=customer, name=customer[-1], at=now() - timedelta(minutes=30 - minute))
@@ -414,7 +415,7 @@ def test_past_retention_the_text_is_gone_and_the_message_stays(
 def test_older_messages_are_on_a_page_of_their_own(
     tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "MESSAGES_PER_PAGE", 2)
+    monkeypatch.setattr(conversations, "MESSAGES_PER_PAGE", 2)
     for number in range(3):
         inbound(tenant, f"Message {number}", at=now() - timedelta(minutes=9 - number))
     page = browser.get(THREAD).content.decode()

@@ -26,8 +26,6 @@ from webhooks.events import message_search
 from webhooks.events.message_search import MESSAGES
 from webhooks.models import Event, Message
 
-PER_PAGE = 30
-MESSAGES_PER_PAGE = 50
 SHORT_WALK = 1_000
 """How many inbound messages the first walk reads. Most pages need no more."""
 NEWEST = 100
@@ -238,32 +236,32 @@ class Thread:
     before: UUID | None = None
 
 
-def newest(scope: Scope, *, since: datetime, before: UUID | None = None) -> Page:
+def newest(scope: Scope, *, since: datetime, limit: int, before: UUID | None = None) -> Page:
     """Conversations in which the customer wrote, the latest first. Only messages after `since` can be unread.
 
-    A page can hold fewer than `PER_PAGE` rows, even none, and still have a next one, because the walk is bounded.
+    A page can hold fewer than `limit` rows, even none, and still have a next one, because the walk is bounded.
     """
     begin = min(before or LAST_ID, id_after_all())
     recent = ids.first_at(ids.created_at(begin) - RECENT)
-    found, ended = _heads(scope, recent, begin, walked=SHORT_WALK, is_first=before is None)
-    if len(found) <= PER_PAGE:
-        found, ended = _heads(scope, FIRST_ID, begin, walked=MOST_WALKED, is_first=before is None)
-    heads = found[:PER_PAGE]
-    older = heads[-1].message_id if len(found) > PER_PAGE else ended
+    found, ended = _heads(scope, recent, begin, walked=SHORT_WALK, is_first=before is None, limit=limit)
+    if len(found) <= limit:
+        found, ended = _heads(
+            scope, FIRST_ID, begin, walked=MOST_WALKED, is_first=before is None, limit=limit
+        )
+    heads = found[:limit]
+    older = heads[-1].message_id if len(found) > limit else ended
     return Page(_conversations(scope, heads, since), older)
 
 
-def by_number(scope: Scope, typed: str, *, since: datetime) -> Page:
+def by_number(scope: Scope, typed: str, *, since: datetime, limit: int) -> Page:
     """Conversations with customers whose number begins with the typed digits, with or without India's country code."""
     digits = "".join(filter(str.isdecimal, typed))[:_LONGEST_NUMBER]
     prefixes = [digits] if typed.lstrip().startswith("+") else [digits, f"91{digits}"]
     found: dict[Head, None] = {}
     for prefix in prefixes:
         low, high = prefix, prefix.ljust(_LONGEST_NUMBER, "9")
-        found |= dict.fromkeys(
-            _read(_BY_NUMBER, {**scope.values, "low": low, "high": high, "limit": PER_PAGE})
-        )
-    return Page(_conversations(scope, list(found)[:PER_PAGE], since), None)
+        found |= dict.fromkeys(_read(_BY_NUMBER, {**scope.values, "low": low, "high": high, "limit": limit}))
+    return Page(_conversations(scope, list(found)[:limit], since), None)
 
 
 def is_number(typed: str) -> bool:
@@ -271,7 +269,7 @@ def is_number(typed: str) -> bool:
     return _DIGITS.fullmatch(typed) is not None
 
 
-def by_text(scope: Scope, typed: str, *, since: datetime, before: UUID | None = None) -> Page:
+def by_text(scope: Scope, typed: str, *, since: datetime, limit: int, before: UUID | None = None) -> Page:
     """Conversations whose newest messages contain the typed text, or whose customer's name does; the newest first.
 
     One page reads `MOST_SEARCHED` messages; `before` continues with older ones.
@@ -299,12 +297,14 @@ def by_text(scope: Scope, typed: str, *, since: datetime, before: UUID | None = 
             found.setdefault((row.phone_number_id, customer), head)
     is_cut = len(rows) == MOST_SEARCHED
     end = rows[-1] if is_cut else None
-    conversations = _conversations(scope, list(found.values())[:PER_PAGE], since)
+    conversations = _conversations(scope, list(found.values())[:limit], since)
     return Page(conversations, end.id if end else None, end.created_at if end else None)
 
 
-def thread(scope: Scope, *, wa_id: str | None, user_id: str | None, before: UUID | None = None) -> Thread:
-    """The messages between the scope's number and a customer, newest first."""
+def thread(
+    scope: Scope, *, wa_id: str | None, user_id: str | None, limit: int, before: UUID | None = None
+) -> Thread:
+    """The newest `limit` messages between the scope's number and a customer, newest first."""
     rows = _messages(
         _THREAD,
         {
@@ -313,10 +313,10 @@ def thread(scope: Scope, *, wa_id: str | None, user_id: str | None, before: UUID
             "user_id": user_id,
             "before": min(before or LAST_ID, id_after_all()),
             "month": ids.month_of(FIRST_ID),
-            "most": MESSAGES_PER_PAGE + 1,
+            "most": limit + 1,
         },
     )
-    shown = rows[:MESSAGES_PER_PAGE]
+    shown = rows[:limit]
     return Thread(_said(scope, shown), shown[-1].id if len(rows) > len(shown) else None)
 
 
@@ -338,7 +338,7 @@ def gists(scope: Scope, rows: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def _heads(
-    scope: Scope, first: UUID, before: UUID, *, walked: int, is_first: bool
+    scope: Scope, first: UUID, before: UUID, *, walked: int, is_first: bool, limit: int
 ) -> tuple[list[Head], UUID | None]:
     # On the first page no customer can have written later.
     is_latest = "true" if is_first else _IS_LATEST
@@ -348,7 +348,7 @@ def _heads(
         "before": before,
         "month": ids.month_of(before),
         "walked": walked,
-        "limit": PER_PAGE + 1,
+        "limit": limit + 1,
     }
     with bulk_cursor(literal=True) as cursor:
         cursor.execute(_HEADS.format(is_latest=is_latest), values)
