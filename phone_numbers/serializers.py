@@ -2,14 +2,10 @@
 
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
-from uuid import UUID
 
 from rest_framework import serializers
 
-from gateway.database.statements import bulk_cursor
 from phone_numbers.models import AppData, PhoneNumber
-
-# --- The list of a tenant's numbers, as the API shows them.
 
 
 class ListedNumber(NamedTuple):
@@ -27,23 +23,6 @@ class ListedNumber(NamedTuple):
     name_status: str | None
     registered_at: datetime | None
     last_event_at: datetime | None
-
-
-_COLUMNS = ", ".join("a.waba_id" if name == "waba_id" else f"n.{name}" for name in ListedNumber._fields)
-# Not through the ORM, which would take longer to compose the query than Postgres to run it.
-_LIST = f"""
-SELECT {_COLUMNS}
-FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
-WHERE n.tenant_id = %s AND n.environment = %s
-ORDER BY n.id DESC
-"""  # noqa: S608 - names of this module alone
-
-
-def listed(*, tenant_id: UUID, environment: str) -> list[ListedNumber]:
-    """The numbers of a tenant in one environment, newest first."""
-    with bulk_cursor(prepared=True) as cursor:
-        cursor.execute(_LIST, [tenant_id, environment])
-        return [ListedNumber(*row) for row in cursor.fetchall()]
 
 
 class NumberOut(serializers.ModelSerializer[PhoneNumber]):

@@ -4,6 +4,7 @@ Objects of the caller's other environment are 404, like those of another tenant.
 """
 
 from typing import Any
+from uuid import UUID
 
 import orjson
 from django.core.exceptions import ObjectDoesNotExist
@@ -20,9 +21,10 @@ from gateway.api.limits import waits_for_upstream
 from gateway.api.pagination import represent, whole_list
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
+from gateway.database.statements import bulk_cursor
 from gateway.roles import KeyScope
 from gateway.upstream.calls import UpstreamUnreachable, meta_unreachable, passed_through
-from phone_numbers import app_data, leaving, onboarding, operations, registration, serializers
+from phone_numbers import app_data, leaving, onboarding, operations, registration
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.pages import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
 from phone_numbers.models import PhoneNumber
@@ -34,6 +36,7 @@ from phone_numbers.serializers import (
     ConnectIn,
     ConnectionOut,
     EmbeddedSignupIn,
+    ListedNumber,
     MigrateIn,
     NumberAppDataOut,
     NumberHealthOut,
@@ -66,6 +69,23 @@ class UpstreamCallsView(ResourceViewSet):
         return super().handle_exception(exc)
 
 
+_COLUMNS = ", ".join("a.waba_id" if name == "waba_id" else f"n.{name}" for name in ListedNumber._fields)
+# Not through the ORM, which would take longer to compose the query than Postgres to run it.
+_LIST = f"""
+SELECT {_COLUMNS}
+FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
+WHERE n.tenant_id = %s AND n.environment = %s
+ORDER BY n.id DESC
+"""  # noqa: S608 - names of this module alone
+
+
+def listed(*, tenant_id: UUID, environment: str) -> list[ListedNumber]:
+    """The numbers of a tenant in one environment, newest first."""
+    with bulk_cursor(prepared=True) as cursor:
+        cursor.execute(_LIST, [tenant_id, environment])
+        return [ListedNumber(*row) for row in cursor.fetchall()]
+
+
 class NumbersView(UpstreamCallsView):
     """The numbers of a tenant. The list has no pages."""
 
@@ -82,9 +102,7 @@ class NumbersView(UpstreamCallsView):
     )
     def list(self, request: Request) -> Response:
         caller = caller_of(request)
-        numbers = [
-            each for each in serializers.listed(**scope_of(request)) if caller.reaches(each.phone_number_id)
-        ]
+        numbers = [each for each in listed(**scope_of(request)) if caller.reaches(each.phone_number_id)]
         return whole_list(represent(NumberOut, numbers))
 
     @extend_schema(
