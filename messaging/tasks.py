@@ -10,7 +10,7 @@ from celery.signals import worker_shutting_down
 from messaging import erasure, known_nodes, retention
 from messaging.batches import references, runner
 from messaging.conversations import read_marks
-from messaging.message_templates import sync
+from messaging.message_templates import mirror
 
 
 # Acknowledged at the start: if Valkey fails, a Celery worker ends while it holds an unacknowledged message.
@@ -32,13 +32,13 @@ def _stop_runner(**_: Any) -> None:
 @shared_task
 def start_due_template_syncs(**_: Any) -> None:
     """Every quarter minute: claim the accounts whose templates are due, and start a task for each."""
-    sync.start_due()
+    mirror.start_due_syncs()
 
 
 @shared_task
 def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
     """Read one account's templates, if the claim still holds."""
-    sync.run(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
+    mirror.run_sync(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
 
 
 @shared_task

@@ -24,7 +24,7 @@ from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.client import FileBody
 from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
 from messaging.form_files import Upload
-from messaging.message_templates import mirror, sync
+from messaging.message_templates import mirror
 from messaging.models import MessageTemplate
 from phone_numbers.lookup import required_sender
 from phone_numbers.models import BusinessAccount
@@ -160,7 +160,7 @@ def sync_now(choice: AccountChoice) -> dict[str, Any]:
     accounts = list(choice.accounts())
     for account in accounts:
         try:
-            changes = sync.read(account)
+            changes = mirror.read_all(account)
         except FAILURES as error:
             failed[account.waba_id] = error
             log.warning("template_sync_failed", account=str(account.pk), error=type(error).__name__)

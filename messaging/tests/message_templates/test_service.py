@@ -12,7 +12,7 @@ from django.test import Client
 
 from gateway.clock import now
 from messaging import form_files, tasks
-from messaging.message_templates import mirror, sync
+from messaging.message_templates import mirror
 from messaging.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
 from messaging.tests.message_templates.bodies import PNG, numbered, order_update
@@ -81,11 +81,11 @@ def sync_now(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         jobs.append(job)
         return True
 
-    monkeypatch.setattr(sync, "enqueue", enqueue)
+    monkeypatch.setattr(mirror, "enqueue", enqueue)
 
     def run() -> None:
         TemplateMirror.objects.update(next_sync_at=now())
-        sync.start_due()
+        mirror.start_due_syncs()
         while jobs:
             tasks.sync_templates(**jobs.pop(0))
 

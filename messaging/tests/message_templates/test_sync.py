@@ -13,7 +13,7 @@ from gateway.clock import now
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.templates import TemplateGraph
 from messaging import tasks
-from messaging.message_templates import mirror, operations, sync
+from messaging.message_templates import mirror, operations
 from messaging.message_templates.mirror import MirrorChanges
 from messaging.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
@@ -40,7 +40,7 @@ def queued(monkeypatch: pytest.MonkeyPatch) -> Jobs:
         jobs.append(job)
         return True
 
-    monkeypatch.setattr(sync, "enqueue", enqueue)
+    monkeypatch.setattr(mirror, "enqueue", enqueue)
     return jobs
 
 
@@ -286,7 +286,7 @@ def test_two_syncs_at_once_do_no_harm(
     TemplateMirror.objects.all().delete()
 
     def read() -> None:
-        sync.read(BusinessAccount.objects.get(pk=number.account_id))
+        mirror.read_all(BusinessAccount.objects.get(pk=number.account_id))
 
     def create(name: str) -> Callable[[], object]:
         body = order_update(name)
@@ -295,6 +295,6 @@ def test_two_syncs_at_once_do_no_harm(
     for turn in range(4):
         in_threads(read, create(f"race_{10 + turn}"), read, read)
         assert MessageTemplate.objects.count() == 4 + turn
-    sync.read(number.account)
+    mirror.read_all(number.account)
     listed = {row["id"] for row in simulator.control("GET", f"accounts/{account.waba_id}")["templates"]}
     assert set(mirrored()) == listed
