@@ -1,10 +1,10 @@
 """Batches from a CSV file: rows become messages, an uploaded file waits for its start, and failed rows become a file.
 
-Mapping columns and checking rows are pure functions. A file becomes one batch, however often it is started, since its
-row is locked while the batch is created (decision "Batches from a file").
+Mapping columns and checking rows are pure functions. A file becomes only one batch, however often it is started,
+because its row is locked while the batch is created (decision "Batches from a file").
 
-The file of failed messages can be corrected and uploaded again. It is made of the sent bodies, so it works for
-batches of the API too. After retention, or once expunged, it has only the errors.
+The file of failed messages can be corrected and uploaded again. It is made of the sent bodies, so batches of the API
+have such a file too. After retention, or once the batch is expunged, it has only the errors.
 """
 
 import csv
@@ -36,7 +36,7 @@ MOST_COLUMNS = 50
 LONGEST_CELL = 4096
 MOST_CELLS = MOST_COLUMNS * (MAX_MESSAGES + 1)
 MOST_LINES = 10 * MAX_MESSAGES
-"""Most lines, including blank ones and line breaks in cells. Four million blank lines, or separators in a row, took
+"""Most lines, including blank lines and line breaks in cells. Four million blank lines, or separators in a row, took
 0.7 seconds.
 """
 _SEPARATORS = ",;\t"
@@ -171,7 +171,7 @@ def guessed(table: Table, wanted: Sequence[Parameter]) -> dict[str, int]:
 
 
 def filled(table: Table, wanted: Sequence[Parameter], mapped: Mapped, *, keep: int = MAX_MESSAGES) -> Filled:
-    """Turn each row into a message or a problem. A repeated message is a problem, since it is sent only once.
+    """Turn each row into a message or a problem. A repeated message is a problem, because it is sent only once.
 
     Only the first `keep` messages and problems are kept, enough for the preview of a long file.
     """
@@ -249,7 +249,7 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 """The largest file, in bytes."""
 KEPT = timedelta(days=1)
 MOST_FILES = 10
-"""Most files of a tenant that wait for their start. A newer one replaces the oldest."""
+"""Most files of a tenant that wait for their start. A newer file replaces the oldest."""
 
 
 def store_file(*, tenant_id: UUID, environment: str, name: str, content: bytes) -> BatchFile:
@@ -273,7 +273,7 @@ def find_file(*, tenant_id: UUID, environment: str, file_id: UUID) -> BatchFile:
 
 
 def table_of(stored: BatchFile) -> Table:
-    """The content of a file that has no batch yet. Raises Conflict once it has one."""
+    """The table in a file that has no batch yet. Raises Conflict when the file has a batch, and UnreadableFileError."""
     if stored.batch_id is not None:
         raise Conflict("This file was sent already.")
     return read_table(bytes(stored.content))
@@ -293,7 +293,7 @@ def start_batch(
     mapped: Mapped,
     skip_opted_out: bool = False,
 ) -> Batch | None:
-    """Create the batch of a file. None when it exists already (`batch_id` names it).
+    """Create the batch of a file. None when the file has a batch already, which `batch_id` names.
 
     Raises the errors of `lifecycle.create`, CannotBeFilled, and Conflict when no row can be sent.
     """
@@ -330,7 +330,7 @@ _READ = ("idx", "http_status", "event_id", "body", "response")
 
 
 def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
-    """The names of columns, then the rows. The last column is the message's position in the sent batch."""
+    """The names of columns, then the rows. The last column is the number of the row or message, by `places_in`."""
     name, place_of = places_in(batch.id)
     tail_names = (*_TAIL, name.lower())
     places: dict[str, int] = {TO: 0}

@@ -82,7 +82,7 @@ def find(*, tenant_id: UUID, environment: str, export_id: UUID) -> Export:
 
 
 def lines(export: Export) -> Iterator[bytes]:
-    """The lines of a file."""
+    """The lines of an export's file."""
     if export.kind == ACCOUNT:
         yield from _account(export.tenant_id, export.environment)
     names = names_of(export.tenant_id, export.query) if export.kind == CUSTOMER else None
@@ -122,7 +122,7 @@ def _of(names: Names | None) -> Q:
 
 
 def _pages(rows: QuerySet[Row]) -> Iterator[list[Row]]:
-    """Rows from the newest on, in portions."""
+    """Pages of rows, from the newest row on."""
     page = list(rows.order_by("-id")[:PAGE])
     while page:
         yield page

@@ -2,7 +2,7 @@
 
 It has a staff user, an active sandbox tenant with its owner, a connected number, an API key, and a verified webhook
 endpoint at the simulator's inbox. The number's account is the tenant's sandbox, so `/v1/test/*` creates no second
-one. `ready.json` holds the data that scripts need.
+sandbox. `ready.json` holds the data that scripts need.
 """
 
 import json
@@ -30,7 +30,7 @@ WA_ID = "919812345678"
 """The customer in the first request that `make run` prints."""
 TIMEOUT_SECONDS = 30
 STARTED_BEFORE_SECONDS = 3_600
-"""How long after the start the window must still be open for that request."""
+"""How long after the start of the service the window must still be open for that request."""
 
 
 class DemoError(Exception):
@@ -123,7 +123,7 @@ class _Customer:
 
     def be_written_to(self) -> None:
         """Ensure a message from the customer within the last 24 hours, so that the printed request may send a text."""
-        # Ask the simulator, because a restarted one no longer has the messages that the gateway knows.
+        # Asks the simulator, because a restarted simulator no longer has the messages that the gateway knows.
         known = self._simulator("GET", f"/sim/messages?customer={WA_ID}&limit=100")["data"]
         a_day_ago = now().timestamp() - WINDOW.total_seconds() + STARTED_BEFORE_SECONDS
         if not any(each["direction"] == "inbound" and each["timestamp"] > a_day_ago for each in known):

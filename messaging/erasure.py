@@ -3,8 +3,8 @@
 The request is stored and processed in the background; processing it twice does no harm. These are erased: bodies of
 events and notifications, the customer's ids and message ids in the log and in deliveries, stored answers of batches,
 scheduled messages and Idempotency-Keys, ids of media, opt-outs, read marks, and export files that may name the
-customer. Rows that name nobody stay, so analytics and the ledger keep their counts. The request log never holds
-bodies.
+customer. Rows that identify no customer stay, so analytics and the ledger keep their counts. The request log never
+holds bodies.
 
 Until the erasure is done, the customer's id is stored encrypted; afterwards only a keyed hash is left. The hash is
 also logged. After a restore of an older backup, `manage.py expunge --again` uses it to find the customers to erase
@@ -42,7 +42,7 @@ from webhooks.models import Event
 log = structlog.get_logger(__name__)
 
 LEASE = timedelta(minutes=30)
-"""The lease of the worker that runs an erasure. After it, another worker starts over."""
+"""The lease of the worker that runs an erasure. After its end, another worker starts over."""
 RUN = "messaging.tasks.erase_customers"
 MEDIA = ("audio", "document", "image", "sticker", "video")
 """Members of a message that contain the id of a media."""
@@ -234,7 +234,7 @@ def _erase_answers(tenant_id: UUID, names: Names) -> int:
 
 
 def erase_again(tenant_id: UUID, hashes: Collection[str]) -> int:
-    """Request erasures of those customers of a tenant whose hash is given. Returns how many were found."""
+    """Request erasures of the tenant's customers with the given hashes. Returns how many were found."""
     rows = events.remaining(tenant_id)
     found = 0
     for column in ("wa_id", "user_id"):
@@ -245,7 +245,7 @@ def erase_again(tenant_id: UUID, hashes: Collection[str]) -> int:
     return found
 
 
-# --- What the message flows store of a tenant that closes its account: open batches, scheduled messages, contents of
+# --- The data of the message flows when a tenant closes its account: open batches, scheduled messages, contents of
 # events.
 
 

@@ -4,8 +4,8 @@ notifications (flows, groups, catalogs, sign-up links); and media.
 An id that is not recorded belongs to nobody. Ids are never tried at Meta to find their owner, because one token may
 have access to the accounts of several businesses.
 
-The number of a media is recorded when a message brings the media, or at its upload. Meta answers for a media only
-with its number, so without the record every number of the tenant would have to be tried.
+The number of a media is recorded when a message brings the media, or at its upload. Meta answers for a media only if
+the request names its number. Without the record, every number of the tenant would have to be tried.
 """
 
 import re
@@ -115,7 +115,7 @@ def named_in(change: Change, *, tenant_id: UUID, environment: str, waba_id: str)
 
 
 def record_nodes(named: Collection[Named]) -> Statements[None]:
-    """The statement that records nodes. No statement for no nodes, as with nearly every notification."""
+    """The statement that records nodes. Nearly every notification has no nodes and needs no statement."""
     if named:
         yield _RECORD_NODES, [list(column) for column in zip(*sorted(set(named)), strict=True)]
 
@@ -128,9 +128,9 @@ def _ids_in(answer: Mapping[str, Any], edge: str) -> list[str]:
 
 
 MEDIA_KEPT = timedelta(days=31)
-"""The upstream keeps uploaded media for 30 days and received media for less (upstream fact 1.2)."""
+"""How long records of media are stored: a day longer than the upstream stores any media (upstream fact 1.2)."""
 SHORTEST_LIFE = timedelta(days=7)
-"""Meta keeps received media for 7 days, uploads for 30 (upstream fact 1.2)."""
+"""The shortest time for which Meta stores media: received media for 7 days, uploads for 30 (upstream fact 1.2)."""
 MEDIA_TYPES = frozenset({"image", "video", "audio", "document", "sticker"})
 MEDIA_ID = re.compile(r"[0-9]{1,64}", re.ASCII)
 
@@ -167,7 +167,7 @@ def media_ids(change: Change) -> Iterable[str]:
 
 
 def record_media(media: Sequence[Media]) -> Statements[None]:
-    """The statement that records media. No statement for no media, as with nearly every notification."""
+    """The statement that records media. Nearly every notification has no media and needs no statement."""
     if media:
         yield _RECORD_MEDIA, [list(column) for column in zip(*sorted(set(media)), strict=True)]
 
@@ -178,7 +178,7 @@ def record_media_deletion(media: Media) -> Statements[None]:
 
 
 def why_media_gone(*, tenant_id: UUID, environment: str, media_id: str) -> str:
-    """Why Meta may not have a media, as far as it is known."""
+    """Why Meta may no longer have a media, as far as the service knows. For `details.reason` of a 404."""
     rows = KnownMedia.objects.filter(tenant_id=tenant_id, environment=environment, media_id=media_id)
     media = rows.first()
     if media is None:

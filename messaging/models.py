@@ -58,7 +58,7 @@ class MessageTemplate(models.Model):
     """Meta's id."""
     name = models.CharField(max_length=512)
     language = models.CharField(max_length=32)
-    """With an underscore (`en_US`), whichever form Meta used."""
+    """The language with an underscore (`en_US`), even if Meta used another form."""
     status = models.CharField(max_length=32)
     category = models.CharField(max_length=32)
     document = models.TextField()
@@ -66,7 +66,7 @@ class MessageTemplate(models.Model):
     changed_at = models.DateTimeField()
     """The time of the last stored update. A read that began earlier does not overwrite it."""
     deleted_at = models.DateTimeField(null=True, blank=True)
-    """When a command or an event deleted it. The row is removed once a later list lacks it."""
+    """When a command or an event deleted the template. The row is removed when a later list lacks the template."""
 
     objects = MessageTemplateQuerySet.as_manager()
 
@@ -157,7 +157,7 @@ class KnownNode(models.Model):
     node_id = models.CharField(max_length=255)
     kind = models.CharField(max_length=16)
     waba_id = models.CharField(max_length=64)
-    """The account whose token has access to it."""
+    """The account whose token has access to the node."""
     noted_at = models.DateTimeField(default=now)
 
     def __str__(self) -> str:
@@ -167,9 +167,9 @@ class KnownNode(models.Model):
 class Batch(ids.PublicId, models.Model):
     """Messages that one number sends at its pace (specification 2).
 
-    Written by `batches/lifecycle.py` (creation, cancel, retry) and `batches/held_batch.py` (the reason for waiting;
-    everything while a runner holds it). It is open until `completed_at` is set. `lease_token` identifies the runner
-    that holds it.
+    `batches/lifecycle.py` writes it on creation, cancel, change of time and retry. `batches/held_batch.py` writes the
+    reason for waiting, and everything while a runner holds the batch. A batch is open until `completed_at` is set.
+    `lease_token` identifies the runner that holds it.
     """
 
     class Status(models.TextChoices):
@@ -195,13 +195,15 @@ class Batch(ids.PublicId, models.Model):
     failed = models.PositiveIntegerField(default=0)
     rate_per_sec = models.PositiveIntegerField()
     waiting_for = models.CharField(max_length=32, choices=WaitingFor.choices, null=True)
-    """Why an open batch sends nothing now. Null while it is being sent or only waits for a free runner."""
+    """Why an open batch sends nothing now. Null while the batch is being sent or only waits for a free runner."""
     waiting_since = models.DateTimeField(null=True)
-    """Since when it waits. Null for a scheduled batch, which waits only for its time."""
+    """Since when the batch has waited. Null for a scheduled batch, which waits only for its time."""
     send_at = models.DateTimeField(null=True)
     """Nothing is sent before this time. Null for a batch that starts when it has its turn."""
     retries = models.PositiveSmallIntegerField(default=0, db_default=0)
-    """How often its failed items were queued again. Part of the dedupe keys, so each round has its own events."""
+    """How often the batch's failed items were queued again. The number is part of the dedupe keys, so each round has
+    its own events.
+    """
     lease_token = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
     leased_by = models.BigIntegerField(null=True)
@@ -212,14 +214,15 @@ class Batch(ids.PublicId, models.Model):
     body_bytes = models.PositiveBigIntegerField(default=0, db_default=0)
     """Bytes of all items together, in the form sent to Meta."""
     messages_hash = models.BinaryField(max_length=32, null=True)
-    """SHA-256 of its messages as the caller wrote them, without white space. Null for batches older than this column.
+    """SHA-256 of the messages as the caller wrote them, without white space. Null for batches older than
+    this column.
     """
     customer_hours = models.JSONField(null=True)
     """It is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
     skip_opted_out = models.BooleanField(default=False, db_default=False)
-    """Whether to skip customers who have opted out when their turn comes."""
+    """Whether messages are skipped whose customers have opted out by the time of sending."""
     traceparent = models.CharField(max_length=55, null=True)
-    """The span of the request that created it, in the form of W3C Trace Context. Null while traces are off."""
+    """The span of the request that created the batch, in the form of W3C Trace Context. Null while traces are off."""
 
     objects = TenantRows["Batch"].as_manager()
 
@@ -252,7 +255,7 @@ class Batch(ids.PublicId, models.Model):
         return self.public_id
 
     def has_messages(self, messages_hash: bytes) -> bool:
-        """Whether it was created from these messages. False for batches without a hash."""
+        """Whether the batch was created from these messages. False for batches without a hash."""
         return self.messages_hash is not None and bytes(self.messages_hash) == messages_hash
 
 
@@ -285,10 +288,10 @@ class BatchItem(models.Model):
     message_ref = models.CharField(max_length=255, null=True)
     """The caller's id of the message, which Meta never gets."""
     first_batch_id = models.UUIDField(null=True)
-    """Together with `first_idx`: the item that already had the `message_ref`. This item was skipped because of it."""
+    """With `first_idx`, the item that already had the `message_ref`. Because of that item, this item was skipped."""
     first_idx = models.IntegerField(null=True)
     skip_reason = models.CharField(max_length=20, null=True)
-    """Why it was skipped, if neither the end of the batch nor its `message_ref` is the reason: `opted_out`."""
+    """The reason of a skipped item: `opted_out`. Null if the end of the batch or the `message_ref` is the reason."""
 
     def __str__(self) -> str:
         return f"{self.batch_id} {self.idx}"
@@ -342,7 +345,9 @@ class ScheduledMessage(ids.PublicId, ids.MadeById, models.Model):
     customer_hours = models.JSONField(null=True)
     """It is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
     body = models.BinaryField()
-    """What Meta receives, byte for byte. Empty once it has ended, because the event then has it."""
+    """The body that Meta receives, byte for byte. Empty once the message has ended, because the event then has the
+    body.
+    """
     claimed_until = models.DateTimeField(null=True)
     claim = models.UUIDField(null=True)
     http_status = models.PositiveSmallIntegerField(null=True)
@@ -387,7 +392,7 @@ class FlowEndpoint(models.Model):
     previous_secret = EncryptedTextField(purpose="flow_secret", null=True)
     previous_secret_expires_at = models.DateTimeField(null=True)
     private_key = EncryptedTextField(purpose="flow_private_key", null=True)
-    """The private key of the public key that was uploaded last."""
+    """The private key of the last public key that was surely uploaded."""
     next_private_key = EncryptedTextField(purpose="flow_private_key", null=True)
     """A private key whose public key is being uploaded or may have been uploaded."""
     key_uploaded_at = models.DateTimeField(null=True)
@@ -396,7 +401,7 @@ class FlowEndpoint(models.Model):
     """Why the tenant's last answer could not be used. Null when it could be."""
     created_at = models.DateTimeField(default=now, editable=False)
     new_secret: str
-    """The secret, only on the row that the flow has just made: it is shown once."""
+    """The secret, only on the instance whose secret was just made. It is shown once."""
 
     def __str__(self) -> str:
         return str(self.id)
@@ -420,7 +425,7 @@ class BatchFile(models.Model):
     name = models.CharField(max_length=200)
     content = models.BinaryField()
     batch_id = models.UUIDField(null=True)
-    """Its batch. Not a foreign key, because batches are pruned by plain SQL."""
+    """The file's batch. Not a foreign key, because batches are pruned by plain SQL."""
     row_numbers = ArrayField(models.PositiveIntegerField(), null=True)
     """The spreadsheet's row number of each message, in order."""
     created_at = models.DateTimeField(default=now, editable=False)
@@ -446,7 +451,7 @@ class ReadMark(models.Model):
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4)
     conversation = models.BigIntegerField()
-    """Hash of the number and the customer, so the row names nobody."""
+    """Hash of the number and the customer, so the row does not name the customer."""
     through = models.UUIDField()
     """The newest message that was read."""
     read_at = models.DateTimeField(default=now)
@@ -472,15 +477,15 @@ class OptOut(models.Model):
     customer = models.CharField(max_length=255)
     """The wa_id or the user_id. A customer with both has a row for each."""
     id = models.UUIDField()
-    """A new id for each change of state. Lists are in its order."""
+    """A new id for each change of state. Lists are ordered by it."""
     wa_id = models.CharField(max_length=255, null=True)
     user_id = models.CharField(max_length=255, null=True)
     reported_stop = models.BooleanField(default=False)
     reported_at = models.DateTimeField(null=True)
-    """The preference that Meta reported last, and when the customer set it."""
+    """The last preference that Meta reported, and when the customer set it."""
     wrote_stop = models.BooleanField(default=False)
     wrote_at = models.DateTimeField(null=True)
-    """Whether the last stop or start word was a stop word, and when the customer wrote it."""
+    """Whether the customer's last stop or start word was a stop word, and when the customer wrote the word."""
 
     class Meta:
         indexes: ClassVar = [
@@ -496,12 +501,12 @@ class OptOut(models.Model):
 
     @property
     def opted_out_source(self) -> str | None:
-        """How the customer opted out; None for a customer who did not."""
+        """How the customer opted out. None for a customer who is not opted out."""
         return "whatsapp" if self.reported_stop else "stop_word" if self.wrote_stop else None
 
     @property
     def opted_out_at(self) -> datetime | None:
-        """When the customer opted out."""
+        """When the customer opted out. None for a customer who is not opted out."""
         return self.reported_at if self.reported_stop else self.wrote_at if self.wrote_stop else None
 
 
@@ -513,7 +518,7 @@ class Erasure(ids.MadeById, models.Model):
     customer_id = EncryptedTextField(purpose="erasure_customer", null=True)
     """The customer's id, encrypted. Null after the erasure."""
     customer_hash = models.CharField(max_length=64)
-    """A keyed hash of the customer, so the row names nobody."""
+    """A keyed hash of the customer's id, so the row does not name the customer."""
     erased = models.JSONField(null=True)
     """How many rows of each kind were erased."""
     leased_until = models.DateTimeField(null=True)

@@ -1,11 +1,12 @@
 """Opt-outs: customers who want no marketing messages from a number, as Meta reports it and as they write it.
 
-An opt-out only holds back messages of batches that ask for it. It comes from `user_preferences`
-(upstream fact 3.7) or from a stop word (`stop_words.yaml`) as a whole message or a button. What the customer said
-last through a source counts, in whatever order the notifications arrive. Meta's `resume` ends the opt-outs of both
-sources; a start word ends only that of a stop word.
+An opt-out only holds back messages of batches with `skip_opted_out`. It comes from `user_preferences` (upstream fact
+3.7) or from a stop word (`stop_words.yaml`) as a whole message or a button. The customer's last word through each
+source is valid, even if notifications arrive out of order. Meta's `resume` ends the opt-outs of both sources. A start
+word ends only the opt-out of a stop word.
 
-Applied by the incoming flow inside its transaction. When a customer's state changes, it publishes `customer.opt_out`.
+The incoming flow applies opt-outs inside its transaction. When a customer's state changes, `customer.opt_out` is
+published.
 """
 
 import unicodedata
@@ -39,7 +40,7 @@ LONGEST_WORD = 40
 """Most characters of a message that is compared with the words."""
 _AROUND = " \t\r\n.,;:!?¡¿*_~\"'`’“”।()[]<>-"
 
-# A row gets a new id when its state changes. By the id the caller recognises its own change, even if another process
+# A row gets a new id when its state changes. By the id, the process recognises its own change even if another process
 # writes the same row.
 _STATE = "({row}.reported_stop OR {row}.wrote_stop)"
 _REPORTED = "excluded.reported_at >= COALESCE(o.reported_at, excluded.reported_at)"
@@ -131,7 +132,9 @@ def has_word(value: JsonObject) -> bool:
 
 
 def apply(change: Change, number: NumberRoute) -> None:
-    """Record the opt-outs of a change for a number, and publish the differences. Inside the transaction."""
+    """Record the opt-outs of a change for a number, and publish the differences. Runs inside the transaction of the
+    incoming flow.
+    """
     events = [event for said in _said(change) if (event := _record(said, number)) is not None]
     publish(tenant_id=number.tenant_id, events=events)
 
@@ -155,7 +158,7 @@ def _said(change: Change) -> Iterator[Said]:
 
 
 def _word_of(item: JsonObject) -> bool | None:
-    """Whether a message is a stop word (True) or a start word (False); None for all others, and in groups."""
+    """True for a message that is a stop word, False for a start word. None for other messages and in groups."""
     if "group_id" in item:
         return None
     match item.get("type"):
@@ -197,7 +200,7 @@ def _record(said: Said, number: NumberRoute) -> NewEvent | None:
     }
     wa_id, user_id = _both_ids(scope, said)
     is_report = said.source == "whatsapp"
-    # WhatsApp's resume is the customer's later and wider word: it ends a stop word's opt-out as well.
+    # WhatsApp's resume is wider than a start word, and ends a stop word's opt-out as well.
     is_word = not is_report or not said.stop
     change_id = ids.uuid7()
     with connection.cursor() as cursor:

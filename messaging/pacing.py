@@ -28,8 +28,8 @@ LONGEST_DEBT_SECONDS = 1.0
 sends anyway.
 """
 AHEAD_SECONDS = 0.04
-"""Turns are acquired for this many seconds at a time, one portion ahead. What a stalled runner sends late is under 2
-% of 5 seconds.
+"""Turns are acquired for this many seconds at a time, one portion ahead. So a stalled runner sends late at most two
+portions, under 2 % of the messages of 5 seconds.
 """
 ALONE_SECONDS = 5.0
 """How long a batch paces itself without Valkey after a failure. Otherwise a Valkey that hangs would delay every turn.
@@ -60,7 +60,7 @@ def count_send(*, phone_number_id: str, rate: float) -> None:
 
 
 def _pending_writes() -> list[PendingWrite]:
-    """Take the sends counted since the last call. They stay uncounted if Valkey is unavailable."""
+    """Take the sends counted since the last call, as pending writes. They are lost if Valkey is unavailable."""
     with _collecting:
         collected = list(_uncounted.items())
         _uncounted.clear()
@@ -83,7 +83,7 @@ write_behind.register(_pending_writes)
 class Pacer:
     """The turns of one batch: at most `rate` a second, fewer while the upstream throttles.
 
-    Times are of the monotonic clock, so a change of the system clock has no effect.
+    Times are on the monotonic clock, so a change of the system clock has no effect.
     """
 
     def __init__(self, *, phone_number_id: str, rate: float) -> None:

@@ -42,7 +42,7 @@ def prune_batch_files() -> int:
     )
 
 
-# A few batches at a time, as each has up to 10,000 items.
+# Deletes a few batches at a time, because each has up to 10,000 items.
 _DELETE_BATCHES = """
 WITH old AS MATERIALIZED (
     SELECT b.id FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
@@ -69,7 +69,7 @@ def prune_batches() -> int:
             deleted += cursor.rowcount
 
 
-# Few enough in one transaction that locks are short.
+# Deletes few enough messages in one transaction that locks are short.
 _DELETE_SCHEDULED = """
 WITH old AS MATERIALIZED (
     SELECT s.id FROM messaging_scheduledmessage s JOIN tenants_tenant t ON t.id = s.tenant_id
@@ -97,8 +97,8 @@ def prune_scheduled_messages() -> int:
 # Called by `manage.py expunge` and `erasure.py`. Two things are kept, because a message could otherwise be sent
 # twice: unsent messages, and the stored answers of Idempotency-Keys, which expire after 24 hours.
 
-# An item loses its body once it is settled. Left are its answer, and the body of an item that may be retried. One
-# batch at a time, by primary keys.
+# An item loses its body once it has a result. What remains is its answer, and the body of an item that may be retried.
+# The statement handles one batch at a time, by primary keys.
 _EXPUNGE_ANSWERS = f"""
 UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NULL, body = ''
 FROM events e

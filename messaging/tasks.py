@@ -13,11 +13,11 @@ from messaging.conversations import read_marks
 from messaging.message_templates import mirror
 
 
-# Acknowledged at the start: if Valkey fails, a Celery worker ends while it holds an unacknowledged message.
+# Acknowledged at the start, because a Celery worker that holds an unacknowledged message ends when Valkey fails.
 @shared_task(acks_late=False)
 def run_batches(**_: Any) -> None:
     """Run unclaimed batches until the worker stops. Called by wake-ups, and by beat in case a wake-up is lost. If the
-    process already has a runner, which it normally has from its start, only wake that one.
+    process has a runner already, which is normal from its start on, only wake that runner.
     """
     while runner.run():
         pass
@@ -85,7 +85,7 @@ def prune_message_references(**_: Any) -> None:
 
 @shared_task
 def prune_read_marks(**_: Any) -> None:
-    """Hourly: delete read marks of conversations that have left the message log."""
+    """Hourly: delete read marks that are older than the message log."""
     read_marks.prune_read_marks()
 
 

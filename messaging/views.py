@@ -1,6 +1,6 @@
 """`POST /v1/messages` and `/v1/messages/read` (specification 4), as the OpenAPI document describes them.
 
-The listener answers both (`web/routes.py`); looking messages up is Django's.
+The listener answers both (`web/routes.py`). Django answers the look-ups of messages.
 """
 
 from django.http import HttpResponse

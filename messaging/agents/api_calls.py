@@ -58,7 +58,7 @@ class ApiCalls:
         """Milliseconds that the calls have waited for the upstream."""
 
     def get(self, name: str, path: Mapping[str, str] | None = None, **query: object) -> Any:
-        """GET. `name` is that of the route; parameters that are None are left out. Raises Refused."""
+        """GET the route `name`. Parameters that are None are left out. Raises Refused."""
         return self._call("GET", name, path or {}, query=query)
 
     def post(

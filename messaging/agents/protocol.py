@@ -38,7 +38,7 @@ _INSTRUCTIONS = (
     "to real people. Search the documentation first; ask the person before you send or replay."
 )
 _api: ContextVar[ApiCalls] = ContextVar("agent_api")
-# The package logs a line for each exchange, but the request is logged already.
+# The package would log a line for each exchange, which the log of requests already has.
 logging.getLogger("mcp").setLevel(logging.WARNING)
 
 
@@ -132,7 +132,7 @@ def _shown(tool: AgentTool) -> types.Tool:
         read_only_hint=not tool.changes,
         destructive_hint=tool.is_destructive,
         idempotent_hint=tool.name in IDEMPOTENT,
-        # Only the guides are a closed world; other tools return texts that anybody may have written.
+        # Only the guides are a closed world. The other tools return texts that anybody may have written.
         open_world_hint=tool.name != "search_docs",
     )
     return types.Tool(

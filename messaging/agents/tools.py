@@ -1,4 +1,4 @@
-"""The tools for agents: the purpose and the arguments of each, and its calls of `/v1`."""
+"""The tools for agents. Each has a purpose, arguments and calls of `/v1`."""
 
 import binascii
 import re
@@ -158,7 +158,7 @@ def _get_event(api: ApiCalls, given: Arguments) -> Any:
 
 
 def _why_endpoint_fails(api: ApiCalls, given: Arguments) -> Any:
-    """An endpoint's health and its newest failed attempts. Without an id: the same for the newest endpoints."""
+    """An endpoint's health and newest failed deliveries. Without an id, those of the newest endpoints."""
     if "endpoint_id" in given:
         return {"endpoints": [_diagnosis(api, given["endpoint_id"])]}
     listed = api.get("webhooks", limit=SHOWN_ENDPOINTS)["data"]
@@ -193,7 +193,7 @@ def _newest_deliveries(api: ApiCalls, **filters: Any) -> list[Any]:
 
 
 def _why(endpoint: Any) -> str:
-    """The endpoint's state and health as a sentence. It has the cause, even where no failed delivery is listed."""
+    """The endpoint's state and health as a sentence with the cause, even if no failed delivery is listed."""
     health = endpoint["health"]
     reason = health["reason"] or {"error": None, "http_status": None}
     cause = f"HTTP {reason['http_status']}" if reason["http_status"] else reason["error"]

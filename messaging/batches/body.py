@@ -1,4 +1,4 @@
-"""The body of a batch, parsed item by item within bounds on memory and time, whatever it contains.
+"""The body of a batch, parsed item by item. Bounds on memory and time hold for any content.
 
 A body of 32 MiB can hold eleven million empty objects, which took 16 seconds and 1.3 GB as Python objects. So msgspec
 skips the members that are not needed, and parsing ends at the first item beyond the limit.
@@ -38,7 +38,8 @@ MOST_BUILT = 500_000
 containers are parsed.
 """
 MOST_TAKEN_APART = 50_000
-"""Most values, over all items, that are parsed because a member cannot be cut out as bytes. Each costs a microsecond.
+"""Most values, over all items, that are parsed because a member cannot be cut out as bytes. Each value takes a
+microsecond.
 """
 MESSAGE_TYPES = frozenset(
     [
@@ -150,7 +151,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
         return written == b"true"
 
     def check_item_senders(self, own: set[str]) -> None:
-        """Reject items whose `from` is another number than the batch's, since it would be ignored."""
+        """Reject items whose `from` is another number than the batch's, because that `from` would be ignored."""
         problems = Problems()
         for idx, item in enumerate(self.messages):
             if item.from_ and (_text(item.from_) or "").strip() not in own:
@@ -173,14 +174,14 @@ class _Messages(Struct):
 
 
 class Problems:
-    """The errors of items, in the order of items. Raises InvalidRequest at the twentieth."""
+    """The errors of items, in the order of items. Raises InvalidRequest when the twentieth item has errors."""
 
     def __init__(self) -> None:
         self._count = 0
         self._found: dict[int, dict[str, list[str]]] = {}
 
     def note(self, item: Item | None) -> None:
-        """Count an item and record what it lacks. None stands for a value that is not an object. Raises InvalidRequest
+        """Count an item and record its errors. None stands for a value that is not an object. Raises InvalidRequest
         beyond limits.
         """
         idx = self._count

@@ -1,9 +1,9 @@
-"""A batch in the database: while it waits, and while a runner holds it: lease, claim of items, results, end.
+"""A batch in the database while it waits and while a runner holds it: the lease, claims of items, results and the end.
 
 Every function that changes items locks the batch's row first, so runner, cancel and a second runner take turns. The
-lease's token is the fence: it is replaced only by the next holder, and an item is claimed before it is sent. The
-lease ends by its time, or when the worker that holds it has died. A batch whose number or tenant may not send is
-claimed only to report what was interrupted, or to end it.
+lease's token is the fence, which only the next holder replaces. An item is claimed before it is sent. The lease ends by
+its time, or when the worker that holds it has died. A batch whose number or tenant may not send is claimed only to
+report what was interrupted, or to end it.
 
 A batch waits until its time to be sent, while its number is unconnected or released, or its tenant suspended.
 `record_waiting` writes the reason and since when on every open batch that no runner holds. It runs before each claim
@@ -71,7 +71,7 @@ def record_waiting() -> None:
 
 
 class BatchLeaseLost(Exception):
-    """Another runner has taken the batch over: nothing more may be sent for it here."""
+    """Another runner has taken the batch over. This runner may send nothing more for the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ class Held:
     retries: int
     skip_opted_out: bool
     given_up: bool
-    """It waited too long, or its number left the tenant: its unsent items are skipped."""
+    """Whether the batch waited too long or its number left the tenant. Its unsent items are then skipped."""
     traceparent: str | None
     customer_hours: str | None = None
-    """JSON: it is sent only in these hours of its customers (`sending/customer_hours.py`)."""
+    """The hours of its customers in which the batch is sent, as JSON (`sending/customer_hours.py`)."""
 
     @property
     def public_id(self) -> str:
@@ -99,7 +99,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedItem:
-    """A claimed message: its place and the bytes that the upstream receives."""
+    """A claimed message: its place in the batch, and the bytes that the upstream receives."""
 
     idx: int
     body: bytes = field(repr=False)
@@ -107,7 +107,9 @@ class ClaimedItem:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The next items, claimed. Empty: nothing is left, or the batch is cancelled, or its tenant is `suspended`."""
+    """The claimed next items. Empty when nothing is left, the batch is cancelled, or its tenant is suspended
+    (`suspended`).
+    """
 
     items: list[ClaimedItem]
     suspended: bool = False
@@ -122,19 +124,19 @@ class Outcome:
     http_status: int | None = None
     sent_at: datetime | None = None
     retryable: bool = False
-    """It was certainly not sent, and may succeed later."""
+    """Whether the message was certainly not sent, and may succeed later."""
     upstream_ms: float | None = None
     is_throttled: bool = False
-    """The number sends too fast for the upstream."""
+    """Whether the upstream refused because the number sends too fast."""
     token_problem: bool = False
 
 
 Result = tuple[ClaimedItem, Outcome]
 
 
-# For each number the oldest open batch that nobody holds; a number's interrupted batch goes before all others. A batch
-# of a tenant that had the number before does not count, because it would hold up the batches of the new owner. A batch
-# whose time has not come does not count either.
+# Claims for each number the oldest open batch that nobody holds. A number's interrupted batch goes before all others.
+# Left out are batches of a tenant that had the number before, because they would hold up the batches of the new owner,
+# and batches whose time has not come.
 _CLAIM_BATCHES = """
 WITH free AS MATERIALIZED (
     SELECT c.id,
@@ -196,7 +198,7 @@ WHERE batch_id = %(batch_id)s AND status = 'pending' AND claimed_by IS NOT NULL
 RETURNING idx, body
 """
 
-# From now on the event holds the body. Only an item that a retry may send again keeps a body of its own.
+# Once there is a result, the event has the body. Only an item that a retry may send again keeps its own body.
 _RESULTS = """
 UPDATE messaging_batchitem i
 SET status = r.status, http_status = r.http_status, wamid = r.wamid, response = r.response,
@@ -258,7 +260,7 @@ def claim_batches(limit: int, holder: int | None = None) -> list[Held]:
 
 
 def renew(held: Held) -> tuple[str, bool]:
-    """Keep the lease for BATCH_LEASE_SECONDS more; returns the batch's status and whether its tenant is served.
+    """Keep the lease for BATCH_LEASE_SECONDS more. Returns the batch's status, and whether its tenant is served.
 
     Raises BatchLeaseLost.
     """
@@ -275,7 +277,7 @@ def renew(held: Held) -> tuple[str, bool]:
 def take(held: Held, *, first: int, count: int, country_code: str) -> Taken:
     """Claim the next items from place `first` on. Raises BatchLeaseLost.
 
-    `country_code` is that of the batch's number, for recipients whose number lacks one.
+    `country_code` is the country code of the batch's number, for recipients whose number lacks a country code.
     """
     with transaction.atomic():
         batch_status, is_served = renew(held)
@@ -294,13 +296,14 @@ def take(held: Held, *, first: int, count: int, country_code: str) -> Taken:
             items = claimed
             if held.skip_opted_out:
                 items = _without_opted_out(held, claimed, country_code)
-            # The caller ends the batch when nothing is returned. So if all claimed items were skipped, claim the next.
+            # The caller ends the batch when nothing is returned. So if all claimed items were skipped, claim the next
+            # items.
             if items or not claimed:
                 return Taken(items)
 
 
 def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem], country_code: str) -> list[ClaimedItem]:
-    """The claimed items less those to customers who opted out, which are skipped. Inside a transaction."""
+    """Skip the claimed items to customers who opted out, and return the others. Runs inside a transaction."""
     customers = {item.idx: customers_of(item.body, country_code=country_code) for item in claimed}
     stopped = opt_outs.among(
         tenant_id=held.tenant_id,
@@ -320,7 +323,7 @@ def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem], country_code:
 
 
 def take_over(held: Held) -> list[ClaimedItem]:
-    """The items that are claimed and have no result: interrupted. For a holder that has nothing under way.
+    """The interrupted items: claimed, without a result. For a holder that has no message under way.
 
     Either an earlier runner left them, or this runner claimed them and the database's answer to the claim was lost.
     Raises BatchLeaseLost.
@@ -333,7 +336,7 @@ def take_over(held: Held) -> list[ClaimedItem]:
 
 
 def number_of(tenant_id: UUID, environment: str, phone_number_id: str) -> Sender:
-    """A tenant's number as it is now. A number that is gone is returned as a disconnected one."""
+    """A tenant's number as it is now. A number that the tenant no longer has is returned as disconnected."""
     return sender(tenant_id=tenant_id, environment=environment, from_=phone_number_id) or Sender(
         phone_number_id=phone_number_id,
         waba_id="",
@@ -348,7 +351,7 @@ def number_of(tenant_id: UUID, environment: str, phone_number_id: str) -> Sender
 
 
 def rate_now(held: Held, number: Sender) -> int:
-    """The rate that was announced, or less when the number's level has fallen since."""
+    """The batch's announced rate, or a lower one when the number's throughput level has fallen since."""
     return min(
         held.rate_per_sec,
         rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
@@ -388,7 +391,8 @@ def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
 
 
 def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
-    """Release the batch unfinished: items that were claimed and certainly not sent are free again.
+    """Release the unfinished batch. The items `unsent`, which were claimed and certainly not sent, can be claimed
+    again.
 
     A batch whose customers' hours are over waits until they begin again.
     """
@@ -419,8 +423,9 @@ def finish(held: Held) -> None:
 
 
 def skip_unsent(batch: Batch) -> None:
-    """Mark what no runner has claimed as skipped, and free its references. Inside a transaction that holds the batch's
-    row."""
+    """Mark items that no runner has claimed as skipped, and release their references. Runs inside a transaction that
+    has locked the batch's row.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_SKIP_UNSENT, [batch.id])
         skipped = [reference for (reference,) in cursor if reference is not None]
@@ -428,9 +433,9 @@ def skip_unsent(batch: Batch) -> None:
 
 
 def requeue_failed(batch: Batch) -> int:
-    """Make the failed items that kept their body pending again. Returns how many.
+    """Make the failed items that kept their body pending again. Returns the number of items.
 
-    Inside a transaction that holds the batch's row.
+    Runs inside a transaction that has locked the batch's row.
     """
     with connection.cursor() as cursor:
         cursor.execute(_REQUEUE_FAILED, [batch.id])
@@ -438,7 +443,7 @@ def requeue_failed(batch: Batch) -> int:
 
 
 def complete(batch: Batch) -> None:
-    """Store the end of a batch and its event. Inside a transaction that holds the batch's row."""
+    """Store the end of a batch, and publish its event. Runs inside a transaction that has locked the batch's row."""
     if batch.status == Batch.Status.CANCELLED:
         skip_unsent(batch)
     else:
@@ -485,7 +490,7 @@ def _completed(batch: Batch, at: datetime) -> NewEvent:
 
 
 def _round(retries: int) -> str:
-    """The end of a dedupe key. It differs for each retry of a batch, so each round has events of its own."""
+    """The suffix of dedupe keys for a round. It differs for each retry of a batch, so each round has its own events."""
     return f":{retries}" if retries else ""
 
 

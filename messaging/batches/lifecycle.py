@@ -33,7 +33,7 @@ from tenants.models import Tenant
 MOST_WAITING_ITEMS = 500_000
 """Most unsent items in a tenant's open batches of one environment: fifty full batches."""
 MOST_WAITING_BYTES = 1024**3
-"""Most bytes of all items in these batches."""
+"""Most bytes of all items in a tenant's open batches of one environment."""
 FULL_RETRY_SECONDS = 60
 TIME_COLUMNS = ("send_at", "waiting_for", "waiting_since")
 
@@ -54,7 +54,7 @@ class Stored:
     batch: Batch
     is_new: bool = True
     same_messages: bool = True
-    """For an existing batch with this client_ref: whether it has the messages of this call."""
+    """Whether an existing batch with this client_ref has the messages of this call."""
     warnings: Sequence[TemplateWarning] = ()
 
 
@@ -119,7 +119,9 @@ def find(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[
 
 
 def reschedule(found: Batch, send_at: datetime | None) -> Batch:
-    """Change the time of a batch that has not begun; None means now. Raises Conflict when it has begun."""
+    """Change the time of a batch that has not begun. None means now. Raises Conflict when the batch has
+    begun or ended.
+    """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.started_at is not None or batch.status != Batch.Status.QUEUED:
@@ -132,7 +134,7 @@ def reschedule(found: Batch, send_at: datetime | None) -> Batch:
 
 
 def cancel(found: Batch) -> Batch:
-    """Stop a batch and skip the items that are not under way. Raises Conflict when it has ended."""
+    """Stop a batch, and skip the items that are not under way. Raises Conflict when the batch has ended."""
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.QUEUED:
@@ -147,7 +149,7 @@ def cancel(found: Batch) -> Batch:
 
 
 def retry(found: Batch) -> Batch:
-    """Queue the failed items that were certainly not sent. Raises Conflict when there are none.
+    """Queue the failed items that were certainly not sent. Raises Conflict when there are no such items.
 
     Only completed batches can be retried, so no runner holds the batch. The queued items are claimed and counted like
     new ones.
@@ -205,8 +207,8 @@ def waiting(*, tenant_id: UUID, environment: str) -> Waiting:
 
 
 def _require_room(batch: Batch, size: int) -> None:
-    """Require that a new batch fits the limits together with the open ones. The tenant's row is locked, so concurrent
-    requests take turns.
+    """Require that a new batch fits the limits together with the open batches. Raises RateLimited. The tenant's row is
+    locked, so concurrent requests take turns.
     """
     Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=batch.tenant_id)
     open_now = waiting(tenant_id=batch.tenant_id, environment=batch.environment)
@@ -222,8 +224,8 @@ def _require_room(batch: Batch, size: int) -> None:
 
 
 def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str] | None) -> int:
-    """Store the items in their order. Returns their bytes. An item whose `message_ref` is taken by another item is
-    skipped.
+    """Store the items in their order. Returns the number of their bytes. An item whose `message_ref` belongs to another
+    item is skipped.
 
     `zones` collects the customers' time zones. Raises InvalidRequest for customers without a known zone.
     """

@@ -1,4 +1,4 @@
-"""Outcomes of the messages in a batch: the count of each status, and the errors of the failed ones."""
+"""Outcomes of the messages in a batch: the count of each status, and the errors of failed messages."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from django.db import connection
 from messaging.models import Batch
 from webhooks.models import PRECEDENCE
 
-# By the index `message_by_batch`: at most 10,000 rows, in the partitions of a month or two.
+# Uses the index `message_by_batch`. Reads at most 10,000 rows, in the partitions of a month or two.
 _COUNTS = """
 SELECT CASE {cases} END AS status, CASE WHEN failed_at IS NOT NULL THEN error_code END AS code, count(*)
 FROM messages

@@ -1,8 +1,8 @@
 """References of messages: among batch items with the same `message_ref`, only one is sent within 30 days.
 
-So when a job was interrupted and sends its rows again, in any batches, no customer gets a message twice. A reference
-belongs to the first item stored with it. It is released when that item is skipped before it was sent. An item that
-was tried keeps it, even if WhatsApp refused the message, because `retry` may still send it.
+So a job that was interrupted can send its rows again, in any batches, and no customer gets a message twice. A reference
+belongs to the first item stored with it. It is released when that item is skipped before it was sent. An item that was
+tried keeps its reference, even if WhatsApp refused the message, because `retry` may still send it.
 """
 
 import hashlib
@@ -55,9 +55,9 @@ WHERE (r.tenant_id, r.environment, r.ref_hash) = (released.tenant_id, released.e
 
 
 def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
-    """Claim the references of a batch's items, given in the items' order.
+    """Acquire the references of a batch's items, given in the items' order.
 
-    Returns the owning item for each item whose reference is taken. Runs inside a transaction.
+    Returns, for each item whose reference belongs to another item, that other item. Runs inside a transaction.
     """
     places: dict[bytes, list[int]] = {}
     for idx, reference in enumerate(references):

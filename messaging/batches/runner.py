@@ -41,7 +41,7 @@ QUIET_POLL_SECONDS = 5.0
 crashed.
 """
 LINGER_SECONDS = 300.0
-"""How long an idle runner stays. It has a database connection, which costs more than polling."""
+"""How long an idle runner stays. Its database connection costs more than its polling."""
 
 Value = TypeVar("Value")
 

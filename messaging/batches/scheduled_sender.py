@@ -1,9 +1,9 @@
 """Scheduled messages whose time has come: claim → wait for the number's turn → send → record.
 
-Part of the batch runner (`messaging/batches/runner.py`), which looks every second. A message is claimed before it is
-sent and never claimed again, so it is sent at most once. A claim without a result runs out, and the message ends with
-the outcome unknown. One that cannot go at its time waits for PATIENCE, then it fails. No number holds up another: each
-has a task of its own and a bounded number of claims.
+Part of the batch runner (`messaging/batches/runner.py`), which polls for them every second. A message is claimed before
+it is sent and never claimed again, so it is sent at most once. A claim without a result runs out, and the message ends
+with the outcome unknown. A message that cannot go at its time waits for PATIENCE, then it fails. No number delays
+another, because each number has its own task and a bounded number of claims.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ SELECT EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'scheduled'
        EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'sending' AND claimed_until < now()),
        EXISTS (SELECT FROM messaging_batch WHERE waiting_for = 'scheduled' AND send_at <= now())
 """
-# In the order of their times. `hindrance` says why a message that waited too long could not go.
+# Claims messages in the order of their times. `hindrance` says why a message that waited too long could not go.
 _CLAIM = f"""
 WITH due AS MATERIALIZED (
     SELECT s.id, h.hindrance
@@ -102,7 +102,7 @@ _HINDRANCES = {
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claimed message. `hindrance` is the reason why it is not sent; None when it is sent."""
+    """A claimed message. `hindrance` is the reason why it is not sent, None for a message to send."""
 
     id: UUID
     tenant_id: UUID
@@ -111,10 +111,10 @@ class Claimed:
     body: bytes = field(repr=False)
     claim: UUID
     hours: CustomerHours | None
-    """It is sent only in these hours of its customer."""
+    """The hours of its customer in which the message may be sent. None for any time."""
     hindrance: str | None
     is_late: bool
-    """Whether it waited for PATIENCE: it is not put off again."""
+    """Whether the message is late by more than PATIENCE. Then it is not released again when the upstream throttles."""
 
     @property
     def public_id(self) -> str:
@@ -135,7 +135,7 @@ class ScheduledSends:
         return bool(self._of_number)
 
     async def look(self) -> bool:
-        """Start what is due. Returns whether the time of a batch has come."""
+        """Start the messages that are due. Returns whether the time of a batch has come."""
         if self._process.stopping:
             return False
         try:
@@ -154,7 +154,7 @@ class ScheduledSends:
         return batch_is_due
 
     def _start(self, claimed: list[Claimed]) -> None:
-        # A number that changed hands may have messages of both tenants: each group is sent with its own token.
+        # A number that changed hands may have messages of two tenants. Each group is sent with the token of its tenant.
         groups: dict[tuple[UUID, str, str], list[Claimed]] = {}
         for message in claimed:
             owner = message.tenant_id, message.environment, message.phone_number_id
@@ -172,7 +172,7 @@ class ScheduledSends:
         if (pacer := self._pacers.get(phone_number_id)) is not None and pacer.share() == 1.0:
             del self._pacers[phone_number_id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Its messages stay claimed; they end as interrupted when the claims run out.
+            # The task's messages stay claimed. They end as interrupted when the claims run out.
             log.error("scheduled_send_crashed", exc_info=error)
         self._process.woken.set()
 
@@ -237,7 +237,9 @@ class ScheduledSends:
 
 
 def due() -> tuple[bool, bool, bool]:
-    """Whether a message is due, whether one was interrupted, whether the time of a batch has come."""
+    """Three facts: whether a message is due, whether a message was interrupted, and whether the time of a batch has
+    come.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_DUE)
         row: tuple[bool, bool, bool] = cursor.fetchone()
@@ -301,7 +303,7 @@ def record(message: Claimed, number: Sender, outcome: Outcome) -> None:
 
 
 def release(message: Claimed) -> None:
-    """Release a message that certainly was not sent: it is due at once, or when its customer's hours begin again."""
+    """Release a message that certainly was not sent. It is due at once, or when its customer's hours begin again."""
     send_at = closed_until(message.hours, now())
     waits = {} if send_at is None else {"send_at": send_at}
     _own(message).update(status=Status.SCHEDULED, claim=None, claimed_until=None, **waits)

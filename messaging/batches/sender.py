@@ -1,8 +1,9 @@
-"""One batch being sent: claim → wait for the turn → send → record, hundreds under way at once, at the number's pace.
+"""The sending of one batch: claim → wait for the turn → send → record. Hundreds of messages are under way at once, at
+the number's pace.
 
 A message goes out only while this process certainly holds the lease: the item was claimed in the database, and the
-lease was renewed recently enough by this process's own clock. Items are claimed ahead of their turn, while those
-before them go out. Results are written in bulk and kept until the database takes them.
+lease was renewed recently enough by this process's own clock. Items are claimed ahead of their turn, while earlier
+items go out. Results are written in bulk, and kept in memory until the database accepts them.
 """
 
 import asyncio
@@ -41,8 +42,9 @@ from phone_numbers import tokens
 from phone_numbers.lookup import Sender
 
 CLAIM_SECONDS = 0.25
-"""Items for this many seconds are claimed at once. After a crash, those that were claimed and have no result are
-reported as unknown."""
+"""Items for this many seconds are claimed at once. After a crash, claimed items without a result are reported as
+unknown.
+"""
 
 
 def items_ahead(per_second: float) -> int:
@@ -53,7 +55,9 @@ def items_ahead(per_second: float) -> int:
 async def claimed_ahead(
     claim: Callable[[], Awaitable[list[ClaimedItem]]],
 ) -> AsyncGenerator[list[ClaimedItem], None]:
-    """The claims of a batch until one is empty. Each is made while the previous one is sent, so no gaps arise."""
+    """The claims of a batch until a claim is empty. Each claim is made while the items of the previous claim are sent,
+    so no gaps arise.
+    """
     upcoming = asyncio.ensure_future(claim())
     try:
         while items := await upcoming:
@@ -72,10 +76,12 @@ HEARTBEAT_PART = 0.25
 FACTS_SECONDS = 1.0
 """How old the number's token, connection and level may be."""
 UNDER_WAY_SECONDS = 2.0
-"""At most the messages of this many seconds wait for the upstream's answer; a slower upstream slows the batch."""
+"""The messages of at most this many seconds may wait for the upstream's answer. With a slower upstream the batch
+becomes slower.
+"""
 MOST_UNDER_WAY = 500
 REACH_SECONDS = 30.0
-"""How long a message waits for an upstream that cannot be reached: as long as an answer may take."""
+"""How long a message is retried while the upstream cannot be reached."""
 FLUSH_SECONDS = 0.05
 FLUSH_ROWS = 500
 RETRY_SECONDS = 0.5
@@ -85,7 +91,7 @@ Value = TypeVar("Value")
 
 
 class NotNow(Exception):
-    """A claimed message was not sent and may not be sent any more: it is released."""
+    """A claimed message was not sent, and may not be sent now. It must be released."""
 
 
 async def send_once(
@@ -93,8 +99,8 @@ async def send_once(
 ) -> Outcome:
     """Make a message's call and return its outcome. Errors of `attempt` other than the upstream's are raised.
 
-    A call that could not connect was certainly not made; only such a call is repeated, for REACH_SECONDS. Meanwhile
-    its message counts as under way, so an unreachable upstream also delays the other messages.
+    A call that could not connect was certainly not made. Only such a call is repeated, for REACH_SECONDS. Meanwhile the
+    message counts as under way, so an unreachable upstream also delays the other messages.
     """
     until, pause = time.monotonic() + REACH_SECONDS, RETRY_SECONDS
     while True:
@@ -129,13 +135,13 @@ async def send_once(
 
 
 class ProcessResources(Protocol):
-    """What the batches and the scheduled messages of one process share."""
+    """The resources that the batches and the scheduled messages of one process share."""
 
     woken: asyncio.Event
-    """Set to have the runner poll at once."""
+    """Set to make the runner poll at once."""
 
     slots: asyncio.Semaphore
-    """One for each message that the process may have under way."""
+    """One slot for each message that the process may have under way."""
     turns: ThreadPoolExecutor
     """Threads that wait for Valkey."""
 
@@ -175,7 +181,7 @@ class BatchRun:
         self.recording: asyncio.Task[None]
 
     async def run(self) -> None:
-        """Send what is left of the batch; returns when it has ended, was released or has another holder."""
+        """Send the rest of the batch. Returns when the batch has ended, was released or has another holder."""
         structlog.contextvars.bind_contextvars(batch_id=self.held.public_id)
         recording = self.recording = asyncio.create_task(self._record_until_done())
         heart = asyncio.create_task(self._beat())
@@ -205,7 +211,7 @@ class BatchRun:
         await self._until_done(held_batch.finish, self.held)
 
     async def _settle_interrupted(self) -> None:
-        """Report what is claimed without a result, before this run's first claim and after its last result."""
+        """Report the claimed items without a result. Called before this run's first claim and after its last result."""
         if items := await self._until_done(held_batch.take_over, self.held):
             results = [(item, _unknown("interrupted")) for item in items]
             await self._until_done(held_batch.record, self.held, self.number, results)
@@ -232,7 +238,7 @@ class BatchRun:
     async def _send_paced(self, items: list[ClaimedItem]) -> None:
         for place, item in enumerate(items):
             if self.recording.done():
-                # It failed, so this raises: a further message could not be recorded.
+                # The recording failed, so this raises its error. A further message could not be recorded.
                 await self.recording
             await self._token_answer()
             if not self.number.is_connected:
@@ -256,7 +262,9 @@ class BatchRun:
             task.add_done_callback(self._sent)
 
     async def _next_turn(self) -> float:
-        """When the next message may go. Further turns are asked for while these are used, so the pace has no gaps."""
+        """The time at which the next message may go. Further turns are requested while these are used, so the pace has
+        no gaps.
+        """
         if not self.turns:
             self.turns.extend(await (self.further_turns or self._ask_for_turns()))
             self.further_turns = None
@@ -272,7 +280,7 @@ class BatchRun:
         self.room.release()
         self.process.slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Without a result the item stays claimed; the batch's next holder reports it as unknown.
+            # Without a result the item stays claimed. The batch's next holder reports it as unknown.
             log.error("batch_send_crashed", exc_info=error)
 
     async def _send(self, item: ClaimedItem) -> None:
@@ -299,14 +307,16 @@ class BatchRun:
         return await self.pool.send(outbound.message_call(self.number, item.body))
 
     def _question_token(self, number: Sender) -> None:
-        """Ask whether the token still works, because a single refusal can concern only its recipient."""
+        """Ask whether the token still works, because a single refusal can concern only the recipient."""
         moment = time.monotonic()
         if moment - self.token_asked_at >= tokens.QUESTION_INTERVAL.total_seconds():
             self.token_asked_at = moment
             self.token_question = asyncio.create_task(asyncio.to_thread(question_token, number))
 
     async def _token_answer(self) -> None:
-        """Wait for the check of the token, before which nothing more is sent. Then read the number's state again."""
+        """Wait for the check of the token, if any. Nothing more is sent before its end. Then read the number's state
+        again.
+        """
         if self.token_question is not None:
             await self.token_question
             self.token_question, self.facts_at = None, -FACTS_SECONDS
@@ -325,7 +335,9 @@ class BatchRun:
                 await self._record(some)
 
     async def _record(self, results: list[Result]) -> None:
-        """Record results together. If the database rejects them, record each one, so that only the bad row fails."""
+        """Record results together. If the database rejects them, record each result alone, so that only the bad row
+        fails.
+        """
         try:
             await self._until_done(held_batch.record, self.held, self.number, results)
         except DatabaseError:
@@ -334,7 +346,7 @@ class BatchRun:
                 for result in results:
                     await self._record([result])
                 return
-            # The database rejects the answer itself. Record without it that the message may have been sent.
+            # The database rejects the answer itself. Record, without the answer, that the message may have been sent.
             ((item, refused),) = results
             replaced = _unknown("unusable_answer", sent_at=refused.sent_at)
             await self._until_done(held_batch.record, self.held, self.number, [(item, replaced)])
@@ -369,7 +381,7 @@ class BatchRun:
 
 
 async def until_done(process: ProcessResources, lane: int, call: Callable[..., Value], *values: Any) -> Value:
-    """Call the database, again and again while it is unavailable. Returns the call's result, or raises its error."""
+    """Call the database, repeatedly while it is unavailable. Returns the call's result, or raises its error."""
     while True:
         try:
             return await process.in_database(lane, call, *values)
@@ -385,7 +397,7 @@ def _take_next(held: Held, number: Sender, first: int, count: int) -> held_batch
 
 
 def question_token(number: Sender) -> None:
-    """Ask whether a token still works that the upstream refused. For a thread of its own."""
+    """Ask whether a token that the upstream refused still works. Runs in its own thread."""
     try:
         tokens.question(waba_id=number.waba_id, token=number.token)
     except DATABASE_UNAVAILABLE as error:

@@ -33,7 +33,7 @@ from messaging.cloud_api.parameters import Parameters, form_fields
 from tenants.credentials.authentication import BearerAuthentication
 
 UPLOAD = "upload"
-"""Takes the place of a node in the path of a resumable upload. The session follows it."""
+"""The word in the place of a node in the path of a resumable upload. The session follows it."""
 KNOWN_EDGES = frozenset(
     {
         "assets", "block_users", "calls", "content", "conversational_automation", "deregister", "flows",
@@ -43,7 +43,7 @@ KNOWN_EDGES = frozenset(
         "whatsapp_business_profile",
     }
 )  # fmt: skip
-"""Edges that appear in the request log. Others are left out, because a caller may write anything."""
+"""Edges that appear in the request log. Other edges are left out, because a caller may write anything."""
 
 
 @limited_by(API_BODY_BYTES)
@@ -194,7 +194,7 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
 
 
 def _upload(request: HttpRequest, number: str, given: Parameters) -> HttpResponseBase:
-    """Upload a file. Where `type` is a kind (`image`), the part's own content type counts."""
+    """Upload a file. If `type` is a kind of media such as `image`, the part's own content type is used."""
     form = QueryDict(mutable=True)
     form.update({**given.query(), "from": number})
     form.pop("type", None)

@@ -66,9 +66,9 @@ DENIED_EDGES = frozenset(
 TAKE_FILES = frozenset({"flow", "group"})
 """Kinds of nodes with an edge for files: a flow's JSON, a group's picture."""
 LIBRARY = "message_template_library"
-"""The list of the Graph API that belongs to no account: it is the same for all."""
+"""A list of the Graph API that belongs to no account and is the same for all."""
 SIGNUPS = "signups"
-"""The node under which the sign-up links of all accounts are: `/signups/{id}`."""
+"""The node above the sign-up links of all accounts: `/signups/{id}`."""
 GIVEN = "graph_parameters"
 """The request attribute that holds the parameters."""
 _OF_TEMPLATES = re.compile(r"template|flow")
@@ -162,7 +162,7 @@ class NodeView(GraphView):
 
 
 def _check_scope(request: Request, found: Node, edge: str | None, given: Parameters) -> None:
-    """Require the scope for an object. A key limited to numbers must also include the number."""
+    """Require the scope for an object. The numbers of a limited key must include the object's number."""
     caller = caller_of(request)
     about = f"{found.kind} {edge} {given.text('fields') or ''}"
     scope = KeyScope.TEMPLATES if _OF_TEMPLATES.search(about) else KeyScope.NUMBERS
@@ -184,7 +184,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
                 raise InvalidRequest.of(**dict.fromkeys(files, "This request takes no file."))
             return _sent_with_file(request, account, path, given)
         if found.kind == "account" and edge == "message_templates":
-            # Store the template at once: callers will ask for it by its id, and an unknown id is refused.
+            # Stores the template at once, because callers will ask for it by its id, and an unknown id is refused.
             return templates.create(account, body=given.body or b"{}", members=given.values)
         if number is not None:
             asked: dict[str, Any] = {"actor": Actor.of(request), "body": given.body or b"{}"}
@@ -268,7 +268,7 @@ class SubscribedAppsView(GraphView):
 
 
 def _configured(request: Request, node: str, given: Parameters) -> HttpResponse:
-    """Set a number's callback. An empty one removes it."""
+    """Set a number's callback. An empty URL removes the callback."""
     if others := given.less_product("webhook_configuration"):
         raise InvalidRequest.of(**dict.fromkeys(others, "Send webhook_configuration on its own."))
     asked = given.values["webhook_configuration"]
@@ -326,7 +326,7 @@ class DebugTokenView(APIView):
 
 
 class MeView(GraphView):
-    """`me`: the owner of the key. There are no nodes below it."""
+    """`me`: the owner of the key. It has no nodes below it."""
 
     def get(self, request: Request, edge: str | None) -> HttpResponse:
         if edge is not None:
@@ -372,7 +372,7 @@ def _without_token(answer: GraphAnswer, content: bytes, token: str, request: Req
     """The answer's bytes, with page links to the gateway and without the token."""
     paging = answer.json().get("paging")
     if isinstance(paging, dict) and {"next", "previous"} & paging.keys():
-        # Parsed with Python's own parser, which keeps integers of any size.
+        # Python's own parser keeps integers of any size.
         body = json.loads(content)
         for direction in {"next", "previous"} & paging.keys():
             body["paging"][direction] = _link(request, str(paging[direction]))
@@ -438,7 +438,7 @@ class UploadSessionsView(GraphView):
 
     @waits_for_upstream
     def post(self, request: Request, node: str) -> HttpResponseBase:
-        # As a query, in which numbers may be texts.
+        # Validated as a query, in which numbers may be texts.
         given = checked(SessionIn(data=QueryDict(urlencode(given_in(request).query()))))
         account = _account_of_upload(request)
         return _answer(

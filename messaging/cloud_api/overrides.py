@@ -48,17 +48,18 @@ class Callback:
 
     @property
     def uid(self) -> str:
-        """The `uid` of its endpoint."""
+        """The `uid` of the callback's endpoint."""
         return _uid(self.node)
 
     def endpoint(self) -> Endpoint | None:
-        """Its endpoint; None when it has none."""
+        """The callback's endpoint. None while there is no callback."""
         return Endpoint.objects.for_environment(self.tenant_id, self.environment).filter(uid=self.uid).first()
 
     def set(self, *, url: str, verify_token: str) -> dict[str, Any]:
         """Send the events to a url that passes the handshake. Returns the Graph API's answer.
 
-        The secret of a new endpoint is only in this answer. Raises WebhookVerifyFailed; nothing is changed then.
+        The secret of a new endpoint is only in this answer. Raises WebhookVerifyFailed when the handshake fails. Then
+        nothing is changed.
         """
         endpoint = self.endpoint()
         created = None
@@ -100,7 +101,7 @@ class Callback:
         return {"success": True, "webhook": {"id": str(created.id), "secret": created.secret}}
 
     def remove(self) -> bool:
-        """Delete its endpoint. False when it has none."""
+        """Delete the callback's endpoint. False when there is none."""
         endpoint = self.endpoint()
         if endpoint is not None:
             self._delete(endpoint)

@@ -1,7 +1,7 @@
-"""Parameters of a Graph request: query, form and JSON form one set, as at Meta, before any rule is applied.
+"""Parameters of a Graph request. Query, form and JSON make one set, as at Meta, before any rule is applied.
 
-These are pure functions, so that every listener parses and translates requests alike. A member of the body overrides
-one of the query. JSON from the caller keeps its bytes.
+These are pure functions, so that every listener parses and translates requests alike. A member of the body overrides a
+parameter of the query. JSON from the caller keeps its bytes.
 
 The listener (`web/routes.py`) answers sends at `POST /{number}/messages` and `/{number}/marketing_messages` with the
 flow of `/v1/messages`; `graph_send` translates these requests.
@@ -25,8 +25,8 @@ from gateway.api.json import MOST_VALUES, parse_object
 from messaging.sending import outbound
 
 CREDENTIALS = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
-"""Parameters that are not passed on: the caller's key, and proofs for it that Meta could not check. The service adds
-its own.
+"""Parameters that are not passed on: the caller's key, and proofs for that key, which Meta could not check. The service
+adds its own token and proof.
 """
 DENIED = frozenset({"batch", "ids", "include_headers", "method"})
 """Parameters that turn a request into another one or into several."""
@@ -53,7 +53,7 @@ _MOST_KEYS = 16
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of a request. `body` is all of them as JSON, in the caller's own bytes if these were JSON."""
+    """The parameters of a request. `body` has all parameters as JSON. If the caller sent JSON, its bytes are kept."""
 
     values: dict[str, Any] = field(repr=False)
     body: bytes = field(repr=False)
@@ -93,7 +93,8 @@ def read(
 ) -> Parameters:
     """Parse a request's parameters. `form` has the fields of an already parsed multipart body.
 
-    Raises InvalidRequest for parameters that cannot be parsed, and for those that lead to other nodes than the path.
+    Raises InvalidRequest for parameters that cannot be parsed, and for parameters that lead to other nodes than the
+    path.
     """
     asked = _fields(_pairs(query)) if query else {}
     kind = content_type.partition(";")[0].strip().lower()
@@ -127,7 +128,7 @@ def read(
 
 
 def message_call(number: str, edge: str, given: Parameters) -> MessageCall:
-    """A send or a read mark: the caller's bytes with `from` added, and with `type` added where a text omits it."""
+    """Translate a send or a read mark. `from` is added to the caller's bytes, and `type` if a text message omits it."""
     added: dict[str, Any] = {"from": number}
     if edge == "messages" and given.values.get("status") == "read":
         members = {**given.less_product("status"), **added}
@@ -267,7 +268,7 @@ def credential(authorization: str | None, api_key: str | None, query: str) -> st
 
 
 def access_token(*, query: str, content_type: str, body: bytes) -> str | None:
-    """The key in the body of a request, if any. Raises InvalidRequest."""
+    """The key in the query or the body of a request, if any. Raises InvalidRequest."""
     return read(
         query=query, content_type=content_type, body=body, form=form_fields(content_type, body)
     ).access_token

@@ -18,7 +18,7 @@ from webhooks.models import Message
 
 EXPIRED = "The text is no longer kept."
 CHANGES = {"edit": "edited", "revoke": "deleted"}
-"""Types of messages that change another message, and the label of the changed one."""
+"""Types of messages that change another message, with the label of the changed message."""
 _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 """Errors raised by a body whose members have other types than WhatsApp documents."""
 Documents = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -31,7 +31,7 @@ class Said:
 
     row: Message
     body: Mapping[str, Any] | None = field(repr=False)
-    """The message object; None past retention."""
+    """The message object. None past retention."""
     name: str = ""
     """The customer's name in the notification."""
 
@@ -162,7 +162,7 @@ def _drawable(message: Said, mark: Mapping[str, Any], documents: Documents) -> d
 
 
 def _rendered(template: object, documents: Documents) -> dict[str, Any]:
-    """A sent template as the customer reads it. Only its name if the template is no longer known."""
+    """A sent template as the customer reads it. Only the name of a template that is no longer known."""
     if not isinstance(template, Mapping):
         return {}
     language = template.get("language")

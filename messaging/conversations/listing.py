@@ -1,4 +1,4 @@
-"""Reads of conversations: the list, the search, and the messages of one.
+"""Reads of conversations: the list, the search, and the messages of one conversation.
 
 Conversations have no table; only read marks are stored. Each read walks an index of the event log or the message log
 from the newest row, past a bounded number of rows. Texts come from the stored bodies within retention.
@@ -39,10 +39,10 @@ _LONGEST_NUMBER = 20
 _PLAIN = re.compile(r"[a-z0-9 ,.!?]+")
 """Words that every JSON library writes without escapes."""
 
-# The newest inbound event of each customer of a tenant, newest first, by the index `event_by_type`. A customer who
-# wrote again later was on an earlier page already: one probe of the message log, by its index of customers, shows it.
-# The probes start at the newest event (OFFSET keeps that order below the join) and stop when the page is full. `ended`
-# is where a walk stopped early.
+# Reads the newest inbound event of each customer of a tenant, newest first, by the index `event_by_type`. A customer
+# who wrote again later was on an earlier page already. One probe of the message log, by its index of customers, finds
+# the later message. The probes start at the newest event (OFFSET keeps that order below the join) and stop when the
+# page is full. `ended` is the id at which a walk stopped early.
 _HEADS = """
 WITH walked AS MATERIALIZED (
     SELECT id, phone_number_id, wa_id, user_id FROM events
@@ -100,8 +100,8 @@ _THREAD = f"""
 SELECT {MESSAGES} FROM ({_OF_ONE}) AS found
 WHERE event_id IS NOT NULL ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
-# For each conversation: the newest message, the newest from the customer, and the count of unread ones. Old chats of
-# the app are never unread and open no window. The range leaves out months before the oldest conversation.
+# For each conversation: the newest message, the customer's newest message, and the count of unread messages. Old chats
+# of the app are never unread and open no window. The range leaves out months before the oldest conversation.
 _FACTS = f"""
 WITH walk AS MATERIALIZED (
     SELECT h.place, m.*,
@@ -119,8 +119,8 @@ FROM walk CROSS JOIN LATERAL (
 ) AS each (kind, holds)
 WHERE holds ORDER BY place, kind, id DESC
 """  # noqa: S608 - only column names are formatted in
-# Customers whose number has a prefix: each step through the customer's index finds the next number. Digits sort alike
-# in every collation.
+# Customers whose number has a prefix: each step through the customer's index finds the next number. Every collation
+# sorts digits in the same way.
 _BY_NUMBER = """
 WITH RECURSIVE found (wa_id) AS (
     (SELECT m.wa_id FROM messages m
@@ -155,7 +155,7 @@ ORDER BY id DESC LIMIT %(walked)s
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The conversations to read: those of a tenant in one environment, with one number or, if None, with all."""
+    """The conversations to read: those of a tenant in one environment, with one number. None means all numbers."""
 
     tenant_id: UUID
     environment: str
@@ -186,7 +186,7 @@ class Parties:
 
     @property
     def keys(self) -> list[int]:
-        """The keys of its read marks, one for each known id."""
+        """The keys of the conversation's read marks, one for each known id of the customer."""
         known = filter(None, (self.wa_id, self.user_id))
         return [read_marks.key_of(self.phone_number_id, customer) for customer in known]
 
@@ -220,7 +220,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Conversations, and the id before which the next page begins; None on the last page."""
+    """Conversations, and the id before which the next page begins. The id is None on the last page."""
 
     rows: Sequence[Conversation]
     before: UUID | None
@@ -239,7 +239,7 @@ class Thread:
 def newest(scope: Scope, *, since: datetime, limit: int, before: UUID | None = None) -> Page:
     """Conversations in which the customer wrote, the latest first. Only messages after `since` can be unread.
 
-    A page can hold fewer than `limit` rows, even none, and still have a next one, because the walk is bounded.
+    A page can have fewer than `limit` rows, even none, and still have a next page, because the walk is bounded.
     """
     begin = min(before or LAST_ID, id_after_all())
     recent = ids.first_at(ids.created_at(begin) - RECENT)
@@ -270,7 +270,7 @@ def is_number(typed: str) -> bool:
 
 
 def by_text(scope: Scope, typed: str, *, since: datetime, limit: int, before: UUID | None = None) -> Page:
-    """Conversations whose newest messages contain the typed text, or whose customer's name does; the newest first.
+    """Conversations with the typed text in their newest messages or in the customer's name, the newest first.
 
     One page reads `MOST_SEARCHED` messages; `before` continues with older ones.
     """
@@ -340,7 +340,7 @@ def gists(scope: Scope, rows: Sequence[Message]) -> list[tuple[str, str]]:
 def _heads(
     scope: Scope, first: UUID, before: UUID, *, walked: int, is_first: bool, limit: int
 ) -> tuple[list[Head], UUID | None]:
-    # On the first page no customer can have written later.
+    # On the first page no customer can have written after the walked events.
     is_latest = "true" if is_first else _IS_LATEST
     values = {
         **scope.values,

@@ -1,4 +1,4 @@
-"""How far a team has read its conversations. A mark only moves forward, and names nobody."""
+"""How far a team has read its conversations. A mark only moves forward, and does not name the customer."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -49,5 +49,5 @@ def through(*, tenant_id: UUID, environment: str, conversations: Iterable[int]) 
 
 
 def prune_read_marks() -> int:
-    """Delete marks of conversations whose messages have left the log. Returns how many."""
+    """Delete marks older than the message log, whose messages have left it. Returns how many."""
     return delete_before(ReadMark, "read_at", now() - timedelta(days=settings.EVENT_METADATA_DAYS))

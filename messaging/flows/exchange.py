@@ -64,7 +64,7 @@ class UndecryptableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A decrypted request, and where it goes. `content` is the JSON as WhatsApp wrote it."""
+    """A decrypted request and its endpoint. `content` is the JSON as WhatsApp wrote it."""
 
     endpoint: FlowEndpoint
     content: bytes = field(repr=False)
@@ -84,7 +84,7 @@ class Opened:
         return isinstance(data, dict) and {"error", "error_message"} <= data.keys()
 
     def answered(self, content: bytes) -> Reply:
-        """The encrypted answer: with the request's key, under its initial vector with every bit inverted."""
+        """The answer, encrypted with the request's key and with its initial vector, of which every bit is inverted."""
         vector = bytes(byte ^ 0xFF for byte in self.initial_vector)
         return _text(200, b64encode(AESGCM(self.aes_key).encrypt(vector, content, None)))
 
@@ -120,7 +120,7 @@ class FlowExchange:
         self._threads.close()
 
     async def _forwarded(self, opened: Opened) -> tuple[Reply, str | None]:
-        """The tenant's answer for WhatsApp, and why it could not be used, if it could not."""
+        """The tenant's answer for WhatsApp, and the reason if it could not be used, else None."""
         if self._outbound is None:
             private = settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS
             self._outbound = await Outbound(allow_private=private).__aenter__()
@@ -150,7 +150,7 @@ class FlowExchange:
 def open_request(endpoint_id: UUID, body: bytes, *, environments: Collection[str]) -> Opened:
     """Find the endpoint of a request and decrypt it. Raises NotFound, UndecryptableError.
 
-    `environments` are those whose app secret signed it.
+    `environments` are the environments whose app secret signed the request.
     """
     endpoint = (
         FlowEndpoint.objects.select_related("number")

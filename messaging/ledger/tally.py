@@ -1,8 +1,8 @@
 """The ledger of a day and the usage of a platform's tenants, counted from the tables themselves.
 
-In the ledger, `accepted` counts events and the states count deliveries. They agree exactly when each event has one
-delivery to an endpoint, and each delivery its event. An event that was dead and then delivered by a replay counts as
-delivered. Usage is the events by kind and the deliveries of a day or a month.
+In the ledger, `accepted` counts events and the states count deliveries. The sums agree exactly when each event has one
+delivery to an endpoint, and each delivery has its event. An event that was dead and then delivered by a replay counts
+as delivered. Usage is the events by kind and the deliveries of a day or a month.
 
 Counts run hour by hour, each over an index range of one tenant, with time limits for each caller and in all. A day
 with millions of events takes too long for one call; the caller then asks hour by hour.
@@ -49,7 +49,7 @@ class TimeSpan:
         return {"first": ids.first_at(self.begin), "end": ids.first_at(self.end)}
 
     def hours(self) -> Iterator["TimeSpan"]:
-        """Its hours in order."""
+        """The hours of the span in order."""
         begin = self.begin
         while begin < self.end:
             end = min(begin + timedelta(hours=1), self.end)
@@ -99,7 +99,7 @@ class Counting:
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(left)])
                 cursor.execute(statement, parameters)
                 found: list[tuple[Any, ...]] = cursor.fetchall()
-                # Reset, for tests: their transaction continues after this one.
+                # Reset for tests, whose transaction continues after this one.
                 cursor.execute("SELECT set_config('statement_timeout', '0', true)")
                 return found
         except OperationalError as error:
@@ -110,9 +110,9 @@ class Counting:
 
 @contextmanager
 def counting(*, instead: str) -> Iterator[Counting]:
-    """Count, one call at a time in a process. `instead` says what to ask for when the time limit is reached.
+    """Count for one call at a time in a process. `instead` says what to request when the time limit is reached.
 
-    Raises TooManyInFlight while another call counts: figures may wait, but a process has few database connections.
+    Raises TooManyInFlight while another call counts. Figures can wait, and a process has few database connections.
     """
     if not _one_at_a_time.acquire(blocking=False):
         raise TooManyInFlight("Other figures are being counted. Try again.")
@@ -192,7 +192,7 @@ WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(fi
   AND method = 'POST' AND route = ANY(%(routes)s) AND status >= 400 AND upstream_ms > 0
 """
 DOUBLE_WITHIN = timedelta(days=8)
-"""How long after an event another one with the same wamid counts as a duplicate. Without a limit the search would
+"""How long after an event another event with the same wamid counts as a duplicate. Without a limit the search would
 read every partition. The only known cause of duplicates, a result written again, occurs within minutes.
 """
 
@@ -231,7 +231,7 @@ class Ledger:
 
     @property
     def balanced(self) -> bool:
-        """Whether every event is accounted for at every endpoint, and no send was recorded twice."""
+        """Whether the counts of every endpoint agree, and no send was recorded twice."""
         return not self.doubled and all(line.balanced for line in self.endpoints.values())
 
 

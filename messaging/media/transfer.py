@@ -1,9 +1,9 @@
-"""Media: files are streamed to the upstream and from it; the service stores none (specification 1).
+"""Media: files are streamed to the upstream and from it. The service stores no file (specification 1).
 
-A media belongs to a number. Without `from`, this is the number that received or uploaded the media
-(`known_nodes.py`), else the number with the most recent customer message. This costs one look-up, whatever the id.
-Every request to the upstream names the number, so the upstream answers only for that number's media, even if the
-token has access to more.
+A media belongs to a number. Without `from`, this is the number that received or uploaded the media (`known_nodes.py`),
+else the number with the most recent customer message. Finding the number costs one look-up for any id. Every request to
+the upstream names the number, so the upstream answers only for that number's media, even if the token has access to
+more.
 """
 
 import re
@@ -41,7 +41,7 @@ RANGE = re.compile(r"bytes=(?:[0-9]{1,15}-[0-9]{0,15}|-[0-9]{1,15})", re.ASCII)
 """A single range of bytes. Other ranges are ignored and answered with the whole file."""
 
 Within = frozenset[str] | None
-"""The numbers to which the caller's key is limited; None for all of the tenant's."""
+"""The numbers to which the caller's key is limited. None for all numbers of the tenant."""
 
 log = structlog.get_logger(__name__)
 
@@ -112,8 +112,8 @@ def delete(
     """Delete a media at the upstream. Returns the upstream's answer verbatim. Raises NotFound for ids of other
     objects.
 
-    Before that, the upstream must describe the id as a media of the number. It checks the number only for media, and
-    the token may have access to objects of other tenants.
+    Before the deletion, the upstream must describe the id as a media of the number. The upstream checks the number only
+    for media, and the token may have access to objects of other tenants.
     """
     number, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
@@ -240,7 +240,9 @@ def _verdict_of(number: Sender, answer: GraphAnswer) -> Verdict:
 
 
 def _refused(stream: Stream) -> HttpResponse:
-    """The response when the file host sends no file: its error, or an error for an answer that cannot be parsed."""
+    """The response when the file host sends no file: the host's error, or an error for an answer that
+    cannot be parsed.
+    """
     try:
         body = next(iter(stream), b"")
     except UpstreamUnreachable:

@@ -32,7 +32,7 @@ FEWEST_DIGITS = 5
 
 _USER_ID = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,140}", re.ASCII)
 
-# The newest row of each kind.
+# Reads the newest row of each kind.
 _NEWEST = """
 SELECT DISTINCT ON (kind) kind, {columns}
 FROM (
@@ -65,14 +65,14 @@ class Customer:
     wa_id: str | None
     user_id: str | None
     username: str | None
-    """The name in the last inbound message; None when its body is past retention."""
+    """The username in the last inbound message. None when the message's body is past retention."""
     last_inbound: Message | None
     last_outbound: Message | None
     last_template: Message | None
     last_referral: Message | None
     """The last message that came from an ad or post."""
     opt_out: OptOut
-    """Whether the customer opted out of marketing messages."""
+    """What the customer last said about marketing messages through each source."""
 
     @property
     def window_open_until(self) -> datetime | None:

@@ -1,6 +1,7 @@
 """One message in full: its content while retained, its statuses with error texts, its events and their deliveries.
 
-The bodies of its events hold the content; the message log holds none. The bytes of a message are shown as stored.
+The bodies of the message's events have the content, the message log does not. The bytes of a message are shown as
+stored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ class Detail:
 
 
 def load(message: Message) -> Detail:
-    """Everything about a message in the log."""
+    """Load everything that is stored about a message in the log."""
     events = message_search.events_of(message)
     contents, deliveries = message_search.contents_and_deliveries(message.tenant_id, events)
     with_holds(
@@ -106,7 +107,7 @@ def load(message: Message) -> Detail:
 
 
 def _recipient_in(request: bytes | None) -> str | None:
-    """The recipient of the request. Used where the upstream accepted no recipient."""
+    """The recipient of the request. Used when the upstream accepted no recipient."""
     asked = _object(request)
     return text(asked.get("to")) or text(asked.get("recipient"))
 
@@ -129,7 +130,7 @@ def _reports(events: Sequence[Event], contents: Mapping[UUID, bytes]) -> Iterato
 
 
 def _error_of(message: Message, response: bytes | None, reports: Sequence[Report]) -> Error | None:
-    """The error of a failed message: from a status, else from the upstream's answer."""
+    """The error of a failed message, from a status or else from the upstream's answer. None without an error."""
     if message.error_code is None and message.failed_at is None:
         return None
     for report in reports:

@@ -42,7 +42,7 @@ class Draft:
 
     @property
     def is_named(self) -> bool:
-        """Whether its variables are named and not numbered."""
+        """Whether the template's variables are named and not numbered."""
         found = variables(self.body) + (variables(self.header_text) if self.header_format == "TEXT" else [])
         return any(not name.isdecimal() for name in found)
 
@@ -124,7 +124,7 @@ def _button(button: Button) -> dict[str, Any]:
 
 
 def examples(document: dict[str, Any]) -> dict[str, str]:
-    """The examples by the keys of the parameters, for the preview."""
+    """The examples of a document by the keys of its parameters, for the preview."""
     values: dict[str, str] = {}
     for component in document["components"]:
         given = component.get("example", {})
@@ -153,7 +153,7 @@ _BUTTON_MEMBERS = {
 
 
 class CannotBeDrafted(Exception):
-    """The template has parts that a draft cannot express; an edit would lose them."""
+    """The template has parts that a draft cannot express and that an edit would lose."""
 
 
 def draft_of(document: Mapping[str, Any]) -> Draft:

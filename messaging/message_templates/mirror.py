@@ -42,9 +42,9 @@ log = structlog.get_logger(__name__)
 
 LONGEST_ID = 64
 SOON = timedelta(seconds=30)
-"""How long a hint waits for others, so that a burst of events causes one read."""
+"""How long a hint waits for other hints, so that a burst of events causes one read."""
 SOON_PER_PAGE = timedelta(seconds=7)
-"""Additional wait for each page of a large account: hints without end use at most a tenth of its 5,000 calls an hour
+"""Shortest wait for each page of a large account, so that endless hints use at most a tenth of its 5,000 calls an hour
 (upstream fact 2.4).
 """
 
@@ -79,7 +79,7 @@ def store_list(
 ) -> MirrorChanges:
     """Make the mirror equal to a complete list of the account's templates (newest first), read from `read_at` on.
 
-    Changes stored after `read_at` are kept. A list older than the one stored last changes nothing.
+    Changes stored after `read_at` are kept. A list that is older than the last stored list changes nothing.
     """
     listed = {id_: view for view in views if (id_ := text(view.get("id"))) and _can_be_stored(id_, view)}
     with locked(account) as mirror:
@@ -157,7 +157,9 @@ def language_of(value: object) -> str:
 
 
 def _can_be_stored(template_id: str, view: Mapping[str, Any]) -> bool:
-    """Whether the columns can hold a template. One that they cannot hold must not block the others of its account."""
+    """Whether the columns can hold a template. A template that they cannot hold must not block the other templates of
+    its account.
+    """
     try:
         _json(view)
     except orjson.JSONEncodeError:
@@ -215,7 +217,7 @@ STATUSES: Mapping[str, str] = {
     "UNLOCKED": "APPROVED",
     "UNARCHIVED": "APPROVED",
 }
-"""The `event` of a status update → the template's status after it. Other events are left to the next read."""
+"""The `event` of a status update → the template's new status. Other events are left to the next read."""
 
 
 def apply_notification(*, field: str, value: Mapping[str, Any], waba_id: str) -> None:
@@ -263,8 +265,8 @@ def _quality(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _category(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The categories in the notice of a coming change (`correct_category`; `new_category` is the present one), or in
-    the report of the change itself.
+    """The categories in an event. The notice of a coming change has the coming category as `correct_category` and the
+    present category as `new_category`. The report of a change has the new and the previous category.
     """
     said = {
         "category": text(value.get("new_category")) or text(value.get("category")),
@@ -275,7 +277,9 @@ def _category(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_only(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Nothing: the event has the new text in a form that the mirror does not store. The scheduled read fetches it."""
+    """Change no member, because the event has the new text in a form that the mirror does not store. The scheduled read
+    fetches the text.
+    """
     return {}
 
 
@@ -332,7 +336,9 @@ def run_sync(*, account_id: UUID, lease: datetime) -> None:
 
 
 def _begin_new_mirrors() -> None:
-    """Add a mirror row, due at once, for accounts without one, so that their approved templates are imported."""
+    """Add a mirror row, due at once, for each account without a mirror row, so that its approved templates are
+    imported.
+    """
     with transaction.atomic():
         # The new row references the account, so an account with a locked row waits for the next run.
         new = BusinessAccount.objects.filter(template_mirror__isnull=True).select_for_update(
@@ -348,7 +354,9 @@ def _begin_new_mirrors() -> None:
 
 
 def _claim() -> list[tuple[UUID, datetime]]:
-    """Due accounts whose token works. The others stay due until their token works."""
+    """Claim due accounts whose token works. Other accounts stay due until their token works. Returns the accounts with
+    their leases.
+    """
     moment = now()
     lease = moment + LEASE
     with transaction.atomic():
@@ -371,7 +379,7 @@ def _put_off(due: TemplateMirror, error: Exception) -> None:
 
 
 def _schedule(due: TemplateMirror, *, failures: int, wait: timedelta) -> None:
-    """Set the next time, unless a hint has meanwhile set an earlier one."""
+    """Set the time of the next read, unless a hint has meanwhile set an earlier time."""
     mine = TemplateMirror.objects.filter(pk=due.pk, next_sync_at=due.next_sync_at)
     if not mine.update(failures=failures, next_sync_at=now() + wait):
         TemplateMirror.objects.filter(pk=due.pk).update(failures=failures)

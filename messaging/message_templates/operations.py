@@ -1,4 +1,4 @@
-"""The template operations (specification 4): each calls Meta, updates the mirror and returns Meta's answer.
+"""The template operations (specification 4). Each calls Meta, updates the mirror and returns Meta's answer.
 
 A template belongs to the tenant if the mirror has it; otherwise the answer is 404. No id is ever tried at Meta with
 another account's token. Refusals by Meta raise `Refused` with the answer to pass through. A command without an answer
@@ -88,8 +88,8 @@ class AccountChoice:
         return found[0]
 
     def any_account(self) -> BusinessAccount:
-        """Any account of the tenant, preferably one whose token works. For calls whose answer is the same for all.
-        Raises InvalidRequest.
+        """Any account that matches, preferably one whose token works. For calls whose answer is the same for all
+        accounts. Raises InvalidRequest.
         """
         found = list(self.accounts())
         working = [account for account in found if account.token_invalid_at is None]
@@ -106,7 +106,7 @@ def find(*, tenant_id: UUID, environment: str, template_id: str) -> MessageTempl
 
 
 def create(account: BusinessAccount, *, body: bytes, members: Mapping[str, Any]) -> GraphAnswer:
-    """Submit a template. `body` is sent to Meta; `members` is the same, parsed."""
+    """Submit a template. `body` is sent to Meta. `members` is the parsed body."""
     since = now()
     with _rereading_unknown(account):
         answer = accepted_for(account, _graph(account).create(account.waba_id, body))
@@ -129,7 +129,7 @@ def get(template: MessageTemplate) -> GraphAnswer:
 
 
 def edit(template: MessageTemplate, *, body: bytes, members: Mapping[str, Any]) -> GraphAnswer:
-    """Change a template; Meta reviews it again."""
+    """Change a template. Meta then reviews it again."""
     account, since = template.account, now()
     with _rereading_unknown(account):
         answer = accepted_for(account, _graph(account).edit(template.template_id, body))
@@ -139,7 +139,7 @@ def edit(template: MessageTemplate, *, body: bytes, members: Mapping[str, Any]) 
 
 
 def delete(template: MessageTemplate, *, all_languages: bool) -> GraphAnswer:
-    """Delete one language of a template, or its whole name."""
+    """Delete one language of a template, or all languages of its name."""
     account = template.account
     chosen = None if all_languages else template.template_id
     with _rereading_unknown(account):
@@ -173,7 +173,7 @@ def sync_now(choice: AccountChoice) -> dict[str, Any]:
 
 
 def library(account: BusinessAccount, params: Mapping[str, str]) -> GraphAnswer:
-    """A page of Meta's library of ready-made templates. Its page links point to this operation.
+    """A page of Meta's library of ready-made templates. The links to further pages point to this operation.
 
     Meta's own links may contain the access token, and do not work without it.
     """
@@ -215,7 +215,7 @@ def rendered(template: MessageTemplate) -> orjson.Fragment:
 
 @contextmanager
 def _rereading_unknown(account: BusinessAccount) -> Iterator[None]:
-    """Run a command. When there is no usable answer, schedule a read to learn what it did."""
+    """Run a command. When there is no usable answer, schedule a read that shows the command's effect."""
     try:
         yield
     except (UpstreamUnreachable, MetaUnreachable):

@@ -1,12 +1,11 @@
-"""Parameters of a message template: those that a send must fill in, the message built from them, and the check of a
-batch.
+"""Parameters of a message template, the message built from their values, and the check of a batch.
 
 Reads Meta's description of a template and writes the `template` member of a send (upstream fact 1.3).
 
 Before a batch is stored, the language of each template and the count of its parameters are checked against the mirror.
-The decision is Meta's, but the mirror reports early what Meta would reject ten thousand times (132000, 132001). The
-check rejects if the mirror was read within FRESH and nothing has hinted at a change since. Otherwise it warns.
-Templates with parameters that it cannot count, such as carousels, are left to Meta.
+Meta decides, but the check reports early what Meta would reject ten thousand times (132000, 132001). The check rejects
+a batch if the mirror was read within FRESH and nothing has hinted at a change since. Otherwise the check only warns.
+Templates with parameters that cannot be counted, such as carousels, are left to Meta.
 """
 
 import re
@@ -48,9 +47,9 @@ class Parameter:
     component: Literal["header", "body", "button"]
     kind: Kind
     variable: str | None = None
-    """The name between the braces. None for media and coupon codes."""
+    """The name between the braces of the variable. None for media and coupon codes."""
     index: int = 0
-    """The position of its button."""
+    """The position of the parameter's button."""
 
     @property
     def label(self) -> str:
@@ -122,7 +121,9 @@ def as_read(document: Mapping[str, Any], values: Mapping[str, str] | None = None
 
 
 def variables(text: str) -> list[str]:
-    """The variables of a text, each once: numbered ones by number, named ones by occurrence."""
+    """The variables of a text, each once. Numbered variables are in the order of numbers, named variables in the order
+    of occurrence.
+    """
     found = dict.fromkeys(_VARIABLE.findall(text))
     return sorted(found, key=int) if all(name.isdecimal() for name in found) else list(found)
 
@@ -202,7 +203,7 @@ def _words(kind: object) -> str:
 
 
 FRESH = timedelta(minutes=10)
-"""A mirror read within this time, without a hint of a change since, counts as equal to Meta's data."""
+"""A mirror that was read within this time, without a hint of a change since, is treated as equal to Meta's data."""
 
 LONGEST_NAME = 512
 """Most characters of a template's name at Meta."""
@@ -230,7 +231,7 @@ _decode = msgspec.json.Decoder(_Template).decode
 
 @dataclass(slots=True)
 class TemplateWarning:
-    """A probable refusal by Meta: the messages concerned, and the error."""
+    """A probable refusal by Meta: the error, and the messages that have it."""
 
     message: str
     indexes: list[int] = field(default_factory=list)
@@ -285,7 +286,7 @@ class _Mirrored:
         self._counts: dict[tuple[str, str], Counter[str] | None] = {}
 
     def problem(self, template: _Template) -> str | None:
-        """The error in a message's template; None without one."""
+        """The error in a message's template. None without an error."""
         languages = self._rows.get(template.name)
         if languages is None:
             return f"There is no template {template.name} (Meta would refuse it with 132001)."
@@ -310,7 +311,7 @@ class _Mirrored:
         return None
 
     def is_fresh(self) -> bool:
-        """Whether the mirror was read within FRESH and nothing has hinted at a change since."""
+        """Whether the account's mirror was read within FRESH and nothing has hinted at a change since."""
         moment = now()
         return TemplateMirror.objects.filter(
             account__waba_id=self.waba_id,
@@ -328,7 +329,7 @@ class _Mirrored:
 
 
 def _counted(document: Mapping[str, Any]) -> Counter[str] | None:
-    """How many parameters each part of a template takes. None where that is unknown.
+    """How many parameters each part of a template takes. None when the number is unknown.
 
     Meta writes the body of an authentication template, so the mirror lacks its text until the next read.
     """

@@ -1,12 +1,12 @@
-"""Incoming: turns a notification of the upstream into events of its tenants (docs/architecture.md).
+"""Incoming notifications of the upstream become events of their tenants (docs/architecture.md).
 
 normalise → find the owner of each change → one commit with events, bodies, deliveries and side effects. The 200 is
 sent only after the commit. Each change is routed separately, and a tenant's `raw` never has bytes of another tenant.
 Unroutable and malformed notifications are stored and answered with 200 (upstream fact 3.2).
 
 Nearly all notifications are small, well formed, of one tenant and without side effects. The event loop stores those
-that arrive together in one statement (`Intake`). All others go through `accept` in a thread, each in a transaction of
-its own.
+that arrive together in one statement (`Intake`). All others go through `accept` in a thread, each in its own
+transaction.
 
 Side effects are changes of numbers, accounts, templates and opt-outs (upstream fact 3.3 rule 7). They are applied in
 the notification's transaction, once for each change with a new event: a repeat days later must not undo a repair. To
@@ -67,7 +67,7 @@ def apply_effect(change: Change, owner: Owner) -> None:
     except Exception as error:
         if concerns_all(error):
             raise
-        # If it were raised, the upstream would repeat the whole notification for days, for all tenants in it.
+        # If the error were raised, the upstream would repeat the whole notification for days, for all tenants in it.
         log.exception("side_effect_failed", field=change.field, waba_id=owner.waba_id)
         sync.request_sync(waba_id=owner.waba_id)
 
@@ -110,7 +110,7 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 MOST_LOOP_BYTES = 64 * 1024
 """The largest notification that the event loop handles. A larger one would block the loop for milliseconds."""
 CONNECTIONS = 2
-"""Two, so that the next group is written while one waits for the disk."""
+"""Connections for group commits. Two, so that the next group is written while another waits for the disk."""
 
 metrics.gauge(
     "gateway_kept_notifications",
@@ -122,7 +122,7 @@ metrics.gauge(
 class _Part:
     """One tenant's part of a notification. The `raw_path` of its events refers to `raw`.
 
-    `moved` maps the place of each change in the notification to that in `raw`. None for a whole notification.
+    `moved` maps the place of each change in the notification to its place in `raw`. None for a whole notification.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class _Part:
 def accept(body: bytes, *, environments: Collection[str]) -> None:
     """Store a signed notification of any kind on Django's connection. Committed when it returns.
 
-    `environments` are those whose app secret signed it.
+    `environments` are the environments whose app secret signed the notification.
     """
     normalised = normalise(body)
     if not normalised.changes:
@@ -223,7 +223,9 @@ class _Signed(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     environments: tuple[str, ...]
     traceparent: str | None = msgspec.field(default_factory=tracing.current)
-    """The span of the request that brought it, because it is published together with others."""
+    """The span of the notification's request. Stored here, because the notification is published together
+    with others.
+    """
 
     def __repr__(self) -> str:
         return type_alone(self)
@@ -289,10 +291,11 @@ def _apply(parts: Sequence[_Part], published: Published) -> None:
 
 
 def _event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) -> NewEvent:
-    """The event for a draft. `moved` maps the place of its change to that in the tenant's part."""
+    """The event for a draft. `moved` maps the place of the draft's change to its place in the tenant's part."""
     raw_path: str | None = draft.raw_path
     if draft.type == "message.history":
-        # A notification can have thousands of these, so only the event of the whole history refers to it.
+        # A notification can have thousands of these events, so only the event of the whole history refers to the
+        # notification.
         raw_path = None
     elif moved is not None:
         raw_path = rebase(draft.raw_path, moved[draft.entry, draft.change])
@@ -313,7 +316,7 @@ def _event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None)
     )
 
 
-# As a binary parameter, because Django's cursors would send the body as text, which is slow for large bodies.
+# Takes the body as a binary parameter. Django's cursors would send it as text, which is slow for large bodies.
 _KEEP = """
 INSERT INTO messaging_keptnotification (id, received_at, reason, error, waba_id, body_sha256, body)
 VALUES (%s, now(), %s, %s, %s, %s, %s)
@@ -322,7 +325,7 @@ ON CONFLICT (body_sha256) DO NOTHING
 
 
 def _keep(body: bytes, *, reason: str, error: str | None = None, waba_id: str | None = None) -> None:
-    """Store a notification that belongs to no tenant, once however often the upstream repeats it."""
+    """Store a notification that belongs to no tenant. Repeats by the upstream are stored only once."""
     digest = hashlib.sha256(body).hexdigest()
     with bulk_cursor() as cursor:
         cursor.execute(_KEEP, [ids.uuid7(), reason, error, waba_id[:64] if waba_id else None, digest, body])

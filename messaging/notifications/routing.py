@@ -1,7 +1,7 @@
 """Routing: finds the tenant of each change of a notification (upstream fact 3.2), after normalising.
 
-Each change is routed separately, not by the first one in its notification. A process caches the owner of a number for
-a second, for notifications that name the same account. So a busy number costs one look-up a second. Unknown numbers
+Each change is routed separately, not by the first change of its notification. A process caches the owner of a number
+for a second, for notifications that name the same account. So a busy number costs one look-up a second. Unknown numbers
 are looked up each time.
 """
 
@@ -20,13 +20,13 @@ from messaging.known_nodes import Named
 from phone_numbers import lookup
 
 REMEMBERED_SECONDS = 1.0
-"""How long an owner is cached. Not longer than the precision of `last_event_at`, since the first event of each second
-stores that time.
+"""How long an owner is cached. Not longer than the precision of `last_event_at`, because the look-up for the first
+event of each second stores that time.
 """
 MOST_REMEMBERED = 10_000
 
 _numbers: dict[tuple[str, str], tuple[float, lookup.NumberRoute]] = {}
-"""By environment and phone_number_id: when the entry expires, and the number."""
+"""The cached numbers by environment and phone_number_id, each with the time at which the entry expires."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -106,7 +106,8 @@ def clear() -> None:
 
 
 def _owner(change: Change, known: lookup.Routes) -> Owner | None:
-    """The owner by the first match of: the account named in the value, the number, the entry as account.
+    """The owner of a change. The first match decides: the account named in the value, the number, the account of the
+    entry.
 
     A number that moved to another tenant's account belongs to that account, although its former owner still has a row
     for it.

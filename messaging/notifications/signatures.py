@@ -1,4 +1,4 @@
-"""Signatures of notifications: which app signed one, and the answer to a subscription's challenge.
+"""Signatures of notifications: which app signed a notification, and the answer to a subscription's challenge.
 
 The signature is checked before the body is parsed, over the raw bytes. The upstream signs the bytes as sent, with
 their escapes, so a body that was parsed and serialised again would not match.

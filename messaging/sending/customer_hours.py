@@ -1,9 +1,9 @@
-"""`customer_hours`: a message goes only while it is day for its customer, by the clock of the customer's zone.
+"""`customer_hours`: a message goes only within these hours of the day, by the clock of its customer's zone.
 
 The area code of a phone number determines its zone. Mobile numbers of most countries, and business-scoped user ids,
 only determine a country (data of Google's libphonenumber). If several zones are possible, a message goes only while it
-is within the hours in all of them. A batch goes only while this is so for all its customers. Pure functions: the
-caller passes the time.
+is within the hours in all of them. A batch goes only within the hours of all its customers. Pure functions: the caller
+passes the time.
 """
 
 from collections.abc import Collection
@@ -26,7 +26,9 @@ MEMBER = outbound.CUSTOMER_HOURS
 SEARCHED_DAYS = 3
 """How far ahead an open hour is searched: every zone's day begins within two days."""
 AGAIN = timedelta(hours=1)
-"""How soon a message is tried again whose zones' hours do not meet for a while, for example in summer time."""
+"""How soon a message is tried again if the hours of its zones do not overlap for a while, for example
+in summer time.
+"""
 NO_HOURS = 'Must be two whole hours of a day, the first before the second, as {"from": 9, "to": 20}.'
 NO_ZONE = (
     "This recipient's time zone is not known: write the number with `+` and its country code, or send it without "
@@ -56,7 +58,9 @@ class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return all(self.opens <= moment.astimezone(_zone(name)).hour < self.closes for name in self.zones)
 
     def next_open(self, moment: datetime) -> datetime | None:
-        """The first moment from this one on at which a message may go; None when the zones' hours never meet."""
+        """The first moment, from the given one on, at which a message may go. None when the hours of the zones do not
+        overlap.
+        """
         begins = [moment]
         for name in self.zones:
             today = moment.astimezone(_zone(name)).date()
@@ -66,7 +70,7 @@ class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min((each for each in begins if each >= moment and self.is_open(each)), default=None)
 
     def first_open(self, moment: datetime) -> datetime:
-        """`next_open` for a caller's request. Raises InvalidRequest when the hours of the zones never meet."""
+        """`next_open` for a caller's request. Raises InvalidRequest when the hours of the zones do not overlap."""
         found = self.next_open(moment)
         if found is None:
             raise InvalidRequest.of(**{MEMBER: NEVER})
@@ -101,7 +105,7 @@ def closed_until(hours: CustomerHours | None, moment: datetime) -> datetime | No
 def zones_of(recipient: str | None) -> tuple[str, ...]:
     """The zones in which a recipient may be: a phone number as the caller wrote it, or a user id.
 
-    Empty when no zone is known, as for a number that WhatsApp would complete with the country code of the business.
+    Empty when no zone is known, for example for a number without a country code.
     """
     if recipient is None or outbound.lacks_country_code(recipient):
         return ()

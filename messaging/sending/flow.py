@@ -60,7 +60,7 @@ from webhooks.wake_up import Fresh
 log = structlog.get_logger(__name__)
 
 RECORD_PATIENCE_SECONDS = 15.0
-"""How long a finished send, and its caller, waits for an unavailable database."""
+"""How long a finished send and its caller wait for an unavailable database."""
 RECORD_AGAIN_SECONDS = 0.2
 OUTCOME_UNKNOWN = "WhatsApp gave no usable answer: the message may have been sent."
 WATCH = "Wait for its message.status event before you send it again."
@@ -69,7 +69,7 @@ REPEAT = "Send it again, with the same Idempotency-Key."
 
 LOOKUP_CONNECTIONS = 1
 EVENT_CONNECTIONS = 2
-"""Two, so that the next group is written while one waits for the disk."""
+"""Connections for events. Two, so that the next group is written while another waits for the disk."""
 OWN_CONNECTIONS = 4
 MOST_LOOKUPS = 200
 
@@ -93,7 +93,7 @@ class SendRequest:
     edge: str = "messages"
     """The upstream's edge of the number for this request: `messages` or `marketing_messages`."""
     phone_number_ids: frozenset[str] | None = None
-    """The numbers that the caller may send from; None for all of the tenant's."""
+    """The numbers that the caller may send from. None for all numbers of the tenant."""
 
     def key_use(self) -> KeyUse | None:
         """The request's use of its Idempotency-Key; None without a key. Raises InvalidRequest for an invalid key."""
@@ -186,9 +186,7 @@ def _publishing(publications: Sequence[Publication]) -> Statements[list[None]]:
 
 
 async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
-    """Send one message. Returns the upstream's answer (send rules 1 to 7). Raises ServiceError; then nothing was
-    sent.
-    """
+    """Send one message. Returns the upstream's answer (send rules 1 to 7). After a ServiceError nothing was sent."""
     began = time.perf_counter()
     use = request.key_use()
     opened = await (runtime.read(opening(request, use)) if use else _opening_without_key(runtime, request))
@@ -244,7 +242,7 @@ async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Se
 
 
 def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
-    """The sending number, once the key is claimed; or the answer to the caller if there is no send.
+    """Claim the key and return the sending number. If there is no send, return the answer to the caller instead.
 
     An earlier use of the key is answered before any validation (decision "Messages").
     """
@@ -281,7 +279,7 @@ class _Outcome:
     event: NewEvent | None = None
     token_problem: bool = False
     is_stored: bool = True
-    """Whether the key keeps the reply. It does not if the message was certainly not sent and may be sent again."""
+    """Whether the key keeps the reply. False if the message was certainly not sent and may be sent again."""
 
 
 async def _call(
@@ -360,15 +358,14 @@ async def _record(
             journal.recorded(slot)
             return
         except DATABASE_UNAVAILABLE as error:
-            # Without the group commit from now on, because a send that waits for others has fewer attempts of its
-            # own.
+            # From now on without the group commit, because a send that waits for other sends has fewer attempts.
             together = False
             if time.monotonic() > gives_up_at:
                 log.error("send_not_recorded", error=type(error).__name__, http_status=reply.status)
                 break
             await asyncio.sleep(RECORD_AGAIN_SECONDS)
         except Exception:
-            # Any error: the message is on its way, and its caller must not send it again.
+            # Catches any error, because the message is on its way and its caller must not send it again.
             log.exception("send_not_recorded", http_status=reply.status)
             break
     if outcome.event is not None:
@@ -398,7 +395,7 @@ _runtime: SendRuntime | None = None
 
 
 async def send(request: SendRequest) -> Reply:
-    """Send one message. Raises ServiceError, including TooManyInFlight; then nothing was sent."""
+    """Send one message. After a ServiceError, such as TooManyInFlight, nothing was sent."""
     with limits.sends.held(request.tenant_id, number_named(request.body)):
         return await send_on(process_runtime(), request)
 

@@ -1,4 +1,4 @@
-"""The send journal: the data to create a send's event, on the local disk from before the upstream call until the
+"""The send journal. It has the data to create a send's event on the local disk, from before the upstream call until the
 commit.
 
 So a send that the upstream accepted always gets its `message.outbound`. If its process is killed meanwhile, or
@@ -91,7 +91,7 @@ class Slot:
         os.fsync(self.descriptor)
 
     def entry(self) -> tuple[Begun, Answered | None] | None:
-        """The content of the file; None when it is empty. An incomplete answer counts as missing.
+        """The content of the file. None when the file is empty. An incomplete answer is treated as missing.
 
         Raises InvalidTag when no key decrypts the file.
         """
@@ -138,7 +138,7 @@ class _Slots:
         self._free: list[Slot] = []
 
     def take(self) -> Slot:
-        """A slot of this process. Raises OSError."""
+        """Take a free slot of this process, or create one. Raises OSError."""
         with self._lock:
             if self._free:
                 return self._free.pop()
@@ -153,8 +153,8 @@ _slots = _Slots()
 
 
 def begin(begun: Begun) -> Slot:
-    """Journal a send before its upstream call. Raises ServiceUnavailable: a send that cannot be journalled is not
-    made.
+    """Journal a send before its upstream call. Raises ServiceUnavailable when this fails, because a send without an
+    entry must not be made.
     """
     slot = None
     try:

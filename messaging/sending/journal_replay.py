@@ -1,8 +1,9 @@
 """Replay of the send journal: creates the events of abandoned entries (`journal.py`).
 
 Every web process replays at its start and then every half minute, or sooner while entries are left. An entry with an
-answer yields the event that its send would have created; the same dedupe key makes it unique. An entry without an
-answer was interrupted by the end of its process. Its event has the outcome "unknown", as for a batch's item.
+answer yields the event that its send would have created. The same dedupe key makes the event unique. An entry without
+an answer was interrupted by the end of its process. Its event has the outcome "unknown", like that of an interrupted
+batch item.
 """
 
 import threading
@@ -109,7 +110,7 @@ def _replay(slot: Slot) -> None:
 
 
 def _key(begun: Begun, answered: Answered | None) -> tuple[KeyUse | None, Reply | None]:
-    """The outcome of the key, if the entry has an answer. Without one the idempotency record itself shows the
+    """The key and its reply, if the entry has an answer. Otherwise the idempotency record itself shows the
     interruption.
     """
     if begun.idempotency_key is None or answered is None:

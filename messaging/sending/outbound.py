@@ -1,12 +1,12 @@
 """An outbound message: its recipient, the body and the call that the upstream gets, and its `message.outbound` event.
 
-The caller's body goes out with its own bytes, without `from`, with `messaging_product` added; order and number
-formatting are kept (decision "Messages"). The gateway checks `from`, `to` or `recipient`, and `type`; all else is the
-upstream's decision.
+The caller's body goes out with its own bytes, without `from` and with `messaging_product` added. Order and number
+formatting are kept (decision "Messages"). The gateway checks `from`, `to` or `recipient`, and `type`. The upstream
+decides about everything else.
 
-The bytes of the request and of the answer are the event's `data`, for a single send and for one of a batch
-(specification 6; decision "Events"). Identifiers in the answer are the upstream's: they are stored under the same
-guards as those of a notification, so that no answer makes an event that the database refuses.
+The bytes of the request and of the answer are the event's `data`, for a single send and for a batch item (specification
+6; decision "Events"). Identifiers in the answer are the upstream's: they are stored under the same guards as those of a
+notification, so that no answer makes an event that the database refuses.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"\+?[1-9][0-9]{6,14}")
 
 
 def typed_number(text: str) -> str | None:
-    """The digits of a typed phone number with its country code; None when it is not one."""
+    """The digits of a typed phone number with its country code. None for other texts."""
     number = _BETWEEN.sub("", text)
     return number.lstrip("+") if _NUMBER.fullmatch(number) else None
 
@@ -50,8 +50,8 @@ def typed_number(text: str) -> str | None:
 def lacks_country_code(text: str) -> bool:
     """Whether a typed number is ten digits as Indian mobiles have them, without `+`.
 
-    It may mean two customers: the upstream completes it with the business number's country code (upstream fact 1.1),
-    while as a full number 98… is in Iran. Full numbers of other countries that have this form need `+`.
+    Such a number is ambiguous. The upstream completes it with the business number's country code (upstream fact 1.1),
+    but 98… as a full number is in Iran. So full numbers of this form need `+`.
     """
     return _INDIAN_MOBILE.fullmatch(_BETWEEN.sub("", text)) is not None
 
@@ -77,7 +77,7 @@ class TextMember:
         )
         codes = b"|".join(b"%x" % letter for letter in sorted(set(name.encode())))
         self.escaped = re.compile(rb"(?i:\\u00(?:%b))" % codes)
-        """Matches an escaped letter of its name, which no encoder writes."""
+        """Matches an escaped letter of the member's name, which no encoder writes."""
 
 
 SENDER = TextMember("from")
@@ -98,7 +98,9 @@ NOT_SCHEDULED = "Nothing was sent. Schedule a message with POST /v1/messages/sch
 
 
 def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
-    """The error of a caller's message, or None. A message with a time is an error: it would be sent at once."""
+    """The error of a caller's message, or None. A message with a time is an error here, because it would be sent at
+    once.
+    """
     problems = missing_sender(body) | missing_of_message(body)
     if problems and body.get("status") == "read":
         return InvalidRequest.of(status=READ_MARK)
@@ -141,7 +143,7 @@ def _lacking(value: Any) -> str:
 
 
 def without(raw: bytes, *names: str) -> bytes:
-    """A caller's JSON object with members left out; the same bytes when it has none of them."""
+    """A caller's JSON object with members left out. The same bytes when it has none of these members."""
     members = _decode_object(raw)
     if not members.keys() & set(names):
         return raw
@@ -175,12 +177,13 @@ def to_recipient(body: bytes) -> bytes:
 def cut(raw: bytes, member: TextMember) -> bytes | None:
     """The bytes of a JSON object that has this member, with the member cut out.
 
-    None when the spelling does not show which bytes are the member's; then use `without`. That takes a microsecond
-    for each member, while a cut takes as long for two members as for a thousand.
+    None when the spelling does not show which bytes are the member's. Then use `without`, which takes a microsecond for
+    each member. The time of a cut does not depend on the number of members.
     """
     if raw.count(member.quoted) != 1 or member.escaped.search(raw):
         return None
-    # It occurs once and the object has it, so this is the member: neither a value nor the member of another object.
+    # The name occurs once and the object has the member. So this is the member, and not a value or the member of
+    # another object.
     found = member.spelled.search(raw)
     if found is None:
         return None
@@ -281,7 +284,7 @@ def not_sent(details: Mapping[str, Any]) -> bytes:
 
 
 def service_error(code: str, message: str, details: Mapping[str, Any]) -> bytes:
-    """The response recorded when the service itself says why a message was not sent."""
+    """The response recorded when the service itself gives the reason why a message was not sent."""
     error = {"code": code, "message": message, "details": details}
     return orjson.dumps({"source": settings.SERVICE_NAME, "error": error})
 
@@ -302,7 +305,7 @@ def _whole(milliseconds: float | None) -> int | None:
 
 
 def object_in(content: bytes) -> dict[str, Any]:
-    """Parse a JSON object. Returns an empty one for anything else."""
+    """Parse a JSON object. Returns an empty object for anything else."""
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:

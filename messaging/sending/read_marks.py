@@ -1,5 +1,5 @@
 """Read marks of customers' messages on WhatsApp, sent over the connections of `flow`. A repeated mark does no harm, so
-it has no idempotency key and no journal.
+marks need no idempotency key and no journal.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
 """Scheduled messages as callers see them: schedule, find, change, cancel.
 
-A message is stored instead of sent. All that a send checks before its call is checked at once, and the idempotency key
-keeps the answer, in one transaction. The batch runner sends it at its time (`messaging/batches/scheduled_sender.py`).
+A message is stored instead of sent. In one transaction, the checks that a send makes before its call are made, and the
+idempotency key keeps the answer. The batch runner sends it at its time (`messaging/batches/scheduled_sender.py`).
 """
 
 from dataclasses import replace
@@ -62,7 +62,7 @@ def _invalid(problem: str) -> InvalidRequest:
 def create(request: SendRequest) -> Reply:
     """Store a message for its time. Returns the 202, which an idempotency key keeps.
 
-    What a send checks before its call is checked here. Raises ServiceError; then nothing was stored.
+    Makes the checks that a send makes before its call. After a ServiceError nothing was stored.
     """
     use = request.key_use()
     message = {name: value for name, value in request.body.items() if name not in MEMBERS}
@@ -110,7 +110,9 @@ def _store(
 
 
 def _hours(body: dict[str, Any]) -> CustomerHours | None:
-    """The customer's hours of a request. Raises InvalidRequest, also for a customer whose zone is not known."""
+    """The customer's hours of a request. None without `customer_hours`. Raises InvalidRequest, also for a customer
+    whose zone is not known.
+    """
     value = body.get(customer_hours.MEMBER)
     if value is None:
         return None
