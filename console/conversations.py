@@ -31,8 +31,8 @@ from gateway.upstream.calls import UpstreamUnreachable
 from messaging.conversations import drawing, listing, read_marks
 from messaging.conversations.drawing import Line
 from messaging.conversations.listing import Parties, Scope
-from messaging.form_files import MAX_REQUEST_BYTES, Upload
-from messaging.media import transfer
+from messaging.media import transfer, uploads
+from messaging.media.uploads import MAX_REQUEST_BYTES, Upload
 from messaging.message_log import customers
 from messaging.message_log.customers import Customer
 from phone_numbers.lookup import required_sender
@@ -299,7 +299,7 @@ def _uploaded(visit: Visit, number: PhoneNumber, form: ReplyForm | TemplateReply
     sender = required_sender(**visit.scope, from_=number.phone_number_id)
     upload = Upload(given.file, given.size, given.name or "file", mime_type)
     with limits.upstream.held(visit.tenant.id, number.phone_number_id):
-        answer = transfer.upload(visit.tenant.id, sender, upload, {})
+        answer = uploads.upload(visit.tenant.id, sender, upload, {})
     uploaded = orjson.loads(answer.content)
     if answer.status_code >= 300:
         raise InvalidRequest(refusal_of(answer.content))

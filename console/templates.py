@@ -19,7 +19,7 @@ from gateway.api import limits
 from gateway.api.errors import ServiceError
 from gateway.api.limits import limited_by
 from gateway.upstream.calls import UpstreamUnreachable
-from messaging.form_files import Upload
+from messaging.media.uploads import Upload
 from messaging.message_templates import draft, operations, parameters
 from messaging.message_templates.draft import CannotBeDrafted, draft_of
 from messaging.message_templates.operations import AccountChoice

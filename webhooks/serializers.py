@@ -10,6 +10,7 @@ from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.delivery import attempts
+from webhooks.delivery.caps import MOST_BATCH_EVENTS
 from webhooks.destinations.kinds import KINDS
 from webhooks.endpoints import health
 from webhooks.endpoints.lifecycle import members_problem
@@ -143,7 +144,7 @@ class OAuth2Settings(serializers.Serializer[dict[str, Any]]):
 class BatchSettings(serializers.Serializer[dict[str, Any]]):
     """Several events in one request."""
 
-    events = serializers.IntegerField(min_value=2, max_value=signed_request.MOST_EVENTS)
+    events = serializers.IntegerField(min_value=2, max_value=MOST_BATCH_EVENTS)
     milliseconds = serializers.IntegerField(
         required=False,
         default=200,

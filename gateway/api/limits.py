@@ -4,7 +4,7 @@ Body limits: 64 KiB for a page, 1 MiB for an operation of the API, or what the v
 length is rejected by its headers before a byte is read, in the API after the caller has been admitted. A body in chunks
 is read when the view asks for it, and rejected as soon as it is too large. The listener limits how slowly a body may
 arrive (`web/request.py`). Flows with larger bodies have their own limits: notifications
-`messaging/notifications/incoming.py`, batches `messaging/batches/body.py`, files `messaging/form_files.py`.
+`messaging/notifications/incoming.py`, batches `messaging/batches/body.py`, files `messaging/media/uploads.py`.
 
 Bulkheads: the Graph API or a tenant's endpoint may take seconds to answer. A call that waits for it occupies a thread
 or memory, so such calls are limited per number, per tenant and in all. A call beyond a limit is rejected at once with

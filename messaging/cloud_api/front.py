@@ -16,7 +16,6 @@ from gateway.api.authentication import TENANT_HEADER, caller_of, check_role, che
 from gateway.api.errors import ServiceError, error_response
 from gateway.api.limits import API_BODY_BYTES, DEFAULT_BODY_BYTES, TenantRateThrottle, limited_by
 from gateway.roles import Area
-from messaging import form_files
 from messaging.cloud_api import parameters
 from messaging.cloud_api.errors import INVALID, NO_SUCH_REQUEST, UNKNOWN_PATH, in_graph_form, refusal
 from messaging.cloud_api.nodes import (
@@ -30,6 +29,7 @@ from messaging.cloud_api.nodes import (
     UploadSessionView,
 )
 from messaging.cloud_api.parameters import Parameters, form_fields
+from messaging.media import uploads
 from tenants.credentials.authentication import BearerAuthentication
 
 UPLOAD = "upload"
@@ -55,7 +55,7 @@ def graph(
     return _answered(request, _template(edge, version), version, node, edge)
 
 
-@limited_by(form_files.MAX_REQUEST_BYTES)
+@limited_by(uploads.MAX_REQUEST_BYTES)
 @csrf_exempt
 def graph_upload(request: HttpRequest, session: str, version: str | None = None) -> HttpResponseBase:
     """Continue a resumable upload, streaming its bytes."""
@@ -84,7 +84,7 @@ def _template(edge: str | None, version: str | None) -> str:
     return ("/{version}" if version else "") + "/{node}" + named + ("/{id}" if deeper else "")
 
 
-@limited_by(form_files.MAX_REQUEST_BYTES)
+@limited_by(uploads.MAX_REQUEST_BYTES)
 @csrf_exempt
 def graph_media(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None

@@ -41,11 +41,11 @@ from gateway.upstream.calls import (
 from gateway.upstream.client import FileBody, MultipartFile, media_url
 from gateway.upstream.client import request as graph_request
 from gateway.upstream.templates import TemplateGraph
-from messaging import form_files, known_nodes
+from messaging import known_nodes
 from messaging.cloud_api.overrides import Callback, OverrideIn, callback_urls
 from messaging.cloud_api.parameters import CREDENTIALS, DENIED, Parameters
 from messaging.known_nodes import Node
-from messaging.media import transfer
+from messaging.media import transfer, uploads
 from messaging.message_templates import mirror
 from messaging.message_templates import operations as templates
 from messaging.message_templates.operations import AccountChoice
@@ -222,7 +222,7 @@ def _sent_with_file(request: Request, account: BusinessAccount, path: str, given
     if more:
         raise InvalidRequest.of(**dict.fromkeys(more, "A call can upload only one file."))
     values = given.query()
-    file = form_files.upload_of(request, values, default_name="file", field=field)
+    file = uploads.upload_of(request, values, default_name="file", field=field)
     body = MultipartFile(
         values, file.content, length=file.length, name=file.name, mime_type=file.mime_type, field=field
     )

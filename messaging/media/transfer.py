@@ -1,4 +1,4 @@
-"""Media: files are streamed to the upstream and from it. The service stores no file (specification 1).
+"""Media at the upstream: describe, stream and delete them. The service stores no file (specification 1).
 
 A media belongs to a number. Without `from`, this is the number that received or uploaded the media (`known_nodes.py`),
 else the number with the most recent customer message. Finding the number costs one look-up for any id. Every request to
@@ -7,7 +7,7 @@ more.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 from uuid import UUID
 
@@ -23,7 +23,6 @@ from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, Verdict, cl
 from gateway.upstream.client import Stream
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
 from messaging import known_nodes
-from messaging.form_files import Upload
 from phone_numbers import tokens
 from phone_numbers.lookup import Sender, is_within, required_sender, sender
 from phone_numbers.models import PhoneNumber
@@ -72,29 +71,6 @@ _NOT_THERE = {
 """Message and hint for each reason."""
 
 
-def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, str]) -> HttpResponse:
-    """Send a file to the upstream, with the other fields of its form. Returns the upstream's answer verbatim.
-
-    Raises UpstreamUnreachable.
-    """
-    answer = _graph(number).upload(
-        file.content, length=file.length, name=file.name, mime_type=file.mime_type, others=others
-    )
-    response = passed_through(answer, _verdict_of(number, answer))
-    media_id = answer.json().get("id")
-    if answer.ok and isinstance(media_id, str) and known_nodes.MEDIA_ID.fullmatch(media_id):
-        try:
-            run(
-                known_nodes.record_media(
-                    [known_nodes.Media(tenant_id, number.environment, media_id, number.phone_number_id)]
-                )
-            )
-        except DATABASE_UNAVAILABLE as error:
-            # The file is uploaded and `from` names its number too, so the record is not essential.
-            log.warning("media_not_noted", error=type(error).__name__)
-    return response
-
-
 def info(
     *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
 ) -> HttpResponse:
@@ -120,8 +96,8 @@ def delete(
     )
     _require_media(answer, verdict)
     if verdict.ok:
-        answer = _graph(number).delete(media_id)
-        verdict = _verdict_of(number, answer)
+        answer = graph_of(number).delete(media_id)
+        verdict = verdict_of(number, answer)
     if verdict.ok:
         media = known_nodes.Media(tenant_id, environment, media_id, number.phone_number_id)
         try:
@@ -157,10 +133,10 @@ def download(
         raise NotFound("There is no such media.")
     asked = {"Range": range_} if range_ and RANGE.fullmatch(range_) else {}
     try:
-        stream = _graph(number).bytes_at(url, asked=asked)
+        stream = graph_of(number).bytes_at(url, asked=asked)
         if stream.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             stream.close()
-            stream = _graph(number).bytes_at(url)
+            stream = graph_of(number).bytes_at(url)
     except UnexpectedAddress:
         raise MetaUnreachable(details={"reason": "unexpected_address"}) from None
     if stream.status not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
@@ -194,8 +170,8 @@ def _ask(
     if not known_nodes.MEDIA_ID.fullmatch(media_id):
         raise NotFound("There is no such media.")
     number = _number(tenant_id, environment, media_id, from_, within)
-    answer = question(_graph(number))
-    verdict = _verdict_of(number, answer)
+    answer = question(graph_of(number))
+    verdict = verdict_of(number, answer)
     if not verdict.ok and _is_no_such_object(answer):
         reason = known_nodes.why_media_gone(tenant_id=tenant_id, environment=environment, media_id=media_id)
         raise MediaNotThere(reason, answer.json().get("error"))
@@ -228,11 +204,13 @@ def _number(tenant_id: UUID, environment: str, media_id: str, from_: str | None,
     return number
 
 
-def _graph(number: Sender) -> MediaGraph:
+def graph_of(number: Sender) -> MediaGraph:
+    """The Graph API's media calls with a number's token."""
     return MediaGraph(number.environment, number.token, number.phone_number_id)
 
 
-def _verdict_of(number: Sender, answer: GraphAnswer) -> Verdict:
+def verdict_of(number: Sender, answer: GraphAnswer) -> Verdict:
+    """Classify an answer, and schedule a check of the number's token if it was refused."""
     verdict = classify(answer)
     if verdict.token_problem:
         tokens.question(waba_id=number.waba_id, token=number.token)

@@ -13,8 +13,7 @@ from gateway.api import query
 from gateway.api.authentication import caller_of, scope_of, tenant_of
 from gateway.api.limits import limited_by, waits_for_upstream
 from gateway.roles import KeyScope
-from messaging import form_files
-from messaging.media import transfer
+from messaging.media import transfer, uploads
 from messaging.sending import outbound
 from phone_numbers import lookup
 from phone_numbers.views import VERBATIM, UpstreamCallsView
@@ -31,7 +30,7 @@ class MediaIn(serializers.Serializer[object]):
         return {**super().get_fields(), "from": serializers.CharField()}
 
 
-@limited_by(form_files.MAX_REQUEST_BYTES)
+@limited_by(uploads.MAX_REQUEST_BYTES)
 class MediaView(UpstreamCallsView):
     """Files for messages, streamed to the upstream and from it."""
 
@@ -49,9 +48,9 @@ class MediaView(UpstreamCallsView):
     )
     @waits_for_upstream
     def create(self, request: Request) -> HttpResponseBase:
-        form = form_files.form_of(request)
+        form = uploads.form_of(request)
         from_ = outbound.check_sender(form)
-        upload = form_files.upload_of(request, form, default_name="file")
+        upload = uploads.upload_of(request, form, default_name="file")
         number = lookup.connected_sender(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
@@ -59,7 +58,7 @@ class MediaView(UpstreamCallsView):
             within=caller_of(request).phone_number_ids,
         )
         others = {name: value for name, value in form.items() if name not in {"from", "type"}}
-        return transfer.upload(tenant_of(request).id, number, upload, others)
+        return uploads.upload(tenant_of(request).id, number, upload, others)
 
     @extend_schema(
         operation_id="get_media",

@@ -23,7 +23,7 @@ from gateway.json_spans import members_at, root_members
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
 from gateway.upstream.client import FileBody
 from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
-from messaging.form_files import Upload
+from messaging.media.uploads import Upload
 from messaging.message_templates import mirror
 from messaging.models import MessageTemplate
 from phone_numbers.lookup import required_sender

@@ -20,7 +20,7 @@ from gateway.api.limits import limited_by, waits_for_upstream
 from gateway.api.pagination import NewestFirst
 from gateway.roles import KeyScope
 from gateway.upstream.calls import passed_through
-from messaging import form_files
+from messaging.media import uploads
 from messaging.message_templates import operations
 from messaging.message_templates.mirror import language_of
 from messaging.message_templates.operations import AccountChoice
@@ -176,7 +176,7 @@ class TemplatesView(UpstreamCallsView):
         return passed_through(operations.library(account, request.query_params.dict()))
 
 
-@limited_by(form_files.MAX_REQUEST_BYTES)
+@limited_by(uploads.MAX_REQUEST_BYTES)
 class TemplateSamplesView(UpstreamCallsView):
     """Header samples: a file in, a handle out."""
 
@@ -194,8 +194,8 @@ class TemplateSamplesView(UpstreamCallsView):
     )
     @waits_for_upstream
     def create(self, request: Request) -> HttpResponseBase:
-        form = form_files.form_of(request)
-        upload = form_files.upload_of(request, form, default_name="sample")
+        form = uploads.form_of(request)
+        upload = uploads.upload_of(request, form, default_name="sample")
         return passed_through(operations.upload_sample(_choice(request, form).any_account(), upload))
 
 

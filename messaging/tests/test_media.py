@@ -21,8 +21,8 @@ from gateway.clock import now
 from gateway.upstream.calls import UpstreamUnreachable
 from gateway.upstream.client import MultipartFile
 from gateway.upstream.media import MediaGraph
-from messaging import form_files, known_nodes
-from messaging.media import transfer
+from messaging import known_nodes
+from messaging.media import transfer, uploads
 from messaging.models import KnownMedia
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import events_of, notification, post, text_change
@@ -312,7 +312,7 @@ def test_a_body_that_is_no_form_is_415_or_400(api: Api, number: PhoneNumber) -> 
 
 
 def test_a_file_over_the_limit_is_413(api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(form_files, "MAX_FILE_BYTES", 5_000)
+    monkeypatch.setattr(uploads, "MAX_FILE_BYTES", 5_000)
     answer = upload(api, png(), **{"from": number.phone_number_id})
     assert_error(answer, 413, "payload_too_large")
 

@@ -24,9 +24,10 @@ from gateway.local_run import supervisor
 from gateway.monitoring import admin_health, metrics
 from gateway.roles import KeyScope
 from gateway.upstream.notifications.normalise import FIELDS
-from messaging import csv_batches, form_files, idempotency, pacing
+from messaging import csv_batches, idempotency, pacing
 from messaging.batches import body
 from messaging.batches import lifecycle as batch_lifecycle
+from messaging.media import uploads
 from messaging.sending import schedule
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.sandbox import control
@@ -43,7 +44,7 @@ from tenants.team import members
 from tests.pages import PAGES, ROOT, blocks, page
 from web import strangers, stream_slots
 from web.routes import ROUTES
-from webhooks.delivery import ordering
+from webhooks.delivery import caps, ordering
 from webhooks.endpoints import lifecycle
 from webhooks.requests import signed_request, verify_ping
 from webhooks.templatetags import delivery_errors
@@ -217,7 +218,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["requests of one business"].startswith(f"{rate:.0f} a second, {burst} at once")
     assert limits["body"] == (
         f"{body_size.API_BODY_BYTES // mib} MiB; batches {body.MAX_BODY_BYTES // mib} MiB, "
-        f"media and header samples {form_files.MAX_FILE_BYTES // mib} MiB"
+        f"media and header samples {uploads.MAX_FILE_BYTES // mib} MiB"
     )
     assert limits["bytes of larger bodies of one business"] == (
         f"{throttling.BYTES_PER_SECOND // mib} MiB a second, {throttling.BYTES_AT_ONCE // mib} MiB at once; then 429. "
@@ -225,7 +226,7 @@ def test_the_limits_are_the_codes() -> None:
     )
     assert limits["messages in a batch"] == f"{body.MAX_MESSAGES:,}"
     assert limits["events in one request of a webhook"] == (
-        f"{signed_request.MOST_EVENTS}, or a customer's {ordering.LONGEST_LINE} that were collected"
+        f"{caps.MOST_BATCH_EVENTS}, or a customer's {ordering.LONGEST_LINE} that were collected"
     )
     assert limits["events in an object of an archive"] == f"{signed_request.ARCHIVED.events:,}"
     assert (

@@ -1,4 +1,6 @@
-"""Limits of one dispatcher: deliveries in flight, shares of endpoints and tenants, memory for bodies."""
+"""Limits of one dispatcher: memory for bodies, events in one request, shares of endpoints and tenants, deliveries in
+flight.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -72,6 +74,24 @@ class BodyMemory:
             self._full.add(tenant_id)
         else:
             self._full.discard(tenant_id)
+
+
+# --- Batches: several events in one request, to an endpoint that asks for that.
+
+MOST_BATCH_EVENTS = 100
+"""Most events that an endpoint may ask for."""
+MOST_BATCH_BYTES = 1024 * 1024
+"""Most bytes of bodies in one request. The first body does not count."""
+
+
+def fit_in_batch(sizes: Sequence[int]) -> int:
+    """How many bodies of these sizes fit into one request, counted from the first."""
+    held = 0
+    for place, size in enumerate(sizes):
+        held += size if place else 0
+        if held > MOST_BATCH_BYTES:
+            return place
+    return len(sizes)
 
 
 # --- Fair shares: how many deliveries of each endpoint and tenant a claim takes. Pure: no database, no clock.

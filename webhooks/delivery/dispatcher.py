@@ -21,12 +21,12 @@ from gateway.database.live_workers import Registration
 from gateway.monitoring import metrics
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer, Outbound
 from webhooks import wake_up
-from webhooks.delivery.caps import RESERVE, BodyMemory, InFlight, InFlightCaps
+from webhooks.delivery.caps import RESERVE, BodyMemory, InFlight, InFlightCaps, fit_in_batch
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.claimer import Claimer, DeliveryRate, WakeUpListener
 from webhooks.delivery.ordering import LINE_SECONDS, Lines
 from webhooks.delivery.recorder import Recorder
-from webhooks.delivery.senders import Attempts, EventBatches, Senders, Sending, fitting
+from webhooks.delivery.senders import Attempts, EventBatches, Senders, Sending
 from webhooks.events.publish import HandedOver
 from webhooks.wake_up import Packed
 
@@ -349,7 +349,8 @@ class _Dispatcher:
             self.bodies.add(delivery.tenant_id, delivery.size)
         collected = [each for each in deliveries if each.target.collects]
         for line in self.lines.together(collected) if collected else ():
-            together, others = line[: fitting(line)], line[fitting(line) :]
+            count = fit_in_batch([each.size for each in line])
+            together, others = line[:count], line[count:]
             self._break_off(others)
             endpoint, tenant = self._caps_of(line[0])
             endpoint.taken += len(together)

@@ -25,7 +25,7 @@ from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.outbound.client import Answer, Outbound
 from webhooks.delivery.attempts import AnswerAllowance, Decision, decide, log_entry, put_off, schedule, spread
-from webhooks.delivery.caps import SLOW_MS, BodyMemory, InFlight, InFlightCaps
+from webhooks.delivery.caps import SLOW_MS, BodyMemory, InFlight, InFlightCaps, fit_in_batch
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.recorder import Outcome
 from webhooks.events.envelope import Envelope
@@ -163,20 +163,6 @@ def _without_answer(delivery: Claimed, decision: Decision, error: str | None) ->
     )
 
 
-MOST_BATCH_BYTES = 1024 * 1024
-"""Most bytes of bodies in one request. The first body does not count."""
-
-
-def fitting(deliveries: Sequence[Claimed]) -> int:
-    """How many of these deliveries fit into one request, counted from the first."""
-    held = 0
-    for place, delivery in enumerate(deliveries):
-        held += delivery.size if place else 0
-        if held > MOST_BATCH_BYTES:
-            return place
-    return len(deliveries)
-
-
 class EventBatches:
     """Claimed deliveries that wait until their request is full or has waited long enough.
 
@@ -202,7 +188,7 @@ class EventBatches:
             return
         key = delivery.endpoint_id
         waiting = self._waiting.get(key)
-        if waiting and fitting([*waiting, delivery]) <= len(waiting):
+        if waiting and fit_in_batch([each.size for each in (*waiting, delivery)]) <= len(waiting):
             self._send(self._waiting.pop(key))
             waiting = None
         if waiting is None:

@@ -338,7 +338,6 @@ def _target(
     )
 
 
-MOST_EVENTS = 100
 BATCH_TYPE = "events"
 BATCH_ID = "evs_"
 

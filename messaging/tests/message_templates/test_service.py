@@ -11,7 +11,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from gateway.clock import now
-from messaging import form_files, tasks
+from messaging import tasks
+from messaging.media import uploads
 from messaging.message_templates import mirror
 from messaging.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
@@ -477,5 +478,5 @@ def test_bad_samples(api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPa
     assert "waba_id" in assert_error(upload(api, waba_id="1"), 400, "invalid_request")["details"]["fields"]
     refused = upload(api, mime_type="text/plain")
     assert (refused.status_code, refused.json()["source"]) == (400, "meta")
-    monkeypatch.setattr(form_files, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(uploads, "MAX_FILE_BYTES", 10)
     assert_error(upload(api), 413, "payload_too_large")

@@ -1,19 +1,33 @@
-"""Files uploaded in multipart forms: checks for media and template samples."""
+"""Uploads in multipart forms: checks of files for media and template samples, and the upload of media.
+
+A file is streamed to the upstream; the service stores none (specification 1).
+"""
 
 import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO
+from uuid import UUID
 
+import structlog
 from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpResponse
 from rest_framework.request import Request
 
 from gateway.api.errors import InvalidRequest, PayloadTooLarge
+from gateway.database.statements import run
+from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.upstream.calls import passed_through
+from messaging import known_nodes
+from messaging.media.transfer import graph_of, verdict_of
+from phone_numbers.lookup import Sender
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 """The largest media file or header sample, in bytes."""
 MAX_REQUEST_BYTES = MAX_FILE_BYTES + 1024 * 1024
 """The largest form with such a file."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +61,26 @@ def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, f
     if not mime_type:
         raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
     return Upload(file.file, file.size, file.name or default_name, mime_type)
+
+
+def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, str]) -> HttpResponse:
+    """Send a file to the upstream, with the other fields of its form. Returns the upstream's answer verbatim.
+
+    Raises UpstreamUnreachable.
+    """
+    answer = graph_of(number).upload(
+        file.content, length=file.length, name=file.name, mime_type=file.mime_type, others=others
+    )
+    response = passed_through(answer, verdict_of(number, answer))
+    media_id = answer.json().get("id")
+    if answer.ok and isinstance(media_id, str) and known_nodes.MEDIA_ID.fullmatch(media_id):
+        try:
+            run(
+                known_nodes.record_media(
+                    [known_nodes.Media(tenant_id, number.environment, media_id, number.phone_number_id)]
+                )
+            )
+        except DATABASE_UNAVAILABLE as error:
+            # The file is uploaded and `from` names its number too, so the record is not essential.
+            log.warning("media_not_noted", error=type(error).__name__)
+    return response
