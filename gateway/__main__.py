@@ -24,7 +24,7 @@ from typing import Any, cast
 
 ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 LOOPS = {"deliveries": "webhooks.delivery.dispatcher", "batches": "messaging.batches.runner"}
-"""A loop that runs as long as the process: a module with `run` and `stop`."""
+"""The loop of a role, which runs as long as the process: a module with `work` and `stop` (`gateway/loop_thread.py`)."""
 QUEUES = {"deliveries": "deliveries", "batches": "batches", "tasks": "default"}
 """The Celery queue of a role."""
 TASK_THREADS = 2
@@ -161,7 +161,7 @@ def _web_server(host: str, port: int | None, loops: Iterable[Any]) -> Callable[[
 def _load_tasks() -> None:
     """Import the modules that Celery imports when its worker starts.
 
-    Done before the loops start: an item of a batch that waits for the interpreter could outlive its lease.
+    Done before the loops start, because an item of a batch that waits for the interpreter could outlive its lease.
     """
     import_module("celery.apps.worker")
     from gateway.celery import app
@@ -215,7 +215,7 @@ def _beat() -> tuple[Callable[[], Any], Callable[[], None]]:
     service = Service(cast("Any", app), schedule_filename=_schedule_file())
 
     def stop() -> None:
-        # Its thread may sleep for minutes until the next task is due, so the process does not wait for it.
+        # Beat's thread may sleep for minutes until the next task is due, so the process does not wait for the thread.
         service.stop()
         service.sync()
 

@@ -30,7 +30,7 @@ class Loader(AppLoader):
 
 
 class ServiceTask(Task):  # type: ignore[type-arg] # generic in its stubs alone
-    """A task that has a trace of its own and a limit on waiting for locks. LOOPS set up both themselves."""
+    """A task with its own trace and a limit on waiting for locks. The tasks in LOOPS set up both themselves."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.name in LOOPS:

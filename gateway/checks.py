@@ -1,10 +1,10 @@
-"""System checks: of settings that would be wrong in production, and of the servers.
+"""System checks of settings that would be wrong in production, and of the servers.
 
 `manage.py check --deploy` checks the settings. Missing and published secrets are rejected earlier, when the settings
 load (`gateway/environment.py`). `manage.py migrate` and `manage.py check --database default` check the version of
 Postgres, and of Valkey whether it answers, its version, and that it never evicts. Each web process and each worker
-repeats these checks at its start and logs the findings. It starts anyway, because a server may have been fixed
-meanwhile, and the service works without Valkey.
+repeats these checks at its start and logs the findings. The process starts in any case, because a server may be fixed
+soon, and the service works without Valkey.
 
 Ids are stable: `docs/operations.md` lists `gateway.E001` and so on.
 """
@@ -99,7 +99,9 @@ log = structlog.get_logger(__name__)
 
 OLDEST_POSTGRES = 15
 OLDEST_VALKEY = (7, 0)
-"""In the form of the INFO field `redis_version`, which Valkey 7.2 and 8 report as 7.2.4."""
+"""The oldest supported version, in the form of the INFO field `redis_version`, which Valkey 7.2 and 8
+report as 7.2.4.
+"""
 
 
 @register(Tags.database)

@@ -17,7 +17,7 @@ def isoformat(moment: datetime) -> str:
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970. The last part of a dedupe key of something that can happen repeatedly."""
+    """Microseconds since 1970. Used as the last part of dedupe keys of events that can happen repeatedly."""
     return int(moment.timestamp() * 1_000_000)
 
 

@@ -2,7 +2,7 @@
 
 _FORMULAS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _ALWAYS = ("\t", "\r", "\n")
-"""Characters that a spreadsheet may remove, reading the rest as a new cell."""
+"""Characters after which a spreadsheet may read the rest as a new cell."""
 
 
 def as_text(value: str) -> str:

@@ -14,7 +14,7 @@ DATABASE_USER = "gateway"
 POSTGRES_SOCKET = ".s.PGSQL.5432"
 VALKEY_SOCKET = "valkey.sock"
 MAX_SOCKET_PATH = 103
-"""Bytes of a Unix socket's path: Linux allows 107, macOS 103."""
+"""Most bytes of a Unix socket's path. Linux allows 107, macOS 103."""
 
 
 def socket_dir(data_dir: Path) -> Path:

@@ -20,8 +20,8 @@ from django.db.models.query_utils import DeferredAttribute
 
 # --- Encryption of secrets that must be readable again: Meta's tokens, and PINs (Fernet keys in `ENCRYPTION_KEYS`).
 #
-# The first key encrypts, all keys decrypt; `manage.py rotate_encryption` re-encrypts with the first. Each purpose has
-# its own key, derived by HKDF, so a ciphertext copied into another column cannot be decrypted there.
+# The first key encrypts, and all keys decrypt. `manage.py rotate_encryption` re-encrypts with the first key. Each
+# purpose has its own key, derived by HKDF, so a ciphertext copied into another column cannot be decrypted there.
 
 
 @cache
@@ -44,15 +44,15 @@ def decrypt(ciphertext: str, *, purpose: str) -> str:
     return _decrypted(ciphertext, purpose, tuple(settings.ENCRYPTION_KEYS))
 
 
-# Cached: every send and every delivery needs the same few secrets.
+# Cached, because every send and every delivery needs the same few secrets.
 @lru_cache(maxsize=4096)
 def _decrypted(ciphertext: str, purpose: str, keys: tuple[str, ...]) -> str:
     return _cipher(purpose, keys).decrypt(ciphertext.encode()).decode()
 
 
 def rotated(ciphertext: str, *, purpose: str) -> str | None:
-    """The ciphertext re-encrypted with the first key. None when it already is. Raises InvalidToken when no key can
-    decrypt it.
+    """The ciphertext re-encrypted with the first key. None when it is encrypted with the first key already. Raises
+    InvalidToken when no key can decrypt it.
     """
     keys = tuple(settings.ENCRYPTION_KEYS)
     try:
@@ -70,8 +70,8 @@ class _Unreadable:
 
 
 class _Secret(DeferredAttribute):
-    """The attribute of an encrypted column. Reading a value that no key can decrypt raises; loading its row does
-    not.
+    """The attribute of an encrypted column. Reading a value that no key can decrypt raises InvalidToken. Loading its
+    row does not.
     """
 
     field: "EncryptedTextField"
@@ -93,7 +93,7 @@ _NONCE_BYTES = 12
 class FileCipher:
     """AES-GCM for the parts of one short-lived file, with its own key: much cheaper than Fernet.
 
-    A key is derived from the file's salt and each of `ENCRYPTION_KEYS`. The first encrypts, all decrypt.
+    A key is derived from the file's salt and each of `ENCRYPTION_KEYS`. The first key encrypts, and all keys decrypt.
     """
 
     def __init__(self, salt: bytes, *, purpose: str) -> None:
@@ -160,7 +160,7 @@ class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
         return encrypt(value, purpose=self.purpose) if value else value
 
 
-# --- Rotation of the encryption keys: re-encrypt everything that is stored under an older key with the first one.
+# --- Rotation of the encryption keys: re-encrypt, with the first key, everything that is encrypted with an older key.
 #
 # To rotate: put the new key in front of `ENCRYPTION_KEYS` everywhere, run `manage.py rotate_encryption`, then remove
 # the old key. Safe while the service runs, and when run twice: a row that changes meanwhile keeps its newer value.
@@ -182,8 +182,8 @@ def register(rotation: Rotation) -> Rotation:
 def rotate_all() -> int:
     """Re-encrypt every secret of every model. Returns how many changed.
 
-    A secret that no key can decrypt is logged and left unchanged. Raises InvalidToken at the end if there was one: the
-    older keys must stay until it is repaired.
+    A secret that no key can decrypt is logged and left unchanged. Raises InvalidToken at the end if there was such a
+    secret. The older keys must stay until the secret is repaired.
     """
     columns = [rotate_column(field) for field in encrypted_fields()]
     changed = sum(changed for changed, _ in columns) + sum(rotation() for rotation in _rotations)

@@ -35,7 +35,7 @@ def tls_context() -> ssl.SSLContext:
 def new_tls_context(trusted: str | None = None) -> ssl.SSLContext:
     """Verify against the system's certificates (SSL_CERT_FILE applies) and certifi's, or against `trusted` only.
 
-    `trusted` is PEM: CAs, or the certificate itself. Raises SSLError and ValueError when it is not.
+    `trusted` is PEM: CAs, or the server's certificate itself. Raises SSLError or ValueError for any other text.
     """
     context = ssl.create_default_context(cadata=trusted)
     # The names of a certificate are its subject alternative names (RFC 9525, 2). The common name may be any text.
@@ -60,7 +60,7 @@ def request_head(
 
 
 def headers_of(fields: Sequence[tuple[bytes, bytes]]) -> CaseInsensitiveDict[str]:
-    """Header fields by name. The first of repeated fields counts."""
+    """Header fields by name. Of repeated fields, the first is used."""
     return CaseInsensitiveDict(
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in reversed(fields)
     )
@@ -132,7 +132,7 @@ class AnswerReader:
                 raise BrokenOffError from error
         # The parser does not report the size of a chunk. A chunk that is not followed by its data was the last one.
         if self._is_chunk_open and (was_chunk_open or self._has_trailer or not data.endswith(b"\n")):
-            # Nobody needs the trailers, and a receiver may send them endlessly, so the connection is not kept.
+            # The trailers are not needed, and a receiver may send them endlessly, so the connection is not kept.
             self.is_complete = True
         if not self.is_enough and self._other_bytes > self._most_head_bytes:
             raise AnswerTooLargeError
@@ -149,7 +149,7 @@ class AnswerReader:
         self._count(len(reason))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field. Those that mark the end of the body are evaluated; a trailer is dropped."""
+        """A field. Fields that determine the end of the body are evaluated. A trailer is dropped."""
         if self.status is not None:
             self._has_trailer = True
             return
@@ -168,13 +168,13 @@ class AnswerReader:
             self.status = status
 
     def on_chunk_header(self) -> None:
-        """A chunk begins. Unlike others, the last chunk is not followed by data."""
+        """A chunk begins. Only the last chunk is not followed by data."""
         if self.status is not None:
             self._is_chunk_open = True
             self._other_bytes -= CHUNK_BYTES
 
     def on_body(self, data: bytes) -> None:
-        """A part of the body. An interim response has none (RFC 9110, 15.2), so its bytes are dropped."""
+        """A part of the body. An interim response has no body (RFC 9110, 15.2), so its bytes are dropped."""
         if self.status is None:
             return
         self._is_chunk_open = False
@@ -184,7 +184,7 @@ class AnswerReader:
             self._room -= len(data)
 
     def on_message_complete(self) -> None:
-        """A response is complete. After an interim one the next is awaited."""
+        """A response is complete. After an interim response, the next response is awaited."""
         self._is_chunk_open = False
         if self.status is not None:
             self.is_complete = True

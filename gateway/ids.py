@@ -1,5 +1,5 @@
-"""Identifiers: UUIDv7 everywhere. The public form is a prefix and 26 characters of Crockford base32 where the spec has
-one.
+"""Identifiers: UUIDv7 everywhere. Ids that have a public form in the specification are shown as a prefix and 26
+characters of Crockford base32.
 
 A UUIDv7 begins with its timestamp in milliseconds, so ids sort by creation, and tables can be partitioned by time by
 their primary key (docs/architecture.md).
@@ -20,7 +20,9 @@ _VALUES = {character: value for value, character in enumerate(ALPHABET)}
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _BODY = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _END = (datetime(9000, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) << 80
-"""Ids from this time on are invalid: Python's moments end with the year 9999, and time is added to some."""
+"""Ids from this time on are invalid, because Python's moments end with the year 9999, and time is added to some of
+them.
+"""
 
 EVENT = "evt_"
 DELIVERY = "dlv_"
@@ -47,7 +49,7 @@ def encode(prefix: str, value: UUID) -> str:
 
 
 def decode(prefix: str, text: str) -> UUID | None:
-    """The id of a public form, or None when the text is not one (callers answer 404, or 400 in a query)."""
+    """The id of a public form. None for any other text (callers answer 404, or 400 in a query)."""
     if not text.startswith(prefix) or not _BODY.fullmatch(body := text[len(prefix) :]):
         return None
     number = 0

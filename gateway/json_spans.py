@@ -1,8 +1,8 @@
 """Positions of the values in a JSON text, so that some bytes can be replaced while all others stay.
 
-It splits a notification by tenant and rewrites the links of a template library's page. Whole messages are parsed by
-msgspec (`messaging/sending/outbound.py`), which is much faster but gives no positions: blanks and repeated members
-would be lost here. For texts that a parser has already accepted. It uses no recursion.
+Used to split a notification by tenant, and to rewrite the links of a template library's page. Whole messages are parsed
+by msgspec (`messaging/sending/outbound.py`). It is much faster but gives no positions, so blanks and repeated members
+would be lost. The texts must have been accepted by a parser before. No recursion is used.
 """
 
 import json
@@ -39,7 +39,7 @@ def root_members(body: bytes) -> dict[str, Member]:
 
 
 def members_at(body: bytes, at: int) -> dict[str, Member]:
-    """The members of the object at `at`. The last member of a repeated name counts."""
+    """The members of the object at `at`. Of members with the same name, the last is used."""
     members: dict[str, Member] = {}
     at = _after_space(body, at + 1)
     while body[at] != ord("}"):

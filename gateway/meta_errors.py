@@ -1,5 +1,5 @@
-"""Meta's error codes: those that the service treats in their own ways, and explanations of all, with cause, repair and
-whether the call may be repeated.
+"""Meta's error codes: the codes that the service treats specially, and an explanation of every code with its cause, its
+repair and whether the call may be repeated.
 
 The explanations are in `meta_errors.yaml`. They are shown at `/errors/131047` and in the guides, beside `source` in
 responses of `/v1`, in the look-up of a message, in the console, and to agents. Bodies on the Cloud API's own paths
@@ -19,13 +19,13 @@ from django.conf import settings
 
 SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
 LONG_THROTTLES = frozenset({131048, 131064, 133016})
-"""Meta classes these as throttling too, but waiting seconds does not help."""
+"""Codes that Meta also classes as throttling, but for which a wait of seconds does not help."""
 LONG_THROTTLE_SECONDS = 3600
 PAIR_RATE = 131056
 PAIR_RATE_SECONDS = 6
 """How long to wait after the pair rate limit, which allows a message to one customer every six seconds."""
 THROUGHPUT = 130429
-"""The number's throughput was reached. The message was certainly not sent."""
+"""The code for a number whose throughput was reached. The message was certainly not sent."""
 TOKEN_PROBLEMS = frozenset({0, 102, 190})
 MAINTENANCE = 131057
 INVALID_PARAMETER = 100
@@ -77,7 +77,7 @@ class ErrorCode:
 @cache
 def catalogue() -> tuple[ErrorCode, ...]:
     """All known codes by number."""
-    # The parser in C, if available, because the first error of a process waits for it.
+    # Uses the parser in C, if available, because the first error of a process waits for the parsing.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = Path(__file__).with_name("meta_errors.yaml").read_text()
     source: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe loaders
@@ -106,7 +106,7 @@ def error_code(code: object, subcode: object = None) -> ErrorCode | None:
 def explained(body: bytes, request_id: str | None) -> bytes:
     """An error of Meta in the form of `/v1`: with `hint` and `doc_url` if its code is known, and the `request_id`.
 
-    They stand beside `source`. Meta's own bytes are unchanged.
+    The added members stand beside `source`. Meta's own bytes are unchanged.
     """
     start = _after_mark(body)
     if start is None:

@@ -25,7 +25,7 @@ class Area(StrEnum):
     """A part of the account that roles open or close."""
 
     OWN = "own"
-    """What each member has: the home page, environment and time zone."""
+    """The parts that each member has: the home page, environment and time zone."""
     INTEGRATION = "integration"
     """Numbers, messages, templates, webhooks, events, logs and API keys."""
     CONVERSATIONS = "conversations"
@@ -62,9 +62,13 @@ class KeyScope(StrEnum):
 
 ALL_SCOPES = frozenset(KeyScope)
 LIVE_SCOPES = frozenset({KeyScope.BILLING, KeyScope.SETTINGS})
-"""Scopes of what both environments share. A test key cannot use them, except for a sandbox tenant."""
+"""Scopes of operations on data that both environments share. A test key cannot use them, except for a
+sandbox tenant.
+"""
 NUMBER_SCOPES = frozenset({KeyScope.MESSAGES, KeyScope.NUMBERS, KeyScope.EVENTS})
-"""Scopes of what belongs to one number. A key that is limited to numbers can have only these."""
+"""Scopes of operations on data that belongs to one number. A key that is limited to numbers can have
+only these scopes.
+"""
 _AREAS = {KeyScope.BILLING: Area.BILLING, KeyScope.SETTINGS: Area.SETTINGS}
 
 _CHANGES: dict[Role, set[Area]] = {

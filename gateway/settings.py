@@ -1,4 +1,4 @@
-"""Settings of every process, read from the environment (`.env.example` documents each with its default).
+"""Settings of every process, read from the environment. `.env.example` documents each variable with its default.
 
 A variable of the caller takes precedence, then a `.env` file beside `manage.py`, then the default. The defaults are
 those of the embedded run, so `make run` needs no variables. `NAME_FILE` names a file with the value of `NAME`. In
@@ -66,7 +66,9 @@ ENCRYPTION_KEYS: list[str] = env.list("ENCRYPTION_KEYS", default=[DEVELOPMENT_EN
 META_APP_ID: str = env.str("META_APP_ID", SIMULATOR_APP_ID)
 META_APP_SECRET: str = env.str("META_APP_SECRET", SIMULATOR_APP_SECRET)
 META_APP_SECRET_FALLBACKS: list[str] = env.list("META_APP_SECRET_FALLBACKS", default=[])
-"""Former app secrets. Notifications signed with one are accepted; nothing is signed with them."""
+"""Former app secrets. Notifications that are signed with a former secret are accepted. The service signs nothing with
+them.
+"""
 META_WEBHOOK_VERIFY_TOKEN: str = env.str("META_WEBHOOK_VERIFY_TOKEN", DEVELOPMENT_VERIFY_TOKEN)
 META_GRAPH_URL: str = env.str("META_GRAPH_URL", "https://graph.facebook.com").rstrip("/")
 META_GRAPH_VERSION: str = env.str("META_GRAPH_VERSION", "v25.0")
@@ -98,7 +100,7 @@ WEBHOOK_RETRY_SCHEDULE: list[float] = [
 ]
 """Seconds between one attempt and the next. After the last step a delivery is dead."""
 DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
-"""Requests in flight in one worker process. Those that take longer than a second are counted separately."""
+"""Requests in flight in one worker process. Requests that take longer than a second are counted separately."""
 DELIVERY_LEASE_SECONDS = 60
 """Lease of a claimed delivery. The leases of a dead worker end earlier (`database/live_workers.py`)."""
 
@@ -142,7 +144,9 @@ BILLING_INSTALLED: bool = env.bool("BILLING_INSTALLED", True)
 """Whether the deployment has billing: its tables, routes, pages and tasks."""
 BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False) and BILLING_INSTALLED
 BILLING_FIRST_PERIOD: str = env.str("BILLING_FIRST_PERIOD", "")
-"""The first month that is billed, such as `2026-12`. Earlier ones never are. Empty bills only the previous month."""
+"""The first month that is billed, such as `2026-12`. Earlier months are never billed. If empty, only the previous month
+is billed.
+"""
 BILLING_SAC: str = env.str("BILLING_SAC", "998315")
 """The service accounting code on invoices. An accountant has to choose it."""
 BILLING_SERVICE: str = env.str("BILLING_SERVICE", "WhatsApp messaging gateway")
@@ -168,11 +172,15 @@ BILLING_BANK_ACCOUNT: str = env.str("BILLING_BANK_ACCOUNT", "")
 BILLING_UPI_ID: str = env.str("BILLING_UPI_ID", "")
 """The UPI address in the QR codes on invoices and pay pages. Empty for no QR codes."""
 BILLING_EINVOICES: bool = env.bool("BILLING_EINVOICES", False)
-"""Whether invoices must be registered at the portal (IRN). Those to registered buyers are then mailed after it."""
+"""Whether invoices must be registered at the portal (IRN). Invoices to registered buyers are then mailed only after
+that.
+"""
 BILLING_SECOND_PERSON_RUPEES: int = env.int("BILLING_SECOND_PERSON_RUPEES", 100_000)
-"""The amount that one staff member may move for a tenant in a day. Beyond it a second one approves. 0 for no limit."""
+"""The amount that one staff member may move for a tenant in a day. More needs the approval of a second one. 0 for no
+limit.
+"""
 PAYMENT_PROVIDER: str = env.str("PAYMENT_PROVIDER", "razorpay")
-"""Provider of new mandates and payment links. Existing ones stay with their provider."""
+"""Provider of new mandates and payment links. Existing mandates and links stay with their provider."""
 RAZORPAY_BASE_URL: str = env.str(
     "RAZORPAY_BASE_URL",
     "https://api.razorpay.com/v1" if PRODUCTION else f"http://127.0.0.1:{SIMULATOR_PORT}/v1",
@@ -182,7 +190,7 @@ RAZORPAY_KEY_SECRET: str = env.str("RAZORPAY_KEY_SECRET", SIMULATOR_RAZORPAY_SEC
 RAZORPAY_WEBHOOK_SECRETS: list[str] = env.list(
     "RAZORPAY_WEBHOOK_SECRETS", default=[] if PRODUCTION else [SIMULATOR_RAZORPAY_SECRET]
 )
-"""The webhook's secret and, during a change, the former one. Without one, no notice is accepted."""
+"""The webhook's secret and, during a change, the former secret. Without a secret, no notice is accepted."""
 
 # --- Django ---------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -213,7 +221,7 @@ MIDDLEWARE = [
     "gateway.api.middleware.service_response",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    # First, so that it also covers middleware that rejects a request with its own page.
+    # Before all that follow, so that it also covers middleware that rejects a request with its own page.
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.api.middleware.ContentSecurityPolicy",
     "gateway.api.middleware.Sessions",
@@ -251,8 +259,8 @@ _LOST_HOST = {
 }
 """Time limits, in seconds, after which a connection to a lost database host ends, and its call is answered 503.
 
-A host without power or network sends nothing. Without time limits a statement waits for the kernel: a quarter of an
-hour after the last bytes were sent, or without end if those had arrived.
+A host without power or network sends nothing. Without time limits a statement would wait a quarter of an hour for the
+kernel after the last bytes were sent, or endlessly if those had arrived.
 """
 DATABASES["default"]["OPTIONS"] = {**_LOST_HOST, **DATABASES["default"].get("OPTIONS", {})}
 DATABASES["default"]["CONN_MAX_AGE"] = 600  # while idle, a new connection costs a worker more than its tasks
@@ -339,7 +347,7 @@ ACCOUNT_RATE_LIMITS = {
     "signup": "20/h/ip,5/h/key",
     "reset_password": "20/h/ip,5/h/key",
     "reset_password_from_key": "20/h/ip",
-    # A program redeems 20 times a minute: thirty colleagues behind one office address can log in at once.
+    # A program redeems 20 times a minute, so thirty colleagues behind one office address can log in at once.
     "device_login": "30/10m/ip",
     "device_redeem": "600/m/ip,30/m/key",
     # The servers of an assistant register and redeem for all of its users, from few addresses.
@@ -394,8 +402,8 @@ WHITENOISE_INDEX_FILE = True
 WHITENOISE_ADD_HEADERS_FUNCTION = documentation.add_headers
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
-"""A second limit behind those that views declare (`gateway/api/limits.py`): the largest of them, that of a batch. Files
-do not count.
+"""A second limit behind the limits that views declare (`gateway/api/limits.py`). It equals the largest of them, that of
+a batch. Files do not count.
 """
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")

@@ -1,6 +1,7 @@
-"""The Celery queue for its producers: a task is named, never imported, so a flow does not import its callers.
+"""The Celery queue for its producers. A task is named and never imported, so a flow does not import its callers.
 
-Losing the broker loses nothing, because every task works on a row in Postgres, and beat finds it again.
+The loss of the broker loses no work, because every task works on a row in Postgres, and a periodic task finds the row
+again.
 """
 
 from typing import Any
@@ -20,8 +21,8 @@ def enqueue(
     """Enqueue a task by its full name, such as `tenants.tasks.send_mail`. Call it after the commit, never before.
 
     `expires` is in seconds; a worker that receives the task later drops it. `countdown` is the delay in seconds. Keep
-    it to one or two, because beat must find again what the broker loses. Returns False when the broker is unavailable.
-    The caller's rows then wait for the periodic task that polls them.
+    it to one or two, because periodic tasks must find again what the broker loses. Returns False when the broker is
+    unavailable. The caller's rows then wait for the periodic task that polls them.
     """
     try:
         app.send_task(task, kwargs=arguments, expires=expires, countdown=countdown)

@@ -1,4 +1,4 @@
-"""Responses with a file from a customer: a browser saves it, or shows it in a sandbox, and runs none of its code.
+"""Responses with a file from a customer. A browser saves the file or shows it in a sandbox, and runs none of its code.
 
 The sender declares the type of the file. Without these headers an HTML document would run at the console's own address.
 """
@@ -17,7 +17,7 @@ _LONGEST_NAME = 200
 
 
 def attach(response: HttpResponseBase, disposition: str | None) -> None:
-    """Make a response an attachment with the name in the `Content-Disposition` that the file came with."""
+    """Make a response an attachment. Its file name comes from the `Content-Disposition` with which the file arrived."""
     isolate(response)
     response["Content-Disposition"] = (
         content_disposition_header(True, _file_name(disposition)) or "attachment"

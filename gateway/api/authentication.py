@@ -2,9 +2,9 @@
 
 `tenants.credentials.authentication` finds the caller of a bearer token. This module has the caller's shape and the
 permissions of views. Rejections come in this order: 401; 403 for the kind of caller; 400 and 404 for the chosen tenant;
-403 for the tenant's status.
+403 for another tenant, for the scope and for the tenant's status.
 
-Known credentials are those that this process verified recently. Their callers are served before unknown ones. Being
+Known credentials are those that this process verified recently. Their callers are served before unknown callers. Being
 known grants no access. A key, a console token or a session becomes known when it is found valid. It is dropped when it
 is found invalid, or when another process signals its end. Without a signal, its next use finds it invalid.
 """
@@ -35,7 +35,7 @@ from gateway.roles import LIVE_SCOPES, Area, KeyScope, allows
 KNOWN_SECONDS = 900.0
 """How long an unused credential stays known."""
 MOST_KNOWN = 10_000
-"""Most known credentials. Beyond it, the one that was verified longest ago is dropped."""
+"""Most known credentials. Beyond this number, the credential that was verified longest ago is dropped."""
 
 _known: dict[str, float] = {}
 """Expiry of each known credential by digest, in the order of verification."""
@@ -74,7 +74,7 @@ Environment = Literal["live", "test"]
 
 @dataclass(frozen=True, slots=True)
 class TenantFacts:
-    """Facts of a tenant that the hot path needs without a query."""
+    """The facts of a tenant that every call needs without a query."""
 
     id: UUID
     status: str
@@ -118,7 +118,9 @@ class Caller:
         return "test" if self.tenant is not None and self.tenant.sandbox else self.environment
 
     def reaches(self, phone_number_id: str | None) -> bool:
-        """Whether the key's numbers include this one. With None, which is no number, whether the key is not limited."""
+        """Whether the key's numbers include this number. With None instead of a number: whether the key has all
+        numbers.
+        """
         return self.phone_number_ids is None or phone_number_id in self.phone_number_ids
 
 
@@ -173,7 +175,7 @@ def scope_of(request: Request) -> Scope:
 
 
 class Reach(Scope):
-    """What an admitted caller may send from: its scope, and the numbers that its key is limited to."""
+    """The scope of an admitted caller, and the numbers from which its key may send."""
 
     phone_number_ids: frozenset[str] | None
 
@@ -189,7 +191,7 @@ def reach_of(caller: Caller) -> Reach:
 
 
 def limited_scope_of(request: Request) -> dict[str, Any]:
-    """The scope of a request, and as `within` the numbers that its key is limited to. Pass it on with `**`."""
+    """The scope of a request, with the numbers of its key as `within`. Pass it on with `**`."""
     return {**scope_of(request), "within": caller_of(request).phone_number_ids}
 
 
@@ -235,9 +237,8 @@ def _caller(request: Request) -> Caller:
 def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
     """Require that a caller may call a method of an operation with this scope. None is an operation without a scope.
 
-    A member's role must include the scope's area. A key must have the scope, and must be a live key for operations that
-    change what both environments share. A connected app needs both. Raises Forbidden, whose `details` name what is
-    missing.
+    A member's role must include the scope's area. A key must have the scope, and must be a live key for the
+    `LIVE_SCOPES`. A connected app needs the role and the scope. Raises Forbidden, whose `details` name what is missing.
     """
     if scope is None:
         return
@@ -276,7 +277,7 @@ def check_role(caller: Caller, area: Area, *, method: str) -> None:
 
 
 def check_numbers(caller: Caller, view: Any) -> None:
-    """Require that a limited key asks for one of its numbers, or calls an action that filters by them.
+    """Require that a limited key names one of its numbers, or calls an action that filters by its numbers.
 
     A view lists such actions in `limited_actions`. Raises NotFound for another number, otherwise Forbidden.
     """
@@ -297,7 +298,7 @@ def check_numbers(caller: Caller, view: Any) -> None:
 def filtered_number(caller: Caller, asked: str | None) -> str | None:
     """The number to filter a list by: `asked`, which must be one of the numbers that the key is limited to.
 
-    Raises InvalidRequest for another number, and for none when the key has several.
+    Raises InvalidRequest for another number, and when no number is asked and the key has several.
     """
     if caller.phone_number_ids is None:
         return asked

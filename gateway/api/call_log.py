@@ -1,7 +1,7 @@
 """The record of every answered call: headers, access log line, metrics, span, request log.
 
-The Graph API client adds the duration of each call: the `meta` part of `Server-Timing`. `refusal_bytes` is the complete
-response to a connection that never became a request.
+The Graph API client adds the duration of each call: the `meta` part of `Server-Timing`. `refusal_bytes` makes the
+complete response to a connection on which no valid request arrived.
 """
 
 import re
@@ -44,8 +44,8 @@ def upstream_ms() -> float:
 
 
 def split_ms(total_ms: float) -> tuple[float, float]:
-    """A request's own milliseconds and those of waiting, each rounded once, so that all headers show the same
-    figures.
+    """The milliseconds of a request without waiting, and those of waiting for the Graph API. Each is rounded once, so
+    that all headers show the same figures.
     """
     waited = min(upstream_ms(), total_ms)
     return round(total_ms - waited, 1), round(waited, 1)
@@ -53,7 +53,7 @@ def split_ms(total_ms: float) -> tuple[float, float]:
 
 # --- Metrics of responses: counts by status and kind of route, and the service's own time.
 #
-# Counted in memory. A thread of each web process adds the counts to the shared ones every few seconds.
+# Responses are counted in memory. A thread of each web process adds the counts to the shared counts every few seconds.
 FLUSH_SECONDS = 5.0
 
 ANSWERS = Counter(
@@ -116,7 +116,7 @@ _CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 class FinishedCall(NamedTuple):
-    """An API call with its response. `route` is the pattern; None for a path without a route."""
+    """An API call with its response. `route` is the pattern of the path, None for a path without a route."""
 
     request_id: UUID
     caller: Caller
@@ -251,7 +251,7 @@ def service_headers(request_id: str, *, own_ms: float, meta_ms: float) -> dict[s
 
 
 def check_version(version: str | None) -> None:
-    """Reject a request that pins another version of the API. Raises InvalidRequest."""
+    """Raise InvalidRequest for a request that pins another version of the API."""
     if version is not None and version != settings.API_VERSION:
         raise InvalidRequest(
             f"X-Service-Version: the only version is {settings.API_VERSION}.",

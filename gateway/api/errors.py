@@ -1,4 +1,4 @@
-"""Errors that the service itself raises, and the only code that turns an exception into a response.
+"""Errors that the service itself raises. Only this module turns an exception into a response.
 
 A `Reply` is a finished response, independent of any framework: it can be stored, replayed or sent. Every error names
 its source in the body and in `X-Service-Error-Source` (specification 7). Errors of Meta are not built here: their bytes
@@ -306,7 +306,7 @@ _PLACES = {
 
 
 def _place_of_id(path: str) -> str | None:
-    """The path to call instead, when an id in a path belongs to another kind of object."""
+    """A sentence with the right path, when an id in a path belongs to another kind of object. None otherwise."""
     for part in path.split("/"):
         for beginning, place in _PLACES.items():
             if part.startswith(beginning) and path.partition(part)[0] != place:
@@ -315,7 +315,7 @@ def _place_of_id(path: str) -> str | None:
 
 
 def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
-    """The service error for any exception. An unexpected one is logged and becomes a 500.
+    """The service error for any exception. An unexpected exception is logged and becomes a 500.
 
     `view` is REST framework's. It knows the supported methods and content types.
     """

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class ThreadPool:
-    """A few threads for one kind of work, so that no kind can occupy the threads of another.
+    """A few threads for one kind of work, so that no kind of work can occupy the threads of another kind.
 
     A thread's database connection returns to its pool after each piece of work. Each thread calls `begin` when it
     starts.
@@ -43,7 +43,7 @@ class ThreadPool:
         self._free -= 1
         in_context = partial(contextvars.copy_context().run, _with_connection, partial(work, *args, **kwargs))
         future = asyncio.get_running_loop().run_in_executor(self._executor, in_context)
-        # Counted until the thread is free, even if the waiting request ends earlier.
+        # The work counts until the thread is free, even if the waiting request ends earlier.
         future.add_done_callback(self._on_done)
         return await asyncio.shield(future)
 
@@ -74,7 +74,8 @@ def attach(loop: asyncio.AbstractEventLoop | None) -> None:
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run work on the process's loop and wait for its result in this thread. Counts its Graph API time here.
+    """Run work on the process's loop, and wait for its result in this thread. The work's Graph API time is counted for
+    this thread's request.
 
     Never call it inside a transaction. Raises RuntimeError in a process without a loop.
     """

@@ -43,7 +43,7 @@ class JSONRenderer(BaseRenderer):
 
 
 PARSED = "parsed_body"
-"""Attribute of Django's request with the parsed body, set when an earlier view has read it."""
+"""The attribute of Django's request that has the parsed body, if an earlier view has read it."""
 
 
 class JSONParser(BaseParser):
@@ -89,7 +89,7 @@ _ENCODER_NESTS = 254
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Parse a request body as a JSON object. Anything else is 400 `invalid_request`."""
+    """Parse a request body as a JSON object. Raises ParseError (400 `invalid_request`) for anything else."""
     if values_in(body) > MOST_VALUES:
         raise ParseError(f"The body must not hold more than {MOST_VALUES:,} values.")
     try:
@@ -106,7 +106,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def values_in(body: bytes) -> int:
-    """An upper bound of the values in a JSON text: its commas and opening brackets, including those inside of texts."""
+    """An upper bound of the values in a JSON text: the count of its commas and opening brackets, including those in
+    texts.
+    """
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
@@ -128,7 +130,7 @@ def object_of(request: Request) -> dict[str, Any]:
 
 
 class AlwaysJSON(DefaultContentNegotiation):
-    """Uses the only renderer whatever `Accept` says, so that an unusual header is not an error."""
+    """Uses the only renderer for any `Accept`, so that an unusual header is not an error."""
 
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: str | None = None

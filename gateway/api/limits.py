@@ -6,9 +6,9 @@ is read when the view asks for it, and rejected as soon as it is too large. The 
 arrive (`web/request.py`). Flows with larger bodies have their own limits: notifications
 `messaging/notifications/incoming.py`, batches `messaging/batches/body.py`, files `messaging/media/uploads.py`.
 
-Bulkheads: the Graph API or a tenant's endpoint may take seconds to answer. A call that waits for it occupies a thread
-or memory, so such calls are limited per number, per tenant and in all. A call beyond a limit is rejected at once with
-`too_many_in_flight`, and all other callers are served.
+Bulkheads: the Graph API or a tenant's endpoint may take seconds to answer. A call that waits for the answer occupies a
+thread or memory, so such calls are limited per number, per tenant and in all. A call beyond a limit is rejected at once
+with `too_many_in_flight`, and all other callers are served.
 
 Rate limits of the service's own API, in calls and in bytes, are token buckets per tenant. Without Valkey everything is
 allowed.
@@ -131,8 +131,8 @@ class LargeBodyMemory:
 
     @contextmanager
     def held_for(self, request: HttpRequest) -> Iterator[None]:
-        """Reserve the memory that a request's body may need, for the time of the block. Raises ServiceUnavailable."""
-        # `bound` has checked that this is a number within the view's limit.
+        """Reserve the memory that a request's body may need, during the block. Raises ServiceUnavailable."""
+        # `bound` has checked that the length is a number within the view's limit.
         size = max(0, int(request.META.get("CONTENT_LENGTH") or 0) - SMALL_BODY_BYTES)
         self.take(size)
         try:
@@ -151,8 +151,9 @@ class Bulkhead:
     """Counts the waiting calls of a process, usable from any thread.
 
     While fewer than `crowded` calls wait, a tenant may have up to `per_tenant`. The remaining places, up to `in_all`,
-    are shared: a tenant may then have a third of the number of free places, but at least one. So a single tenant can
-    use free room, and while the calls of a few tenants hang, a tenant with few or no places gets the next one.
+    are shared. A tenant may then have at most a third as many calls as places are free, but always one. So a single
+    tenant can use free room, and while the calls of a few tenants hang, a tenant with few or no calls gets the next
+    place.
     """
 
     SHARED_AMONG = 3
@@ -192,7 +193,7 @@ class Bulkhead:
 
     @contextmanager
     def held(self, tenant_id: UUID, number: str | None = None) -> Iterator[None]:
-        """Count a call in for the time of the block. Raises TooManyInFlight beyond a limit."""
+        """Count a call in during the block. Raises TooManyInFlight beyond a limit."""
         counted = self.enter(tenant_id, number)
         try:
             yield
@@ -203,14 +204,14 @@ class Bulkhead:
 upstream = Bulkhead(per_number=24, per_tenant=26, crowded=26, in_all=34)
 """Of the 40 threads of a web process, how many may wait for the Graph API."""
 endpoints = Bulkhead(per_number=1, per_tenant=2, crowded=2, in_all=4)
-"""How many may wait for tenants' endpoints: pings and single replays."""
+"""How many threads of a web process may wait for tenants' endpoints: pings and single replays."""
 large_batches = Bulkhead(per_number=1, per_tenant=2, crowded=3, in_all=6)
-"""How many may read and store batches of more than 1 MiB, up to 32 MiB."""
+"""How many threads of a web process may read and store batches of more than 1 MiB, up to 32 MiB."""
 
 SENDS_AT_ONCE = 1_000
-"""Most sends of one process: below the usual limit of 1,024 open files, each with a slot of the send journal."""
+"""Most sends of one process. Each opens a slot of the send journal, and 1,024 open files are the usual limit."""
 sends = Bulkhead(per_number=200, per_tenant=400, crowded=800, in_all=SENDS_AT_ONCE)
-"""Sends on the event loop. Each waiting one needs memory and a connection to the Graph API."""
+"""Sends on the event loop. Each waiting send needs memory and a connection to the Graph API."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -256,7 +257,7 @@ def _bounded(
 def _number(request: Request, kwargs: Mapping[str, Any]) -> str | None:
     """The number that a call concerns, as written in the path, the query or a JSON body.
 
-    A node of the Graph API counts like a number, even when it is an account or a template.
+    A node of the Graph API is treated as a number, even when it is an account or a template.
     """
     named = kwargs.get("phone_number_id") or kwargs.get("node") or request.query_params.get("from")
     if named is None and request.method == "POST" and "json" in (request.content_type or ""):
@@ -282,13 +283,13 @@ log = structlog.get_logger(__name__)
 MOST_OWED = 10
 """Most calls of a bucket that a process has allowed and not yet written to Valkey."""
 KNOWN_SECONDS = 5.0
-"""Maximum age of Valkey's answer for a call that is allowed without asking. Its age does little harm,
-because a process allows at most `MOST_OWED` calls too many.
+"""Maximum age of Valkey's answer for a call that is allowed without asking. An old answer does little harm, because a
+process allows at most `MOST_OWED` calls too many.
 """
 MOST_KNOWN = 10_000
 BYTES_PER_SECOND = 8 * 1024 * 1024
-"""Bytes a second of bodies over `SMALL_BODY_BYTES`. They fill a tenant's storage, and a rate of calls does not limit
-them.
+"""Bytes a second of bodies over `SMALL_BODY_BYTES`. Such bodies fill a tenant's storage, and a rate of calls does not
+limit them.
 """
 BYTES_AT_ONCE = 256 * 1024 * 1024
 MOST_DEBT_SECONDS = 2 * BYTES_AT_ONCE / BYTES_PER_SECOND
@@ -310,9 +311,9 @@ class _Known:
 class RateAllowance:
     """A process's view of the buckets, usable from any thread.
 
-    While more than half of a bucket is left, calls are allowed without asking Valkey. They are written soon after
-    (`owing` receives how many), or with the next question. So no caller is rejected wrongly, and all processes together
-    exceed the limit at most by their unwritten calls.
+    While more than half of a bucket is left, calls are allowed without asking Valkey. These calls are written to Valkey
+    soon after (`owing` receives their number), or with the next question. So no caller is rejected wrongly, and all
+    processes together exceed the limit at most by their unwritten calls.
     """
 
     def __init__(self, *, owing: Callable[[int], None] | None = None) -> None:
@@ -350,13 +351,13 @@ class RateAllowance:
         return answer
 
     def pending_writes(self) -> list[PendingWrite]:
-        """Return the pending tokens as calls that take them. From now on they count as taken."""
+        """Return the pending tokens as writes that take them. From now on these tokens count as taken."""
         moment = monotonic()
         writes: list[PendingWrite] = []
         with self._lock:
             for key in list(self._indebted):
                 known = self._known[key]
-                # The script takes one more than the number owed.
+                # The script takes one token more than the number owed.
                 owed = self._settle(key, moment) - 1
                 call = token_bucket.taking(key, rate=known.rate, burst=known.burst, owed=owed)
                 answered = partial(self._written, key, moment, rate=known.rate, burst=known.burst)
@@ -430,10 +431,10 @@ def admit(caller: Caller) -> Admission:
 
 
 def require_room_for_body(caller: Caller, size: int) -> None:
-    """Raise RateLimited while a caller has sent more bytes than allowed. A small body never asks Valkey.
+    """Raise RateLimited while a caller has sent more bytes than allowed. A small body needs no question to Valkey.
 
-    `size` is in bytes. A body that begins while there is room is taken whole, and later bodies wait for the debt. So no
-    body is ever too large for the bucket, and a rejection takes nothing.
+    `size` is in bytes. A body that begins while there is room is accepted whole, and later bodies wait until its debt
+    is paid. So no body is ever too large for the bucket, and a rejected body takes no tokens.
     """
     if size <= SMALL_BODY_BYTES:
         return
@@ -488,7 +489,7 @@ class TenantRateThrottle(BaseThrottle):
 
 
 def _size(request: Request) -> int:
-    """The bytes of a body. A body in chunks counts as the largest ordinary one."""
+    """The bytes of a body. A body in chunks is counted as `API_BODY_BYTES`."""
     if CHUNKED in request.META:
         return API_BODY_BYTES
     length = request.META.get("CONTENT_LENGTH") or ""

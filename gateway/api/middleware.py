@@ -35,7 +35,7 @@ def service_response(get_response: GetResponse) -> GetResponse:
             except ServiceError as error:
                 response = error_response(error, request)
                 response["Content-Length"] = str(len(response.content))
-            # A page's user is looked up lazily, and nothing here reads it.
+            # A page's user is looked up lazily, and must not be looked up here.
             user = getattr(request, "user", None)
             caller = user if type(user) is Caller else None
             status, route = response.status_code, _route_of(request)
@@ -53,7 +53,7 @@ def service_response(get_response: GetResponse) -> GetResponse:
 
 
 def _route_of(request: HttpRequest) -> str | None:
-    """The pattern of the request's path. A view with a regular expression as URL names its own."""
+    """The pattern of the request's path. A view with a regular expression as URL sets the pattern itself."""
     match = request.resolver_match
     own: str | None = getattr(request, "route_template", None)
     return own or (call_log.template_of(match.route) if match else None)
@@ -70,7 +70,9 @@ def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> Http
 
 
 def _refuse_early(request: HttpRequest) -> None:
-    """Reject before a view is found: a U+0000, which the database cannot store in texts, and an unknown API version."""
+    """Reject, before a view is found, a U+0000, which the database cannot store in texts, and an unknown
+    API version.
+    """
     if "\0" in request.path:
         raise NotFound
     if "%00" in request.META.get("QUERY_STRING", ""):
@@ -91,7 +93,7 @@ GRAPH_PATH = re.compile(r"/(?:v\d{1,3}\.\d|\d{5}|upload:)")
 # --- Django's middleware of pages. API calls skip it, because they have no cookie, session or message.
 #
 # The content security policy is the exception: every HTML response has it. For pages, each class does what its parent
-# does. Django calls `process_view` directly, so API calls do not skip it.
+# does. Django calls `process_view` directly, so API calls do not skip that method.
 
 
 class _PagesOnly:

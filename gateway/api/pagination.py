@@ -25,7 +25,7 @@ from gateway.clock import now
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 UNBOUND_UNTIL = datetime(2027, 4, 1, tzinfo=UTC)
-"""Until then a cursor that names no list, as the first release made them, is accepted by every list."""
+"""Until this time, every list accepts a cursor that names no list, as the first release made."""
 _PASS = "Pass the next_cursor of an earlier answer of this list. After the last page it is null: leave cursor out."
 _Member = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 
@@ -110,7 +110,9 @@ def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[di
 
 @cache
 def _members(serializer: Any) -> Sequence[_Member]:
-    """For each member of the response: its name, a function that reads it from a row, and one that renders it."""
+    """For each member of the response: its name, a function that reads it from a row, and a function that
+    renders it.
+    """
     fields: Mapping[str, Any] = serializer().fields
     return [
         (name, _reader(field), field.to_representation)

@@ -1,4 +1,4 @@
-"""Query parameters as values, or a 400 that names the parameter; and the row for an id in a path, or 404."""
+"""Query parameters as values, or a 400 that names the parameter. Also the row for an id in a path, or a 404."""
 
 import re
 from collections.abc import Collection
@@ -53,7 +53,7 @@ def check_span(begin: datetime, end: datetime) -> None:
 
 
 def choice(request: Request, name: str, allowed: Collection[str]) -> str | None:
-    """One value of a closed list."""
+    """One value of a closed list. None when the parameter is absent."""
     text = request.query_params.get(name)
     if text is not None and text not in allowed:
         raise InvalidRequest.of(
@@ -63,7 +63,7 @@ def choice(request: Request, name: str, allowed: Collection[str]) -> str | None:
 
 
 def choices(request: Request, name: str, allowed: Collection[str]) -> list[str] | None:
-    """A comma-separated list of values from a closed list."""
+    """A comma-separated list of values from a closed list. None when the parameter is absent."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -83,7 +83,7 @@ def flag(request: Request, name: str) -> bool:
 
 
 def integer(request: Request, name: str, *, least: int, most: int) -> int | None:
-    """A whole number within bounds."""
+    """A whole number within bounds. None when the parameter is absent."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -93,7 +93,7 @@ def integer(request: Request, name: str, *, least: int, most: int) -> int | None
 
 
 def uuid(request: Request, name: str) -> UUID | None:
-    """A UUID."""
+    """A UUID. None when the parameter is absent."""
     text = request.query_params.get(name)
     try:
         return UUID(text) if text is not None else None
@@ -102,7 +102,7 @@ def uuid(request: Request, name: str) -> UUID | None:
 
 
 def public_id(request: Request, name: str, prefix: str) -> UUID | None:
-    """An id in its public form, such as `evt_…`."""
+    """The id of a public form, such as `evt_…`. None when the parameter is absent."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -138,13 +138,13 @@ def wa_id(request: Request) -> str | None:
 
 
 def phone_digits(text: str) -> str | None:
-    """The digits of a written phone number. None when it is not one."""
+    """The digits of a written phone number. None for any other text."""
     digits = _BETWEEN_DIGITS.sub("", text).removeprefix("+")
     return digits if _DIGITS.fullmatch(digits) else None
 
 
 def text(request: Request, name: str, *, longest: int = 255) -> str | None:
-    """A plain text."""
+    """A plain text of at most `longest` characters. None when the parameter is absent."""
     value = request.query_params.get(name)
     if value is not None and len(value) > longest:
         raise InvalidRequest.of(**{name: f"Must be at most {longest} characters."})

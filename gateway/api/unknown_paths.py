@@ -15,9 +15,9 @@ from gateway.api.errors import NotFound, Unauthorized, error_response
 
 _GRAPH_MESSAGES = re.compile(r"^(?:/v\d+(?:\.\d)?)?/\d+/messages/?$")
 _VERSIONS = re.compile(r"^(?:/api|/v\d+(?:\.\d)?)+(?=/)", re.IGNORECASE)
-"""The part before a path of ours, when a caller's base URL has a path too, or has Meta's version in it."""
+"""The part before one of the service's paths, when the caller's base URL has a path or Meta's version in it."""
 _WORD = re.compile(r"/[A-Za-z-]+(?=/|$)")
-"""A part of a path that is not an id. Only in ids the case matters."""
+"""A part of a path that is not an id. The case matters only in ids."""
 
 
 def answer(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:

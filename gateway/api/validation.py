@@ -23,8 +23,8 @@ LONGEST_COMPARED = 100
 def suggestion(word: str, known: Iterable[str]) -> str | None:
     """The known word that is most similar to `word`, or None.
 
-    In names with several parts such as `message.status`, only the last part decides when the others are known, because
-    shared parts say nothing.
+    In names with several parts, such as `message.status`, only the last part is compared when the other parts are
+    known. Parts that many names share do not distinguish them.
     """
     if len(word) > LONGEST_COMPARED:
         return None
@@ -40,7 +40,7 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean …?` with the closest known word, else with those of its group (`message.…`), else empty."""
+    """` Did you mean …?` with the closest known word, else with the words of its group (`message.…`), else empty."""
     names = list(known)
     if found := suggestion(word, names):
         return f" Did you mean {found}?"
@@ -123,7 +123,9 @@ def _mistype(field: Any, value: Any) -> str | None:
 
 
 def _with_choices(field: Any, errors: Any) -> Any:
-    """The errors of a field; for a list only the first. A wrong choice gets all choices and the closest one."""
+    """The errors of a field, for a list only those of the first wrong items. The error of a wrong choice gets all
+    choices and the closest one.
+    """
     if isinstance(errors, dict):
         children = getattr(field, "fields", {})
         item = getattr(field, "child", None)

@@ -1,4 +1,4 @@
-"""The base class of the API's viewsets. Of each call the caller is checked first, then the body's length and the query.
+"""The base class of the API's viewsets. It checks the caller of each call first, then the body's length and the query.
 
 An operation declares its query parameters with `extend_schema(parameters=…)`; a paged list adds `limit` and `cursor`.
 The OpenAPI document has the same declaration, so a documented parameter is an accepted one. An error of Meta in a
@@ -29,7 +29,9 @@ Declared = dict[str, bool]
 
 
 class DeclaredQuery:
-    """Mixin: after the caller's permission, a body over the limit is 413, and an undeclared query parameter 400."""
+    """Mixin that rejects a body over the limit with 413 and an undeclared query parameter with 400, after the check of
+    the caller.
+    """
 
     body_limit = API_BODY_BYTES
     refuses_large_bodies = True

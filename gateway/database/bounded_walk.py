@@ -30,7 +30,7 @@ MOST_WALKED = 10_000
 FIRST_WALK = 2
 """The first walk reads this many times the rows of a full page, because in most lists few rows do not match."""
 RECENT = timedelta(days=7)
-"""How far before the end of a page its rows are searched first."""
+"""The span before the beginning of a page (its newest possible row) in which rows are searched first."""
 Row = TypeVar("Row")
 FIRST_ID = UUID(int=0)
 LAST_ID = UUID(int=2**128 - 1)
@@ -43,8 +43,8 @@ _ALL = """
 """
 _OF_TENANT = "tenant_id = %(tenant_id)s"
 # One plan serves all tenants. When one tenant has most rows, Postgres would choose the primary key, which passes the
-# rows of all tenants. Ordered by tenant, only the index by tenant serves. With a plain comparison Postgres would drop
-# that order.
+# rows of all tenants. For an order by tenant only the index by tenant can be used. With a plain comparison Postgres
+# would drop that order.
 _OF_ANY_TENANT = "tenant_id = ANY(ARRAY[%(tenant_id)s::uuid])"
 _BY_TENANT = "tenant_id, id DESC"
 # One walk for each value, because a common walk could pass millions of rows on the way to a rare value.
@@ -56,8 +56,8 @@ _EACH = """
     ) AS walk
 """
 _MONTHS = "month BETWEEN %(first_month)s AND %(last_month)s"
-# Prepared: planned once for all tenants. In this order only the index (tenant_id, -id) serves. With a constant tenant
-# the primary key would serve too, and pass the rows of all tenants.
+# Prepared, so planned once for all tenants. For this order only the index (tenant_id, -id) can be used. With a constant
+# tenant the planner could also use the primary key, and pass the rows of all tenants.
 _OLDEST = """
 SELECT id FROM {table} WHERE tenant_id BETWEEN %(tenant_id)s AND %(tenant_id)s ORDER BY tenant_id DESC, id LIMIT 1
 """
@@ -65,7 +65,7 @@ SELECT id FROM {table} WHERE tenant_id BETWEEN %(tenant_id)s AND %(tenant_id)s O
 _RECENT = """
 SELECT * FROM ({rows}) AS walked WHERE {conditions} ORDER BY id DESC LIMIT %(limit)s
 """
-# When several walks end early, the result is complete only down to the nearest end.
+# When several walks end early, the result is complete only down to the newest of their ends.
 _PAGE = """
 WITH walked AS MATERIALIZED ({rows}), ended AS (
     SELECT min(id::text) AS id FROM walked {grouped} HAVING count(*) >= %(walked)s
@@ -81,8 +81,9 @@ ORDER BY found.id DESC
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The rows that a walk passes: all within `scope`, or those whose `column` has one of `values`. The walked index
-    ends in the id."""
+    """The rows that a walk passes: all rows within `scope`, or those whose `column` has one of `values`. The walked
+    index ends in the id.
+    """
 
     scope: str
     column: str | None = None
@@ -93,12 +94,12 @@ class Walk:
 class Page(Generic[Row]):
     """Rows, newest first, and the id before which the next page begins.
 
-    A page can have fewer rows than requested, even none, and still a next page: its walk ended first.
+    A page can have fewer rows than requested, even none, and still a next page, because its walk ended first.
     """
 
     rows: Sequence[Row]
     before: UUID | None
-    """None on the last page."""
+    """The id before which the next page begins. None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,8 @@ class BoundedList(Generic[Instance]):
     ) -> Page[Instance]:
         """The newest rows from `first` to before `before` that match all conditions, at most `limit`.
 
-        Each of the walks alone would be correct. The page comes from the first that fills it or reaches the oldest row,
-        else from the one that reaches farthest.
+        Each of the walks alone would be correct. The page comes from the first walk that fills it or reaches the oldest
+        row, else from the walk that reaches farthest.
         """
         before = min(before, id_after_all())
         wanted = _Wanted(" AND ".join(conditions) or "true", parameters, first, before, limit, using)
@@ -163,7 +164,7 @@ class BoundedList(Generic[Instance]):
         return farthest
 
     def _recent(self, walk: Walk, wanted: _Wanted) -> Page[Instance] | None:
-        """The page from the recent rows, if they fill it and leave one for the next page."""
+        """The page from the recent rows, if they fill it and leave a row for the next page. None otherwise."""
         most = min(FIRST_WALK * (wanted.limit + 1), MOST_WALKED)
         if len(walk.values) > 1:
             found = self._walked(walk, most, wanted)
@@ -197,7 +198,9 @@ class BoundedList(Generic[Instance]):
         return self._page(rows, wanted.limit, ended=answered[0][0])
 
     def _page(self, rows: Sequence[tuple[Any, ...]], limit: int, ended: UUID | None = None) -> Page[Instance]:
-        """At most `limit` of the rows. The next page begins before the last of them, or where the walk `ended`."""
+        """A page with at most `limit` of the rows. The next page begins before the last of these rows, or where the
+        walk `ended`.
+        """
         is_full = len(rows) > limit
         before = rows[limit - 1][self.stored.columns.index("id")] if is_full else ended
         return Page([self.stored.instance(row) for row in rows[:limit]], before)
@@ -241,5 +244,7 @@ class BoundedList(Generic[Instance]):
 
 
 def id_after_all() -> UUID:
-    """An id after all existing rows, whatever the clock of their process. It excludes later partitions."""
+    """An id after all existing rows, even if the clock of a process differs. A walk up to this id excludes later
+    partitions.
+    """
     return ids.first_at(now() + CLOCKS_DIFFER)

@@ -1,6 +1,6 @@
 """Citus: the large tables are distributed by tenant over the nodes of a cluster (docs/capacity.md).
 
-Every other table stays on the coordinator, which `DATABASE_URL` names. A statement about one tenant goes as it is to
+Every other table stays on the coordinator, which `DATABASE_URL` names. A statement about one tenant goes unchanged to
 the node that has the tenant. Citus supports only some statements about many tenants, so a flow asks `together` which
 rows one statement may name.
 """
@@ -46,8 +46,8 @@ class NoCitusError(Exception):
 def of_tenant(row: str) -> str:
     """SQL: the condition on the tenant of `together` that leads Citus to the node of a table's `row`.
 
-    On a single Postgres the condition is left out, because the ids suffice there. With it the planner would also try
-    the indexes by tenant.
+    On a single Postgres the condition is left out, because the ids suffice there. With the condition, the planner would
+    also try the indexes by tenant.
     """
     return f"{row}.tenant_id = %(tenant_id)s" if settings.DATABASE_IS_DISTRIBUTED else "true"
 
@@ -74,7 +74,7 @@ def is_distributed(table: str) -> bool:
 def distribute() -> list[str]:
     """Distribute the tables that are not distributed yet, with their rows, each in its own transaction.
 
-    Returns their names. Raises NoCitusError. A table is locked meanwhile.
+    Returns the names of these tables. Raises NoCitusError. A table is locked while it is distributed.
     """
     with connection.cursor() as cursor:
         cursor.execute(_HAS_CITUS)
@@ -91,7 +91,8 @@ def _distribute(table: str) -> bool:
         # The partitions' shards are created after their parents', on the same connections.
         cursor.execute("SET LOCAL citus.multi_shard_modify_mode TO 'sequential'")
         _add_tenant_to_key(cursor, table)
-        # All shards of a tenant are on one node: those of the first table, and beside them those of the others.
+        # All shards of a tenant are on one node: the shards of the first table, and beside them those of the other
+        # tables.
         beside = "default" if table == TABLES[0] else TABLES[0]
         cursor.execute(
             "SELECT create_distributed_table(%s, 'tenant_id', colocate_with => %s)", [table, beside]
@@ -100,8 +101,8 @@ def _distribute(table: str) -> bool:
 
 
 def _add_tenant_to_key(cursor: Any, table: str) -> None:
-    """Add `tenant_id` to a table's primary key, because Citus requires the column by which it distributes. It is the
-    last column, so the key serves the same look-ups as before.
+    """Add `tenant_id` to a table's primary key, because Citus requires the column by which it distributes. `tenant_id`
+    becomes the last column, so the key serves the same look-ups as before.
     """
     cursor.execute(_PRIMARY_KEY, [table])
     name, columns = cursor.fetchone()

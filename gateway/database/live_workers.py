@@ -3,13 +3,13 @@ leases.
 
 The worker holds an advisory lock in an open transaction. When the process is killed, the kernel closes its connection,
 Postgres ends the transaction (behind a pooler, the pooler does), and the lock is free. So the worker's leases can end
-early. A slow or stopped process keeps its connection, and with it its leases. The open transaction has no snapshot and
-no transaction id, so it does not delay vacuum.
+early. A slow or suspended process keeps its connection, and with it its leases. The open transaction has no snapshot
+and no transaction id, so it does not delay vacuum.
 
 A free lock alone proves nothing: Postgres may have restarted, or a connection was cut. So a worker counts as dead only
 when its lock was free twice, `GRACE_SECONDS` apart, as seen by a worker whose own registration lasted all that time. A
 worker that reconnects gets its lock again within a fraction of that time. A worker that wrongly counts as dead is like
-one whose lease expired: the fences of deliveries and batch items still hold.
+a worker whose lease expired. The fences of deliveries and batch items still hold.
 """
 
 import asyncio
@@ -28,9 +28,11 @@ from gateway.database.statements import Statements
 log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 1.0
-"""Longer than a worker that lost its connection needs to open another."""
+"""The time between two checks of a suspected worker. It is longer than a worker that lost its connection needs to open
+another.
+"""
 SWEEP_SECONDS = 5.0
-"""Interval at which a worker checks for dead ones."""
+"""Interval at which a worker checks for dead workers."""
 RETRY_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
 """How long a starting worker waits for its registration. Without one it works anyway."""
@@ -42,8 +44,8 @@ WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout', 'id
                'tcp_keepalives_idle', 'tcp_keepalives_interval')
 """
 _KEEP_ALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 4}
-"""Client side: detects a connection that was cut on the way, and prevents one from being cut for being idle."""
-# Without parameters: the extended protocol would leave a portal open, and with it a snapshot.
+"""Client side: detects a connection that was cut on the way, and prevents that an idle connection is cut."""
+# Sent without parameters, because the extended protocol would leave a portal open, and with it a snapshot.
 _HOLD = "SELECT pg_advisory_xact_lock({})"
 
 # A shared lock, so several workers can check at once. Until their transactions end, the worker cannot register again.
@@ -58,14 +60,16 @@ class Registration:
 
     def __init__(self) -> None:
         self.id = secrets.randbits(63)
-        """The key of the lock, and what leases name as their holder."""
+        """The key of the lock. Leases name it as their holder."""
         self._held_since: float | None = None
         self._is_held = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def holder(self) -> int | None:
-        """The holder to name in a lease. None while the lock is not held; such a lease ends only by its time."""
+        """The holder to name in a lease. None while the lock is not held. A lease without a holder ends only by its
+        time.
+        """
         return None if self._held_since is None else self.id
 
     @property
@@ -129,7 +133,7 @@ async def _readable(socket: int) -> None:
 
 
 class DeadWorkers:
-    """Finds workers that died with leases. Each registered worker that can take over such leases has one."""
+    """Finds workers that died with leases. Each registered worker that can take over such leases has an instance."""
 
     def __init__(self, registration: Registration, holders: str) -> None:
         """`holders` is the SELECT, with named parameters, of the distinct holders of valid leases."""

@@ -25,7 +25,7 @@ from gateway.clock import isoformat, now
 from gateway.database import distribution
 from gateway.monitoring import admin_health, metrics
 
-# --- Indexes of partitioned tables, built without blocking writes. `CREATE INDEX` on the parent would block them.
+# --- Indexes of partitioned tables, built without blocking writes. `CREATE INDEX` on the parent would block writes.
 #
 # For migrations with `atomic = False`. The index of each partition is built concurrently and then attached. Partitions
 # that are created meanwhile get the index from their parent.
@@ -37,7 +37,7 @@ SELECT EXISTS (SELECT FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inh
 
 
 def build(editor: BaseDatabaseSchemaEditor, *, table: str, index: str, on: str) -> None:
-    """Build an index on every partition of a table. `on` is its columns and condition. Safe to repeat."""
+    """Build an index on every partition of a table. `on` has the index's columns and condition. Safe to repeat."""
     with editor.connection.cursor() as cursor:
         cursor.execute(f"CREATE INDEX IF NOT EXISTS {index} ON ONLY {table} {on}")
         cursor.execute(_PARTITIONS, [table])
@@ -61,9 +61,9 @@ ADVISORY_LOCK = 0x7061_7274
 class PartitionedTable:
     """A table partitioned by range: of a UUIDv7 id, or of a date.
 
-    Partitions exist for `ahead_days` after today and `behind_days` before it. A partition is dropped when all its time
-    is more than `keep_days()` days ago. `date_column` is the key of a table partitioned by date. A `fillfactor` below
-    100 leaves room on each page for new versions of updated rows.
+    Partitions exist for `ahead_days` after today and `behind_days` before it. A partition is dropped when its end is
+    more than `keep_days()` days ago. `date_column` is the key of a table partitioned by date. A `fillfactor` below 100
+    leaves room on each page for new versions of updated rows.
     """
 
     name: str
@@ -152,7 +152,9 @@ def make_from(table_name: str, first_day: date) -> None:
 
 
 def drop(partition: str) -> None:
-    """Drop one partition. The short exclusive lock gives up after two seconds, so traffic never queues behind it."""
+    """Drop one partition. The exclusive lock is short, and is given up after two seconds of waiting, so that traffic
+    never queues behind it for long.
+    """
     with _ddl() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
         cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(partition)))
@@ -301,7 +303,8 @@ BATCH_ROWS = 5_000
 
 
 def delete_free(rows: models.QuerySet[Any]) -> int:
-    """Delete rows and what depends on them, except those that another transaction has locked. Returns how many.
+    """Delete rows and what depends on them, except rows that another transaction has locked. Returns how many were
+    deleted, at most `BATCH_ROWS`.
 
     For tables of which few rows are deleted at a time.
     """

@@ -1,8 +1,8 @@
 """Connections to Postgres: the pool of a web process, and the read replica (`DATABASE_REPLICA_URL`).
 
 Long lists and analytics are read from the replica, everything else from the primary. Reads from the replica may be a
-few seconds old. While it lags more than that, does not answer, fails during a read, or has been promoted, the primary
-serves its reads.
+few seconds old. While the replica lags more than that, does not answer, fails during a read, or has been promoted, the
+primary serves its reads.
 """
 
 import threading
@@ -26,8 +26,8 @@ MOST_LAG_SECONDS = 5.0
 LAG_CHECK_SECONDS = 2.0
 """How long one check of the replica's lag is valid."""
 
-# A replica that receives and has replayed everything is up to date, however old the last transaction is. One that lost
-# its primary receives nothing, and is as old as its last transaction. A promoted one follows no primary.
+# A replica that is receiving and has replayed everything is up to date, however old the last transaction is. A replica
+# that lost its primary receives nothing, and is as old as its last transaction. A promoted replica follows no primary.
 _LAG = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN 1e9
     WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() AND EXISTS (SELECT FROM pg_stat_wal_receiver) THEN 0
@@ -49,7 +49,7 @@ def read(query: Callable[[str], _Result]) -> _Result:
     try:
         return query(chosen)
     except (DatabaseError, PoolTimeout) as error:
-        # A read that is too slow there would be too slow here, and delay the primary as well.
+        # A read that is too slow on the replica would be too slow on the primary, and delay the primary as well.
         if chosen == DEFAULT_DB_ALIAS or not is_outage(error) or isinstance(error.__cause__, QueryCanceled):
             raise
         _leave(error)
@@ -61,7 +61,7 @@ def _alias() -> str:
     global _looked_at, _is_fit
     if REPLICA not in settings.DATABASES:
         return DEFAULT_DB_ALIAS
-    # One thread refreshes; the others use the cached value.
+    # One thread refreshes the value. The other threads use the cached value.
     if time.monotonic() - _looked_at > LAG_CHECK_SECONDS and _lock.acquire(blocking=False):
         try:
             _is_fit = _keeps_up()
@@ -100,7 +100,7 @@ STRANGERS_CONNECTIONS = 2
 """Connections of a web process for all threads that serve strangers."""
 
 _strangers_pools: dict[str, Any] = {}
-"""By alias, like Django's own pools of all other threads."""
+"""The pools for strangers by alias, like Django's own pools for all other threads."""
 
 
 def begin(*, beside_web: int = 0) -> None:
@@ -110,10 +110,10 @@ def begin(*, beside_web: int = 0) -> None:
     """
     databases: dict[str, dict[str, Any]] = settings.DATABASES
     for alias, database in databases.items():
-        # Citus has to know the parameters: they say which node has the rows.
+        # Citus has to know the parameters, because they decide which node has the rows.
         if settings.DATABASE_PREPARED_STATEMENTS and not settings.DATABASE_IS_DISTRIBUTED:
             _plan_once(database)
-        # The primary can serve the replica's reads, so nobody waits long for a replica that is unavailable.
+        # The primary can serve the replica's reads, so a read does not wait long for an unavailable replica.
         _pool(database, beside_web, seconds=1 if alias == REPLICA else 5)
 
 
@@ -143,7 +143,9 @@ def _pool(database: dict[str, Any], beside_web: int, *, seconds: int) -> None:
 
 
 def use_strangers_pool() -> None:
-    """Called by a thread at its start: borrow connections from a pool that no thread of known callers uses."""
+    """Let the calling thread borrow connections from a pool that no thread of known callers uses. Called at the
+    thread's start.
+    """
     for database in connections.all():
         options = database.settings_dict["OPTIONS"]
         if own := options.get("pool"):

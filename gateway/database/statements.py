@@ -33,14 +33,15 @@ Statements = Generator[tuple[str, Any], list[tuple[Any, ...]], Result]
 """A generator that yields statements with their parameters, receives their rows, and returns the result of the flow."""
 
 ONLY_WHEN_ASKED = 2**31
-"""A count of executions that no statement reaches, so psycopg prepares only on request."""
+"""A number of executions that no statement reaches, so that psycopg prepares only on request."""
 
 _PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
 
 
 @lru_cache(maxsize=1024)
 def _numbered(statement: str) -> tuple[bytes, tuple[str, ...] | None]:
-    """A statement with its parameters numbered for Postgres, and their names; None without parameters.
+    """A statement with its parameters numbered for Postgres, and their names in order. The names are None for
+    parameters without names.
 
     psycopg parses the placeholders of a statement of more than 4,096 bytes again at each execution.
     """
@@ -65,7 +66,9 @@ def _raw(query: str, params: Any) -> tuple[str | bytes, Any]:
 
 
 class _PreparingCursor(psycopg.RawCursor[Any]):
-    """Prepares each statement at its first execution on a connection, so later ones are already parsed and planned."""
+    """Prepares each statement at its first execution on a connection, so later executions need no parsing
+    and planning.
+    """
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
         return super().execute(*_raw(query, params), **{**options, "prepare": True})
@@ -85,13 +88,13 @@ def bulk_cursor(
 ) -> Iterator[CursorWrapper]:
     """A cursor on Django's connection, inside its transaction. Raises Django's database errors.
 
-    If this thread has no connection, one of the pool is borrowed only for the cursor, because making it Django's own
-    costs as much as a small statement. `prepared` is for the few statements that every event needs, in which parsing
-    and planning cost more than the work, and whose plan does not depend on the parameters;
+    If this thread has no connection, one of the pool is borrowed only for the cursor, because making it Django's
+    connection costs as much as a small statement. `prepared` is for the few statements that every event needs. In them
+    parsing and planning cost more than the work, and the plan does not depend on the parameters.
     `DATABASE_PREPARED_STATEMENTS` switches it off. `literal` writes the parameters into a statement whose plan depends
     on them, because a web process lets Postgres plan once for all parameters wherever it can (`database/pool.py`).
     """
-    # `connection` would look it up again at each attribute.
+    # `connection` would look the object up again at each attribute.
     database: Any = connections[using]
     is_prepared = prepared and settings.DATABASE_PREPARED_STATEMENTS
     kind = _LiteralCursor if literal else _PreparingCursor if is_prepared else psycopg.Cursor
@@ -105,13 +108,14 @@ def bulk_cursor(
             connected = pool.getconn()
         try:
             if pool is not None and not connected.autocommit:
-                # A transaction closed in the middle left autocommit off, so what is written would be rolled back.
+                # A transaction that was closed in the middle has left autocommit off, so all writes would be rolled
+                # back.
                 connected.autocommit = True
             with kind(connected) as binary:
                 if is_prepared:
                     connected.prepare_threshold = ONLY_WHEN_ASKED
                 binary.format = psycopg.pq.Format.BINARY
-                # Typed like Django's wrapper, which is only useful to log statements and slower.
+                # Typed like Django's wrapper, which is slower and only useful to log statements.
                 cursor: Any = binary
                 if database.queries_logged:
                     cursor = database.make_debug_cursor(binary)
@@ -204,7 +208,7 @@ class LoopConnection:
         self._durable = durable
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._received = select.poll()
-        # Stored, because on an event loop each task would create a connection object of Django to read it.
+        # Stored, because on an event loop each task would create a connection object of Django to read this attribute.
         self._errors = connection.wrap_database_errors
 
     async def run(self, statements: Statements[Result]) -> Result:
@@ -219,7 +223,7 @@ class LoopConnection:
                 raise
 
     async def run_each(self, statements: Statements[Result]) -> Result:
-        """Run statements, each in its own transaction, which saves two round trips for a single one.
+        """Run statements, each in its own transaction. This saves two round trips for a single statement.
 
         Raises Django's database errors.
         """
@@ -280,7 +284,7 @@ class LoopGroupCommit(Generic[Item, Result]):
     """Writes items in groups, one group at a time on each connection.
 
     Idle connections split what has arrived at once. With a single group, all callers would be answered together and
-    return together, and the process and the database would take turns waiting for each other.
+    call again together, so the process and the database would take turns waiting for each other.
 
     `write` creates the statements of a group and returns a result for each item, in order. If the database is
     unreachable, all waiting items fail. After any other exception, each item of the group is retried alone.
@@ -302,7 +306,7 @@ class LoopGroupCommit(Generic[Item, Result]):
         """Writers that will take their first group in this round of the loop."""
 
     async def do(self, item: Item) -> Result:
-        """Write an item and return its result after the commit. Raises the error of its own write."""
+        """Write an item and return its result after the commit. Raises the error of the item's own write."""
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._idle:
@@ -354,7 +358,7 @@ class LoopGroupCommit(Generic[Item, Result]):
                 _fail(done, OperationalError("The statement took too long."))
         except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
             if concerns_all(error):
-                # The waiting items have waited for this too. A retry for each of them would take as long again.
+                # The waiting items have waited for this error too. A retry for each of them would take as long again.
                 for _, done in (*group, *self._waiting):
                     _fail(done, error)
                 self._waiting.clear()

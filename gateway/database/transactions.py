@@ -1,4 +1,6 @@
-"""Transactions: no network call inside one, lock time-outs of tasks, and which errors mean an unavailable database."""
+"""Transactions: the guard of network calls, lock time-outs of tasks, and the errors that mean an
+unavailable database.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +38,7 @@ class NetworkInTransactionError(RuntimeError):
 def assert_no_transaction() -> None:
     """Raise `NetworkInTransactionError` when this thread's database connection is in an atomic block.
 
-    The block that a test case puts around each test does not count; one opened inside it does.
+    The block that a test case puts around each test is ignored. A block that is opened inside it is not.
     """
     if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise NetworkInTransactionError("Network call inside a transaction: commit first.")
@@ -60,7 +62,7 @@ def leave_database() -> None:
     """Prepare for a network call: require that no transaction is open, and return a pooled connection to its pool
     meanwhile.
 
-    A process without a pool keeps its only connection, because nobody else waits for it.
+    A process without a pool keeps its connection, because no other thread waits for it.
     """
     assert_no_transaction()
     database: Any = connections[DEFAULT_DB_ALIAS]
@@ -68,12 +70,12 @@ def leave_database() -> None:
         database.close()
 
 
-# --- Lock time-out of tasks: a row that a hung transaction holds costs a task seconds, not the life of that
-# transaction.
+# --- Lock time-out of tasks: a row that a hung transaction has locked delays a task for seconds, not until the
+# transaction ends.
 #
-# A task iterates over the rows of many tenants. Without a time-out the first locked row would stop the rest, and a
-# worker has few threads. With it the statement raises `LockNotAvailable`, which `concerns_all` distinguishes from an
-# outage: the task continues with the next row, and the next run retries.
+# A task iterates over the rows of many tenants. Without a time-out the first locked row would stop the other rows, and
+# a worker has few threads. With the time-out the statement raises `LockNotAvailable`, which `concerns_all`
+# distinguishes from an outage. The task continues with the next row, and the next run retries the locked row.
 
 LOCK_WAIT = "2s"
 """How long a statement of a task waits for a row. Transactions of the service hold locks only for milliseconds."""
@@ -89,7 +91,7 @@ def limited_locks() -> Iterator[None]:
 def _limit(
     execute: Callable[..., Any], statement: Any, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    """Set the time-out at the start of each transaction. One set for the session would stay on a pooler's
+    """Set the time-out at the start of each transaction. A time-out set for the session would stay on a pooler's
     connection.
     """
     connected: Connection[Any] = context["cursor"].cursor.connection
@@ -112,7 +114,7 @@ DATABASE_UNAVAILABLE: tuple[type[Exception], ...] = (OperationalError, Interface
 errors of a single statement: see `concerns_all`.
 """
 if settings.DATABASE_IS_DISTRIBUTED:
-    # What Citus raises when a node is lost within a transaction.
+    # Citus raises this error when a node is lost within a transaction.
     DATABASE_UNAVAILABLE += (InternalError,)
 _OF_ONE_STATEMENT = (
     errors.ProgramLimitExceeded,
@@ -121,7 +123,7 @@ _OF_ONE_STATEMENT = (
     errors.LockNotAvailable,
     errors.QueryCanceled,
 )
-"""A limit, a lock or a time-out of one statement. The next one may succeed on the same connection."""
+"""Errors of one statement: a limit, a lock or a time-out. The next statement may succeed on the same connection."""
 _OF_THE_DATABASE = (errors.ReadOnlySqlTransaction, errors.UndefinedTable, errors.InsufficientPrivilege)
 """Errors that no row causes. A former primary after a fail-over is read-only. Tables are invisible on a connection
 whose `search_path` another program changed behind a pooler, and in a database that is still being restored.

@@ -72,7 +72,7 @@ def guides() -> Iterator[Guide]:
 def guide(name: str) -> Guide | None:
     """A page by its name."""
     folder = PUBLIC / "docs"
-    # Searched among the existing pages, so a name never becomes a path.
+    # The name is searched among the existing pages, so it never becomes a path.
     found = next((path for path in folder.rglob("*.md") if _name(path, folder) == name), None)
     return _read(found, folder) if found is not None else None
 
@@ -82,7 +82,7 @@ def search(question: str, *, most: int) -> list[Section]:
     words = list(dict.fromkeys(_WORD.findall(question.lower())))[:MOST_WORDS]
     sections = [(page.title.lower(), section) for page in guides() for section in _sections(page)]
     matches = [_matches(words, title, section) for title, section in sections]
-    # A word that few sections contain counts more than one that all contain.
+    # A word that few sections contain has more weight than a word that all contain.
     weights = {
         word: math.log((1 + len(sections)) / (1 + sum(word in found for found in matches))) for word in words
     }

@@ -108,7 +108,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def with_tabs(text: str, document: Path) -> str:
     """A guide whose curl commands and messages are shown in each language.
 
-    A curl command is recognised by its words, a message by its `type` and `to`. Other code is unchanged.
+    A block in `sh` is parsed as a curl command, a JSON object with `type` and `to` as a message. Other code is
+    unchanged.
     """
     groups = read(json.loads(document.read_text()))
 

@@ -122,7 +122,7 @@ class _Reader:
         return joined
 
     def _union(self, schema: Json) -> Json:
-        """A union as one object: the members of all its kinds, required where every kind requires them."""
+        """A union as one object with the members of all its kinds. A member is required if every kind requires it."""
         kinds = [self._object(part) for part in schema["oneOf"]]
         members: Json = {}
         for kind in kinds:

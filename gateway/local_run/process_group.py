@@ -1,6 +1,6 @@
 """A process group whose members die with the process that created it, even when that is killed with SIGKILL.
 
-The supervisor and the tests start every child in such a group. A small watchdog holds the read end of a pipe; the
+The supervisor and the tests start every child in such a group. A small watchdog holds the read end of a pipe. The
 kernel closes the write end when the owner ends for any reason. The watchdog then sends SIGTERM to the group, after a
 grace period SIGKILL, and exits. This module knows nothing about the children. The watchdog runs as a separate script
 with the standard library only, so it starts in milliseconds.

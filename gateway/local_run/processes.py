@@ -31,7 +31,9 @@ class Process(Protocol):
     pid: int
 
     def poll(self) -> int | None:
-        """The exit code of a process that has ended; after a signal, minus its number."""
+        """The exit code of a process that has ended, negative for the number of a signal. None for a process
+        that runs.
+        """
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, once the process has ended. Raises `subprocess.TimeoutExpired`."""
@@ -88,7 +90,9 @@ def stop(process: Process, *, seconds: float, signal_number: int = signal.SIGTER
 
 
 def back_off(short_lives: int) -> float:
-    """Seconds to wait before a restart, after this many short lives in a row: none at first, then doubled."""
+    """Seconds to wait before a restart, after this many short lives in a row: none at first, then about twice as long
+    each time.
+    """
     return min(0.25 * (2.0**short_lives - 1), MAX_BACK_OFF_SECONDS)
 
 
@@ -127,8 +131,8 @@ def open_log(data_dir: Path, name: str) -> int:
 class Child:
     """One process of the run and its restarts.
 
-    `start` starts and returns it. `stop` stops it; `gateway/local_run/embedded_servers.py` has the ways of the servers.
-    `tend` must be called a few times a second.
+    `start` starts the process and returns it. `stop` stops it; `gateway/local_run/embedded_servers.py` has these
+    functions for the servers. `tend` must be called a few times a second.
     """
 
     def __init__(

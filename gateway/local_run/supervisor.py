@@ -41,7 +41,7 @@ LOCK = "run.lock"
 def locked(data_dir: Path) -> Iterator[int]:
     """Lock the data directory. Yields the lock's file descriptor. Raises `StartError` when a run owns it.
 
-    The watchdog of a killed run holds the lock until the last child is gone. This waits for it.
+    The watchdog of a killed run holds the lock until the last child is gone, so this function waits for it.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -82,7 +82,7 @@ WATCH_SECONDS, LOGS_SECONDS = 0.5, 10.0
 """Intervals at which the processes, and the sizes of their logs, are checked."""
 _ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 _STOP_ORDER = ["gateway", "web", "beat", "tasks", "batches", "deliveries", "simulator", "valkey", "postgres"]
-"""First the processes that accept new work, last those that store it."""
+"""The order in which processes are stopped: first those that accept new work, last those that store it."""
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 _MANAGE = [sys.executable, "-m", "django"]
 

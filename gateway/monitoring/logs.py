@@ -28,7 +28,7 @@ _NOISY = (
     "celery.app.trace",
     "celery.worker.strategy",
 )
-"""Loggers whose lines below warning repeat the service's own lines."""
+"""Loggers whose lines below the level warning repeat the service's own lines."""
 
 
 def type_alone(value: object) -> str:
@@ -97,8 +97,9 @@ _REQUESTS = logging.getLogger("gateway.request")
 def log_answer(**facts: Any) -> None:
     """Write the line of an answered request, in the form of all lines.
 
-    It bypasses the processors, which take ten times as long, because it is written for every request. It does not need
-    them: no value comes from a caller, so none contains a credential. An error while writing does not fail the call.
+    The line bypasses the processors, which take ten times as long, because it is written for every request. It does not
+    need redaction, because no value comes from a caller, so none contains a credential. An error while writing does not
+    fail the call.
     """
     if not _REQUESTS.isEnabledFor(logging.INFO):
         return

@@ -99,7 +99,8 @@ def gauge(
 ) -> None:
     """Register a value that is evaluated at each scrape. None means unknown.
 
-    A value `of_valkey` is skipped while Valkey is unavailable, because each would wait and the scraper would give up.
+    A value `of_valkey` is skipped while Valkey is unavailable, because each such value would wait, and the scraper
+    would give up.
     """
 
     def values() -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Export of traces: OpenTelemetry's SDK, with a queue in each process and OTLP over HTTP.
 
-Imported only while traces are on. Finished spans wait in a bounded queue for the exporting thread. A slow or
-unavailable collector costs spans, and never delays a request. The SDK reads the other `OTEL_*` variables itself.
+Imported only while traces are on. Finished spans wait in a bounded queue for the exporting thread. With a slow or
+unavailable collector, spans are lost, but no request is delayed. The SDK reads the other `OTEL_*` variables itself.
 """
 
 import atexit
@@ -84,7 +84,7 @@ class Tracer:
     def close(self) -> None:
         """Export finished spans, within EXIT_SECONDS."""
         atexit.unregister(self.close)
-        # The public method waits for half a minute.
+        # The SDK's public method would wait for half a minute.
         self._processor._batch_processor.shutdown(timeout_millis=int(EXIT_SECONDS * 1000))
 
 

@@ -49,9 +49,9 @@ def is_on() -> bool:
 def span(
     name: str, kind: Kind = "internal", *, parent: str | None = None, attributes: Attributes | None = None
 ) -> Span:
-    """A span under `parent`, a traceparent; without one, under the current span of this thread or task.
+    """A span under `parent`, a traceparent, or else under the current span of this thread or task.
 
-    Without either, it starts a new trace.
+    Without either, the span starts a new trace.
     """
     if _tracer is None:
         return OFF

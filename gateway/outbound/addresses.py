@@ -76,9 +76,9 @@ def _authority(rest: str) -> str:
 
 # --- Public IP addresses: the check that restricts outbound requests to the Internet.
 #
-# The guard of `gateway.outbound.client` calls it before every connection to an address that a tenant chose. So a
-# webhook can never reach the machine itself, its private network or a cloud's metadata service. The table has the IANA
-# special-purpose address registries (RFC 6890 and successors) and multicast. `ipaddress.is_global` would allow
+# The guard of `gateway.outbound.client` calls `is_public` before every connection to an address that a tenant chose. So
+# a webhook can never reach the machine itself, its private network or a cloud's metadata service. The table has the
+# IANA special-purpose address registries (RFC 6890 and successors) and multicast. `ipaddress.is_global` would allow
 # multicast and some forms that contain an IPv4 address.
 _REFUSED_IPV4 = tuple(
     ipaddress.IPv4Network(network)
@@ -142,7 +142,7 @@ QUERIES = 2
 _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
-"""In the form of `socket.getaddrinfo`."""
+"""An address in the form of `socket.getaddrinfo`."""
 Resolve = Callable[[str, int], Awaitable[list[AddressInfo]]]
 """Returns the addresses of a host and port. Raises `UnknownNameError` when there are none, TimeoutError without an
 answer.
@@ -213,8 +213,8 @@ def _literal(host: str, port: int) -> AddressInfo | None:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        # A host that ends in a number is an address, never a name. Resolvers disagree on its other forms: 0177.0.0.1 is
-        # 127.0.0.1 for one and 177.0.0.1 for another.
+        # A host that ends in a number is an address, never a name. Resolvers disagree on unusual forms: 0177.0.0.1 is
+        # 127.0.0.1 for one resolver and 177.0.0.1 for another.
         if _NUMBER.fullmatch(host.rpartition(".")[2]):
             raise InvalidUrlError("The host is an IP address in a form that is not accepted.") from None
         return None

@@ -5,9 +5,9 @@ checks. It connects to public addresses only. The address is checked when the so
 One deadline covers everything from the DNS look-up to the last byte of the response. Memory is bounded, whatever the
 receiver sends. The result is always an `Answer`, never an exception.
 
-With `WEBHOOK_PROXY_URL`, connections go through an HTTP proxy by CONNECT. It gives deliveries fixed source addresses,
-which tenants can allow, and is a second defence behind the address check. The proxy receives exactly the checked
-address, never a name: a proxy that resolves names itself could be directed to another address.
+With `WEBHOOK_PROXY_URL`, connections go through an HTTP proxy by CONNECT. The proxy gives deliveries fixed source
+addresses, which tenants can allow, and is a second defence behind the address check. It receives exactly the checked
+address, never a name, because a proxy that resolves names itself could be directed to another address.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class EgressProxy:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """Raises ValueError for a URL that is not `http://[user:password@]host:port`."""
+        """Parse the URL of a proxy. Raises ValueError for a URL that is not `http://[user:password@]host:port`."""
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname or parts.port is None or parts.path.strip("/"):
             raise ValueError("The proxy's URL must have the form http://[user:password@]host:port.")
@@ -100,10 +100,10 @@ def _parsed(url: str) -> EgressProxy:
 
 
 async def open_tunnel(proxy: EgressProxy, addresses: Sequence[AddressInfo], *, until: float) -> socket.socket:
-    """A socket through the proxy to the first reachable one of these checked addresses.
+    """Open a socket through the proxy to the first reachable address of these checked addresses.
 
-    Raises `ProxyError`; `ProxyAwayError` when the proxy itself is unavailable; TimeoutError when no tunnel is open at
-    `until`, a time of the loop's clock.
+    Raises `ProxyError`, or `ProxyAwayError` when the proxy itself is unavailable. Raises TimeoutError when no tunnel is
+    open at `until`, a time of the loop's clock.
     """
     failure = ProxyError("no address")
     for _, _, _, _, sockaddr in addresses:
@@ -289,7 +289,7 @@ class Outbound:
                 {"Accept": "*/*", **headers},
                 body_bytes=None if body is None else len(body),
             )
-            # The key of a connection contains everything that it was opened with, so only equal calls share it.
+            # The key contains everything with which a connection was opened, so only equal calls share a connection.
             key = target.origin if tls is None else (target.origin, tls)
             connection = self._idle.take(key)
             while True:
@@ -358,7 +358,7 @@ class Outbound:
     def _check_address(self, attempt: Attempt, address: AddressInfo) -> None:
         """The guard: every address to be called, looked up or literal, is checked here.
 
-        Raises OSError for one that is not public.
+        Raises OSError for an address that is not public.
         """
         if not (self._allow_private or is_public(str(address[4][0]))):
             attempt.blocked = True
@@ -385,7 +385,7 @@ def get_once(
 
 
 def once(call: Callable[[Outbound], Awaitable[Answer]], allow_private: bool) -> Answer:
-    """Requests for synchronous callers, on their own connections. Never call it inside a transaction."""
+    """Run `call` for a synchronous caller, on its own connections. Never call it inside a transaction."""
 
     async def run() -> Answer:
         async with Outbound(allow_private=allow_private) as outbound:

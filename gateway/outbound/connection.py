@@ -1,8 +1,8 @@
 """HTTP/1.1 connections of an event loop, to tenants' addresses and to the Graph API, and the outcome of an exchange.
 
 A connection has one exchange at a time. A delivery or a send needs little of HTTP: a request in one piece and a
-response read up to a limit, without redirects, cookies or decompression. A general client spends more CPU on it than
-the rest of a delivery takes.
+response read up to a limit, without redirects, cookies or decompression. A general client spends more CPU on an
+exchange than the rest of a delivery takes.
 
 An `Attempt` is filled while a request is under way and becomes an `Answer`: the status, the beginning of the body, the
 wait that the receiver requested, and one word of `last_error` for any failure (specification 2).
@@ -148,7 +148,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     until = _http_date(value)
     if until is None:
         return None
-    # By the receiver's own clock if it sends its time, because the clock of this machine may be wrong.
+    # Uses the receiver's own clock if the receiver sends its time, because the clock of this machine may be wrong.
     now = _http_date(headers.get("Date", "")) or datetime.now(UTC)
     return min(max((until - now).total_seconds(), 0.0), _MAX_RETRY_AFTER)
 
@@ -180,7 +180,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used again: neither side is known to have closed it."""
+        """Whether the connection can be used again: neither side is known to have closed it."""
         return not (self._lost or self._transport.is_closing())
 
     def abort(self) -> None:
@@ -193,8 +193,8 @@ class HttpConnection(asyncio.Protocol):
         """Send a request and put its response into `attempt`, with at most `read_limit` bytes of its body.
 
         Raises TimeoutError at `deadline`, a time of the loop's clock, and `StaleError`, `BrokenOffError`,
-        `AnswerTooLargeError` or an SSLError. Afterwards the connection is closed unless it can be used again.
-        Cancelling closes it.
+        `AnswerTooLargeError` or an SSLError. Afterwards the connection is closed unless it can be used again. A
+        cancelled exchange closes it too.
         """
         if not self.is_open:
             raise StaleError
@@ -203,7 +203,7 @@ class HttpConnection(asyncio.Protocol):
         self._failure: Exception | None = None
         self._is_sent = True
         self._ended = ended = self._loop.create_future()
-        # Cheaper than asyncio.timeout.
+        # A timer of the loop costs less CPU than asyncio.timeout.
         too_late = self._loop.call_at(deadline, self._end, TimeoutError())
         try:
             if len(body) > _LARGE_BODY:

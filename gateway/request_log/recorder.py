@@ -1,7 +1,7 @@
 """Recorder of the request log: a bounded buffer, written in groups by a background thread.
 
-No call waits for it. Calls are dropped and counted when the buffer is full: the database is unavailable, or one tenant
-floods it. A crash loses the last second.
+No call waits for it. Calls are dropped and counted when the buffer is full, because the database is unavailable or one
+tenant floods the buffer. A crash loses the last second.
 """
 
 import threading
@@ -82,7 +82,7 @@ def record(call: FinishedCall) -> None:
 
 
 def write() -> None:
-    """Write the waiting calls. Those that the database rejects are dropped and counted."""
+    """Write the waiting calls. Calls that cannot be written are dropped and counted."""
     calls = _buffer.take()
     written = 0
     try:

@@ -36,7 +36,8 @@ FILTERS: Mapping[str, str] = {
     "error_code": "error_code = %(error_code)s",
     "key_prefix": "key_prefix = %(key_prefix)s",
 }
-# In a day's small partition the primary key looks as good, but it passes the calls of all other tenants.
+# In a day's small partition the primary key looks as good to the planner, but a walk by it passes the calls of all
+# other tenants.
 _CALLS = BoundedList(StoredRows(ApiRequest), plans_once=False)
 _WALK = Walk("tenant_id = %(tenant_id)s AND environment = %(environment)s")
 

@@ -1,13 +1,13 @@
 """A call of the Graph API and its answer: addresses, tokens, proof, time-outs, errors, and the pool of event loops.
 
-`prepare` creates a call; `client.send` sends it from a thread, an `AsyncPool` from an event loop. An answer is a
-status, bytes and milliseconds. Nothing here parses or re-serialises more than it needs. No transport retries (upstream
+`prepare` creates a call. `client.send` sends it from a thread, an `AsyncPool` from an event loop. An answer is a
+status, bytes and milliseconds. Answers are not parsed or re-serialised more than needed. No transport retries (upstream
 fact 1.0), follows a redirect or reads a proxy from the environment. The pool uses the same connections as deliveries,
 because a general client costs twice the CPU (decision "Calls to the upstream").
 
 `classify` evaluates an answer (upstream fact 2.5; specification 7). Success passes verbatim. An error keeps its bytes,
 with `"source": "meta"` inserted as the first member, and its status, with two exceptions: throttling codes become 429,
-and code 190 and similar ones become 401. A refusal of the service's own app secret is not the caller's error:
+and codes such as 190 become 401. A refusal of the service's own app secret is not the caller's error, and raises
 `AppSecretRefused`.
 """
 
@@ -63,7 +63,7 @@ MOST_BODY_BYTES = 16 * 1024 * 1024
 class UpstreamUnreachable(Exception):
     """No answer: refused, reset, or silent for longer than the time-out.
 
-    The outcome of a command is unknown, unless `is_unsent`: then there was no connection to send it over.
+    The outcome of a command is unknown, unless `is_unsent`. Then there was no connection over which it could be sent.
     """
 
     def __init__(self, reason: str, ms: float, *, is_unsent: bool) -> None:
@@ -117,7 +117,7 @@ class GraphCall:
 
     @property
     def body_bytes(self) -> int | None:
-        """The length of the body. None for a GET without one."""
+        """The length of the body. None for a GET without a body."""
         return None if self.body is None and self.method == "GET" else len(self.body or b"")
 
 
@@ -250,7 +250,7 @@ class Verdict:
 
     @property
     def token_problem(self) -> bool:
-        """Whether the token is invalid or expired: 401, and the account's token state changes."""
+        """Whether the token is invalid or expired. The status is then 401, and the account's token state changes."""
         return self.status == 401
 
     @property
@@ -259,15 +259,15 @@ class Verdict:
 
     @property
     def is_unsent(self) -> bool:
-        """Whether the refusal is not about the message itself. The message was certainly not sent, and may be sent
-        again later.
+        """Whether the refusal does not concern the message itself. Then the message was certainly not sent, and may be
+        sent again later.
         """
         return self.throttled or self.token_problem or self.code == MAINTENANCE
 
 
 def classify(answer: GraphAnswer) -> Verdict:
-    """Classify an answer. Raises MetaUnreachable (502) for one that is not a JSON object and for an error without
-    content, and AppSecretRefused.
+    """Classify an answer. Raises MetaUnreachable (502) for a redirect, for an answer that is not a JSON object and for
+    an error without content. Raises AppSecretRefused.
     """
     body = answer.object()
     if body is None or not (body or answer.ok) or 300 <= answer.status < 400:

@@ -1,6 +1,6 @@
 """Graph API calls from threads, with urllib3: kept connections, streamed files, and no call sent twice.
 
-From bottom to top: bodies that are read from a file while they are sent, the transport, and JSON calls: one call, a
+From top to bottom: bodies that are read from a file while they are sent, the transport, and JSON calls: one call, a
 node by its fields, a list page by page (upstream fact 1.0). Event loops use `calls.AsyncPool`. Sends of messages never
 use this module.
 """
@@ -58,7 +58,7 @@ class FileBody:
 class MultipartFile:
     """A multipart form with one file, as a body of known length. The file is read while it is sent.
 
-    aiohttp and urllib3 build forms in memory, which a file of 100 MB is too large for. requests-toolbelt, whose encoder
+    aiohttp and urllib3 build forms in memory, for which a file of 100 MB is too large. requests-toolbelt, whose encoder
     streams, had its last release in May 2023.
     """
 
@@ -96,7 +96,7 @@ class MultipartFile:
 
 
 def _line(text: str) -> str:
-    """The value of a header. Raises ValueError for a line break."""
+    """A text for the value of a header: line breaks and NUL become spaces."""
     return re.sub(r"[\r\n\0]", " ", text)
 
 
@@ -197,7 +197,7 @@ def _begin(call: GraphCall, started: float) -> urllib3.BaseHTTPResponse:
 
 
 def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """The body of an answer. Raises OSError when it is too large, or still arriving at the deadline."""
+    """The body of an answer. Raises OSError when the body is too large, or is still arriving at the deadline."""
     parts: list[bytes] = []
     size = 0
     for part in _pieces(response):
@@ -257,7 +257,7 @@ class _HeadReader(io.RawIOBase):
         return self._bytes.readinto(buffer)
 
     def end_head(self) -> None:
-        """End the deadline of the head: from here on each wait has the whole time-out."""
+        """End the deadline of the head. From now on each wait has the whole time-out."""
         self.deadline = None
         self._sock.settimeout(self._seconds)
 
@@ -380,8 +380,8 @@ def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -
 
 
 def rows(answer: GraphAnswer) -> list[dict[str, Any]]:
-    """The objects of a list answer. Raises UpstreamUnreachable when it is not a list, so that nobody concludes that
-    rows are gone.
+    """The objects of a list answer. Raises UpstreamUnreachable when the answer is not a list, so that no caller
+    concludes that rows are gone.
     """
     data = answer.json().get("data")
     if not isinstance(data, list):

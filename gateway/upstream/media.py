@@ -14,11 +14,11 @@ from gateway.upstream.calls import GraphAnswer, GraphCall, platform, prepare
 from gateway.upstream.client import MultipartFile, Stream, request
 
 FILE_HOST = "lookaside.fbsbx.com"
-"""Where Meta stores the bytes. The simulator stores them itself."""
+"""The host where Meta stores the bytes. The simulator stores them itself."""
 
 
 _KEPT_IN_ADDRESSES = "!#$%&'()*+,/:;=?@[]~"
-"""Characters of an address (RFC 3986, 2). Any other one in an answer is percent-encoded."""
+"""Characters of an address (RFC 3986, 2). Any other character in an answer is percent-encoded."""
 
 
 class UnexpectedAddress(Exception):
@@ -82,7 +82,9 @@ class MediaGraph:
         return client.stream(GraphCall("GET", quote(url, safe=_KEPT_IN_ADDRESSES), headers))
 
     def is_upstreams(self, url: str) -> bool:
-        """Whether the token may be sent to an address: that of the Graph API or of Meta's file host."""
+        """Whether the token may be sent to an address, because it is the Graph API's or, in the live environment, that
+        of Meta's file host.
+        """
         try:
             address, own = urlsplit(url), urlsplit(platform(self.environment).graph_url)
             port = address.port

@@ -50,7 +50,7 @@ PROFILE_FIELDS = (
 )
 
 _REGISTERED = frozenset({"CONNECTED", "FLAGGED", "RESTRICTED", "RATE_LIMITED"})
-"""Registered. The last three have limits, which Meta itself enforces for each message."""
+"""Statuses of registered numbers. The last three mean limits, which Meta itself enforces for each message."""
 _NOT_REGISTERED = frozenset({"DISCONNECTED", "UNVERIFIED", "BANNED", "DELETED", "MIGRATED"})
 
 

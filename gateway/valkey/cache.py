@@ -28,7 +28,7 @@ ALONE_SECONDS = 5.0
 class JSONSerializer:
     """JSON instead of pickle, so that access to Valkey is not enough to run code here.
 
-    A value that JSON cannot hold raises TypeError: it would be read back as something else.
+    A value that JSON cannot hold raises TypeError, because it would be read back as another value.
     """
 
     def dumps(self, value: Any) -> bytes:

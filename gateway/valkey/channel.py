@@ -23,7 +23,7 @@ class Channel:
     """One kind of message. `received` is called with each message of another process.
 
     `missed` is called when the connection works again after an interruption, because messages may have been lost. A
-    process does not receive its own messages: when they come back, they may be out of date.
+    process does not receive its own messages, because they may be out of date when they come back.
     """
 
     def __init__(self, name: str, *, received: Callable[[str], None], missed: Callable[[], None]) -> None:
@@ -33,7 +33,9 @@ class Channel:
         self._starting = threading.Lock()
         self._listens = False
         self._was_subscribed = False
-        """Whether this is a subscription after one that broke; redis-py may have renewed it by itself."""
+        """Whether the process was subscribed before, so that a new subscription follows an interruption. redis-py may
+        have renewed it by itself.
+        """
         self._never = threading.Event()
         self._sender = uuid4().hex
         """The name of the sender in each message."""

@@ -56,7 +56,7 @@ def is_sentinel(url: str) -> bool:
 
 
 def client(url: str, **options: Any) -> Any:
-    """A blocking client; `options` are those of redis-py's connections."""
+    """A blocking client. `options` are the options of redis-py's connections."""
     if not is_sentinel(url):
         return redis.Redis.from_url(url, **options)
     found = Sentinels.from_url(url)
@@ -93,8 +93,8 @@ VALKEY_UNAVAILABLE = (
 
 @cache
 def valkey() -> Any:
-    """The process's client: pooled, thread-safe. A call to a hanging server fails after 4 seconds: the connection is
-    opened twice, and each waits for the greeting.
+    """The process's client: pooled, thread-safe. A call to a hanging server fails after 4 seconds, because the
+    connection is opened twice, and each time waits for the greeting.
 
     Loosely typed: redis-py declares every answer for its synchronous and its asynchronous client at once.
     """

@@ -44,7 +44,9 @@ return math.ceil(arrival - now)
 
 @dataclass(frozen=True, slots=True)
 class BucketAnswer:
-    """The bucket's answer: taken or not, the rest, and the seconds until a token is free or the bucket is full."""
+    """The bucket's answer: whether a token was taken, the remaining tokens, and the seconds until a token is free and
+    until the bucket is full.
+    """
 
     allowed: bool
     remaining: int
@@ -59,9 +61,9 @@ ScriptCall = tuple[str | int, ...]
 def take(key: str, *, rate: float, burst: int, owed: int = 0) -> BucketAnswer:
     """Take a token from a bucket that refills at `rate` a second and holds `burst`.
 
-    `owed` are tokens that were used and not yet taken. They are taken first, as far as the bucket has them. Waits are
-    in seconds. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached, so that the caller
-    decides.
+    `owed` is the number of tokens that were used and not yet taken. These are taken first, as far as the bucket has
+    them. Waits are in seconds. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached, so
+    that the caller decides.
     """
     return answer_of(valkey().eval(*taking(key, rate=rate, burst=burst, owed=owed)))
 

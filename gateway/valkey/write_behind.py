@@ -1,9 +1,9 @@
 """Write-behind: background threads for work that calls do not wait for.
 
 `Debounced` runs a piece of work at most once per interval. The pending writes to Valkey are such work: tokens that
-calls took from buckets without asking first, and keys that calls used. A call that asks Valkey waits for it and
-switches threads twice. All writes of a process share one pipeline, because in a process with little work a wake-up
-costs more than the writes. Best effort, like the buckets: writes that Valkey does not accept are lost.
+calls took from buckets without asking first, and keys that calls used. A call that asks Valkey would wait for it and
+switch threads twice. All writes of a process share one pipeline, because in a process with little work a wake-up costs
+more than the writes. Best effort, like the buckets: writes that Valkey does not accept are lost.
 """
 
 import math
@@ -22,10 +22,10 @@ log = structlog.get_logger(__name__)
 class Debounced:
     """Runs `work` soon after `ask`: at once, or `seconds` after its last run.
 
-    With `collects` it runs `seconds` after the first `ask`, so it handles together what arrives in that time and does
-    not compete with the asking call. It runs once for any number of calls, and always begins after the last `ask`. It
-    has its own thread, so a slow Valkey delays no caller. Best effort: requested runs are lost when the process exits,
-    so something else must repeat the work.
+    With `collects`, the work runs `seconds` after the first `ask`. So it handles together all requests of that time,
+    and does not compete with the asking call. The work runs once for any number of calls, and always begins after the
+    last `ask`. It has its own thread, so a slow Valkey delays no caller. Best effort: requested runs are lost when the
+    process exits, so something else must repeat the work.
     """
 
     def __init__(self, work: Callable[[], None], *, seconds: float, collects: bool = False) -> None:
@@ -73,7 +73,7 @@ class Debounced:
 
 FLUSH_SECONDS = 0.25
 MOST_PENDING = 8
-"""A bucket with this many pending tokens is flushed at once, because other processes do not see them before."""
+"""A bucket with this many pending tokens is flushed at once, because other processes see them only then."""
 
 
 class PendingWrite(NamedTuple):

@@ -98,7 +98,9 @@ class _Maker:
         self._document = document
 
     def made(self, schema: Json, name: str = "", *, whole: bool, depth: int = 0) -> Any:
-        """An example of a schema. It has all members of an object; for a request body only the required ones."""
+        """An example of a schema. It has all members of an object (`whole`), or for a request body only the required
+        members.
+        """
         schema = resolved(self._document, schema)
         for known in ("example", "const", "default"):
             if known in schema:

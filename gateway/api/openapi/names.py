@@ -2,7 +2,7 @@
 
 The last postprocessing hook of drf-spectacular. The Python classes end with `In` and `Out`; the document has the names
 that the author of a client expects: `ApiKey` and `ApiKeyRequest`. `NewApiKey` beside `ApiKey` would not compile in Go,
-where it is the name of the constructor, so it is `CreatedApiKey`.
+where it is the name of the constructor, so that schema is `CreatedApiKey`.
 """
 
 import re
@@ -137,7 +137,7 @@ def _rewritten(node: Any, names: dict[str, str], named: dict[tuple[Any, ...], st
 
 
 def _enumeration(schema: Json, named: dict[tuple[Any, ...], str]) -> Json:
-    """An enumeration without drf-spectacular's additions, or a reference to the named one."""
+    """An enumeration without drf-spectacular's additions, or a reference if the enumeration has a name."""
     schema = {name: value for name, value in schema.items() if name != "x-spec-enum-id"}
     values = schema["enum"]
     if (known := named.get(tuple(values))) is not None:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what drf-spectacular cannot see in the views, added in one place.
+"""The parts of the OpenAPI document that drf-spectacular cannot see in the views.
 
 Every operation gets the bearer scheme, X-Service-Tenant for platform keys, the service's headers and its error
 responses (specification 7). Operations that call the Graph API also get Meta's errors. The other hooks are `names.py`,
@@ -127,14 +127,14 @@ class ServiceSchema(AutoSchema):
     """An operation with the parts that all operations share."""
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
-        """The operation. If it is for tenants' keys, `x-scope` names the scope that it needs."""
+        """The operation. If the operation is for tenants' keys, `x-scope` names the required scope."""
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is not None and self._is_of_a_tenant() and (scope := declared_scope(self.view)):
             operation["x-scope"] = scope.value
         return operation
 
     def is_deprecated(self) -> bool:
-        """Whether the operation declares it (`gateway.api.deprecation`)."""
+        """Whether the operation is declared as deprecated (`gateway.api.deprecation`)."""
         return deprecation_of(self.view) is not None
 
     def get_tags(self) -> list[str]:
@@ -170,8 +170,8 @@ class ServiceSchema(AutoSchema):
     def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
         """A response (`…Out`) has every member of its serializer, except those declared with `required=False`.
 
-        REST framework derives `required` from the model. A column with a default is optional there, but only for a
-        caller.
+        REST framework derives `required` from the model. A column with a default is optional there, which is true only
+        for requests.
         """
         schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
         if direction == "response" and type(serializer).__name__.endswith("Out"):
@@ -361,7 +361,7 @@ def closed_bodies(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Postprocessing: a schema that already allows null does not repeat it, as drf-spectacular does.
+    """Postprocessing: remove the second null that drf-spectacular adds to a schema that already allows null.
 
     `readOnly` is removed too: requests and responses have separate schemas, and oapi-codegen makes pointers of such
     members.

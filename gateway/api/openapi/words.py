@@ -1,4 +1,4 @@
-"""Descriptions in the contract: members, parameters and values without a description in a serializer get it from
+"""Descriptions in the contract. Members, parameters and values without a description in a serializer get theirs from
 `words.yaml`.
 
 A postprocessing hook of drf-spectacular, after `names.py`. A member means the same everywhere, so it is described once.

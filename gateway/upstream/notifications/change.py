@@ -30,10 +30,10 @@ STATUS_OF_WORD: Mapping[str, Status] = {
     "played": "read",
     "failed": "failed",
 }
-"""Meta's status words and the status of the message. A voice message that was played was read."""
+"""Meta's status words, each with the status of the message. A voice message that was played was read."""
 
 STATUS_OF_OLD: Mapping[str, Status] = {**STATUS_OF_WORD, "pending": "accepted", "error": "failed"}
-"""`history_context` and the status of a message of the business."""
+"""The status words in `history_context`, each with the status of a message of the business."""
 
 LONGEST_TYPE, LONGEST_NAME, LONGEST_LANGUAGE, LONGEST_WORD = 40, 512, 20, 20
 LONGEST_COLUMN = 255
@@ -43,7 +43,9 @@ LAST_SECOND = 253_402_300_799
 
 
 class MessageFacts(NamedTuple):
-    """What one event says about its message. None for unknown facts. A tuple, because every event creates one."""
+    """The facts that one event reports about its message. None for unknown facts. A tuple, because every event creates
+    one.
+    """
 
     direction: Direction
     status: Status | None = None
@@ -291,16 +293,17 @@ class Source(msgspec.Struct, frozen=True):
 
     def content_hash(self, item: object) -> str:
         """A hash that distinguishes items of equal identity. It covers the entry's sending time: an alert that is sent
-        again with the same words is a new event. A repeated alert with a new time passes as new rather than being lost.
+        again with the same words is a new event. So a repeated alert with a new time counts as new, because it must not
+        be lost.
         """
         return digest({"entry": self.route.entry_id, "time": self.time, "field": self.field, "item": item})
 
     def unnamed_key(self, item: object) -> str:
-        """The key of an item that has no identity except its content."""
+        """The dedupe key of an item that has no identity except its content."""
         return self.key(*self.unnamed(item), of=item)
 
     def unnamed(self, item: object) -> tuple[str, str, str]:
-        """The parts of that key."""
+        """The parts of the key of an item that has no identity except its content."""
         return "meta", self.field, self.content_hash(item)
 
     def draft(
@@ -331,7 +334,7 @@ class Source(msgspec.Struct, frozen=True):
         )
 
     def unwritable(self, path: str, *place: str) -> EventDraft:
-        """The event for an item that is nested too deeply to be serialised: it refers to `raw`.
+        """The event for an item that is nested too deeply to be serialised. The event only refers to `raw`.
 
         `place` distinguishes an item of the change from the change itself.
         """
@@ -375,7 +378,7 @@ def person_of(contacts: object) -> Person:
 
 
 def column(identifier: str | None) -> str | None:
-    """An identifier for an indexed column. One longer than 255 characters becomes None."""
+    """An identifier for an indexed column. None for an identifier of more than 255 characters."""
     return identifier if identifier is None or len(identifier) <= LONGEST_COLUMN else None
 
 

@@ -1,12 +1,12 @@
 """Events of each notification field, called through the table of `normalise`. Pure functions.
 
 A public function receives the change of one field and returns its events. A field with items (messages, statuses, calls
-…) makes one event per item. `split_items` puts around an item its `messaging_product`, `metadata`, the contacts of its
-customer and every other member of the value. A `_function` decides which event an item becomes, its dedupe key, and its
-customer. An item of an unexpected kind becomes `meta.other`; a value without any item is left to the caller.
+…) makes one event per item. `split_items` adds to an item the `messaging_product`, `metadata`, the contacts of its
+customer and every other member of the value. A private function decides the item's event type, dedupe key and customer.
+An item of an unexpected kind becomes `meta.other`. A value without any item is left to the caller.
 
-Any other field makes one event of its whole value: templates, numbers, the account, and everything unknown. Its key
-contains the entry's sending time: a repetition with another time passes as new, so that a second change is not lost.
+Any other field makes one event of its whole value: templates, numbers, the account, and everything unknown. The key
+contains the entry's sending time. So a repetition with another time counts as new, and no second change is lost.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,7 +46,9 @@ Describe = Callable[[Source, int, JsonObject], Described]
 
 _HEAD = ("messaging_product", "metadata")
 MOST_NESTED = 200
-"""Most nesting of a Flow's response that is shown as an object: less than the limit for writing JSON."""
+"""Most objects and arrays in a Flow's response that is shown as an object. It is less than the nesting that can be
+written as JSON.
+"""
 
 
 def split_items(source: Source, lists: Mapping[str, Describe], inside: str | None = None) -> list[EventDraft]:
@@ -106,7 +108,8 @@ def _describe(source: Source, describe: Describe, index: int, item: object) -> D
             return describe(source, index, item)
         return Described(META_OTHER, source.unnamed_key(item), None)
     except orjson.JSONEncodeError:
-        # Too deep for a hash of its content. Its draft fails the same way and becomes `Source.unwritable`.
+        # The item is nested too deeply for a hash of its content. Its draft fails in the same way and becomes
+        # `Source.unwritable`.
         return Described(META_OTHER, "", None)
 
 
@@ -119,8 +122,9 @@ def _completed(person: Person, theirs: list[Any]) -> Person:
 class _Directory:
     """The contacts of a value, found by the customer they describe.
 
-    There may be fewer contacts than items, more of them (groups), or a contact with another form of the item's id. So
-    an item that matches none gets all contacts that match no other item: never another customer's profile.
+    There may be fewer contacts than items, more contacts (groups), or a contact with another form of the item's id. So
+    an item that matches no contact gets all contacts that match no other item. It never gets another customer's
+    profile.
     """
 
     def __init__(self, contacts: list[Any], persons: Iterable[Person]) -> None:
@@ -161,7 +165,7 @@ def message_echoes(source: Source) -> list[EventDraft]:
 def history(source: Source) -> list[EventDraft]:
     """One event for a piece of the old chats, and `message.history` for each message.
 
-    As `message.inbound` they would make bots answer old messages. The files of messages come later, in separate lists.
+    As `message.inbound`, old messages would be answered by bots. The files of messages come later, in separate lists.
     """
     return [*_piece(source), *_old_messages(source)]
 
@@ -428,7 +432,7 @@ def _participant(item: JsonObject) -> tuple[str | None, ...]:
 
 
 def _key_by_place(source: Source, prefix: str, index: int) -> str:
-    """The key of an error, which has no identity: its place in its notification."""
+    """The key of an error, which has no identity, is made of its place in its notification."""
     return f"{prefix}:{source.body_hash()}:{source.entry}.{source.change}.{index}"
 
 
@@ -449,7 +453,7 @@ def template_quality(source: Source) -> list[EventDraft]:
 def template_category(source: Source) -> list[EventDraft]:
     """A template that was moved, or will be, to another category."""
     value = source.value
-    # Direct Send names the present category `category`.
+    # Notifications of Direct Send name the present category `category`.
     present = _optional(value, "new_category") or _optional(value, "category")
     categories = f"{_optional(value, 'previous_category')}-{present}-{_optional(value, 'correct_category')}"
     time = text(value.get("category_update_timestamp")) or source.time
@@ -490,7 +494,7 @@ def account_update(source: Source) -> list[EventDraft]:
 
 
 def account_alerts(source: Source) -> list[EventDraft]:
-    """Warnings about a business, an account or a number. Older ones have the `alert_*` members at the top."""
+    """Warnings about a business, an account or a number. Older warnings have the `alert_*` members at the top."""
     value = source.value
     alert = member(value, "alert_info") or value
     return source.whole(
@@ -526,7 +530,7 @@ def handover(source: Source) -> list[EventDraft]:
 
 
 def other(source: Source) -> list[EventDraft]:
-    """The whole value of anything without its own event type."""
+    """The whole value of a change without its own event type."""
     return source.whole(META_OTHER, *source.unnamed(source.value))
 
 

@@ -1,7 +1,7 @@
 """Lossless reading of Meta's JSON for an event's `data`.
 
 Integers that a JavaScript client cannot represent become strings of the same digits, of any length. Half a surrogate
-pair becomes U+FFFD. Of duplicate keys the last one wins. Everything else either means what Meta wrote or is rejected
+pair becomes U+FFFD. Of duplicate keys the last is used. Everything else is read exactly as Meta wrote it, or rejected
 with ValueError.
 """
 
@@ -18,7 +18,7 @@ JsonObject = dict[str, Any]
 
 MAX_SAFE_INTEGER = 2**53 - 1
 
-# Sixteen digits are the fewest that can exceed 2^53-1. A match inside a string costs time, never correctness.
+# Sixteen digits are the fewest that can exceed 2^53-1. A match inside a string only costs time.
 _LONG_INTEGER = re.compile(rb"[\[,:\s-][0-9]{16}")
 
 MOST_ESCAPES = 100_000

@@ -28,7 +28,7 @@ __all__ = ["FIELDS", "Change", "EventDraft", "EventType", "Normalised", "Route",
 
 Handler = Callable[[Source], list[EventDraft]]
 
-# Meta's field -> the function that makes its events. To add one: a function, a line here, a golden file.
+# Meta's field -> the function that makes its events. A new field needs a function, a line here and a golden file.
 FIELDS: Mapping[str, Handler] = {
     "messages": message.messages,
     "message_echoes": message.message_echoes,
@@ -94,7 +94,7 @@ _FIELD_BY_MEMBER: Mapping[str, str] = {
 
 
 MOST_OBJECTS, MOST_MEMBERS = 100_000, 1_000_000
-"""Limits of a body, checked before it is parsed. A thousand messages have about 15,000 of each."""
+"""Limits of a body, checked before it is parsed. A thousand messages have about 15,000 objects and as many members."""
 MOST_ITEMS = 10_000
 """Most members of all lists in a notification. Meta sends at most 1,000 messages, each with an entry, a change and a
 contact. A larger notification is stored whole, with the reason, and makes no events. Rejecting it would make Meta
@@ -106,7 +106,7 @@ def normalise(body: bytes) -> Normalised:
     """The changes of a notification, each with its route and its events, in the order of the body.
 
     Never raises. `error` names what is malformed: the whole body (then there are no changes) or the first unreadable
-    entry (the others are there). It contains nothing of the body's content.
+    entry (the others are there). `error` contains nothing of the body's content.
     """
     if body.count(b"{") > MOST_OBJECTS or body.count(b",") > MOST_MEMBERS:
         return Normalised((), f"more than {MOST_OBJECTS} objects or {MOST_MEMBERS} members")
@@ -202,12 +202,12 @@ def _drafts(source: Source, handler: Handler) -> tuple[EventDraft, ...]:
     try:
         return tuple(handler(source) or management.other(source))
     except orjson.JSONEncodeError:
-        # Readable (up to 1,024 levels) but too deep to be written again (254).
+        # The value can be read (up to 1,024 levels), but is nested too deeply to be written again (254).
         return (source.unwritable(source.path),)
 
 
 def _field(entry: JsonObject, change: Any, value: JsonObject) -> str:
-    """The field of a change. In Meta's own samples it may be inside `value`, beside `changes`, or wrong."""
+    """The field of a change. In Meta's own samples the field may be inside `value`, beside `changes`, or wrong."""
     beside = text(change.get("field")) if isinstance(change, dict) else None
     field = beside or text(value.get("field")) or text(entry.get("field"))
     if field == "message_template_status_update" and "new_quality_score" in value:

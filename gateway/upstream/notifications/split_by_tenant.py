@@ -1,8 +1,8 @@
 """Split by tenant: reduce a notification to the changes of one tenant. The remaining bytes are unchanged.
 
 Called by the incoming flow for a notification with changes of several tenants, because each tenant's `raw` must contain
-nothing of another one. Each remaining change and member is copied byte for byte. If a key is repeated, only its last
-member remains, which is the one that counts.
+nothing of another tenant. Each remaining change and member is copied byte for byte. Of members with the same key, only
+the last remains, because parsers use the last.
 """
 
 import re
@@ -65,7 +65,7 @@ def rebase(raw_path: str, place: Place) -> str:
 
 
 def _entry(body: bytes, span: ByteSpan) -> _Entry:
-    """An entry. One that is not an object or has no list of changes has nothing to keep."""
+    """Parse an entry. An entry that is not an object or has no list of changes has nothing to keep."""
     members = members_at(body, span.start) if body[span.start] == ord("{") else {}
     changes = members.get("changes")
     if changes is None or body[changes.value] != ord("["):
