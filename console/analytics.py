@@ -20,8 +20,8 @@ from gateway.clock import now
 from messaging.models import MessageTemplate
 from phone_numbers.models import PhoneNumber
 from tenants.labels import milliseconds
-from webhooks.figures import reading
-from webhooks.figures.reading import Sums
+from webhooks.analytics import statistics
+from webhooks.analytics.statistics import Sums
 
 DAYS = (7, 30, 90)
 PLOT_HEIGHT = 120
@@ -199,9 +199,9 @@ def last_days(visit: Visit) -> SafeString | None:
     )
 
 
-def _read(visit: Visit, days: int, equal: Mapping[str, str] | None = None) -> reading.Figures:
+def _read(visit: Visit, days: int, equal: Mapping[str, str] | None = None) -> statistics.Figures:
     end = now()
-    return reading.read(
+    return statistics.read(
         **visit.scope,
         begin=end - timedelta(days=days - 1),
         end=end,
@@ -212,7 +212,7 @@ def _read(visit: Visit, days: int, equal: Mapping[str, str] | None = None) -> re
     )
 
 
-def _days(visit: Visit, figures: reading.Figures, count: int) -> list[Day]:
+def _days(visit: Visit, figures: statistics.Figures, count: int) -> list[Day]:
     """Every day of the range in the visit's zone, oldest first, including days without figures."""
     messages_by_day = {sums.start.date(): sums for sums in figures.messages}
     webhooks_by_day = {sums.start.date(): sums for sums in figures.webhooks}

@@ -41,7 +41,7 @@ from messaging import data_export
 from tenants import mail
 from tenants.audit_labels import action_words, changes
 from tenants.models import AuditEntry, Export, ExportPart
-from webhooks.figures import reading
+from webhooks.analytics import statistics
 
 MOST_AT_ONCE = 10_000
 """Most rows that are answered at once."""
@@ -117,7 +117,7 @@ def _requests(visit: Visit, query: QueryDict) -> Rows:
 def _analytics(visit: Visit, query: QueryDict) -> Rows:
     days, narrowed = RangeForm(visit, query).wanted()
     end = now()
-    found = reading.read(
+    found = statistics.read(
         **visit.scope,
         begin=end - timedelta(days=days - 1),
         end=end,

@@ -6,11 +6,11 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 
 from webhooks import replay, wake_up
+from webhooks.analytics import rollup
 from webhooks.delivery import attempts, dispatcher
 from webhooks.destinations import archives
 from webhooks.endpoints import notices
 from webhooks.events import retention
-from webhooks.figures import rollup
 
 
 # Acknowledged at the start, because a Celery worker that holds an unacknowledged message ends when Valkey fails.

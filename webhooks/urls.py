@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from webhooks.figures.views import AnalyticsView
+from webhooks.analytics.views import AnalyticsView
 from webhooks.stream import EventStreamView
 from webhooks.views import DeliveriesView, EndpointsView, EventsView
 

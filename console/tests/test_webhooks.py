@@ -546,5 +546,5 @@ def test_a_home_page_opens_without_a_part_that_fails(
     def broken(**_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("webhooks.figures.reading.read", broken)
+    monkeypatch.setattr("webhooks.analytics.statistics.read", broken)
     assert "First steps" in text(browser, "/console")

@@ -16,7 +16,7 @@ from tenants.models import Tenant
 from tests.browsers import text
 from tests.fixtures import Api
 from webhooks.models import EventPayload, Message
-from webhooks.tests.test_figures import around, count_all, figures
+from webhooks.tests.test_analytics import around, count_all, figures
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

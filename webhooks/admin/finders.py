@@ -12,7 +12,7 @@ from gateway.clock import now
 from tenants.models import ApiKey, Tenant
 from tenants.staff.dialogs import change_url
 from tenants.staff.lookup import Hit, Line, register_finder, register_lines, uuid_of
-from webhooks.figures import reading
+from webhooks.analytics import statistics
 from webhooks.models import Delivery, Endpoint, Event
 
 DAYS = 30
@@ -63,7 +63,7 @@ def _figures(tenant: Tenant) -> Iterator[Line]:
     """Counts of messages and deliveries in the last days."""
     end = now()
     for environment in ApiKey.Environment.values:
-        found = reading.read(
+        found = statistics.read(
             tenant_id=tenant.id,
             environment=environment,
             begin=end - timedelta(days=DAYS - 1),

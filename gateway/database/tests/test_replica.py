@@ -26,9 +26,9 @@ from gateway.local_run.process_group import ProcessGroup
 from gateway.request_log import views as request_log
 from tenants.models import Tenant
 from tests.fixtures import Api, wait_until
+from webhooks.analytics import statistics
 from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
-from webhooks.figures import reading
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -157,7 +157,7 @@ def read_everything(tenant: Tenant, api: Api) -> None:
     assert api.get("/v1/events").status_code == 200
     assert api.get("/v1/events?type=message.inbound,message.status").status_code == 200
     request_log.search(tenant_id=tenant.id, environment="live", equal={}, limit=10)
-    reading.read(
+    statistics.read(
         tenant_id=tenant.id,
         environment="live",
         begin=now() - timedelta(hours=2),

@@ -1,4 +1,4 @@
-"""Reads of the hourly figures: sums by hour or day, number, template and direction; medians of durations.
+"""Sums and percentiles of the analytics: by hour or day, number, template and direction.
 
 Counts are stored by hours of UTC. Days of a time zone are sums of these hours. Where an hour lies across midnight, as
 in India, it belongs to the day that contains its middle, so such a day begins at 23:30.

@@ -14,8 +14,8 @@ from gateway.upstream.notifications.change import MessageFacts
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
+from webhooks.analytics import rollup, statistics
 from webhooks.events.envelope import NewEvent
-from webhooks.figures import reading, rollup
 from webhooks.models import Delivery, Figure, FigureChange, FigureDue, Message
 from webhooks.tests.messages import SECOND, outbound, status, write
 from webhooks.tests.publishing import endpoint_of, uuid_at
@@ -222,7 +222,7 @@ def test_figures_say_up_to_when_they_are_complete(
     assert as_of() >= before - millisecond
     write(tenant, [outbound("wamid.2", at_ms=SECOND * 1000)])
     FigureChange.objects.update(noted_at=noted)
-    monkeypatch.setattr(reading, "NOTES_READ", 1)
+    monkeypatch.setattr(statistics, "NOTES_READ", 1)
     assert abs(as_of(other_api) - noted) < millisecond, "beyond the notes that are read, the oldest counts"
 
 
@@ -265,5 +265,5 @@ def test_what_cannot_be_answered_is_400(api: Api, query: str) -> None:
 def test_too_many_groups_are_refused(api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tenant, [outbound(f"wamid.{number}", template=str(number)) for number in range(5)])
     count_all()
-    monkeypatch.setattr(reading, "MOST_ROWS", 4)
+    monkeypatch.setattr(statistics, "MOST_ROWS", 4)
     assert_error(api.get(f"/v1/analytics?{around(now())}&group_by=template"), 400, "invalid_request")

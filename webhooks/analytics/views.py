@@ -14,8 +14,8 @@ from gateway.api.errors import InvalidRequest
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
 from gateway.upstream.notifications.change import DIRECTIONS
-from webhooks.figures import reading
-from webhooks.figures.reading import GROUPS, HOURS, Sums
+from webhooks.analytics import statistics
+from webhooks.analytics.statistics import GROUPS, HOURS, Sums
 
 
 class MessageFiguresOut(serializers.Serializer[Sums]):
@@ -120,7 +120,7 @@ class AnalyticsView(ResourceViewSet):
             "template": query.text(request, "template", longest=512),
             "direction": query.choice(request, "direction", DIRECTIONS),
         }
-        found = reading.read(
+        found = statistics.read(
             **scope_of(request),
             begin=begin,
             end=end,
