@@ -1,18 +1,34 @@
-"""Terms of an unpaid invoice: nothing happens a moment before their end, and it happens at it."""
+"""Time windows of billing, which get their moment as an argument: what is found a moment before an edge, and at it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from billing import mails, restriction
+from billing import buyers, einvoices, mails, restriction, usage
 from billing.billing_run import run
 from billing.invoices import issuing
-from billing.models import BillingProfile, Invoice, Mandate
-from billing.payments import debits
+from billing.isolation import SomeFailed
+from billing.models import (
+    BillingMail,
+    BillingProfile,
+    Invoice,
+    Mandate,
+    PaymentAttempt,
+    ProviderEvent,
+    Refund,
+)
+from billing.payments import attempts, debits, mandates, notices, payment_links, refunds
+from billing.payments.provider import ProviderUnreachable
 from billing.pricing.periods import Period
-from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
+from gateway.api.errors import Conflict
+from gateway.clock import now
 from tenants.models import Tenant
+from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
 
@@ -39,6 +55,11 @@ def overdue(invoice: Invoice) -> Invoice:
 def around(edge: datetime, happened: Callable[[datetime], object]) -> list[object]:
     """What is found a moment before an edge, and at it."""
     return [happened(edge - MOMENT), happened(edge)]
+
+
+def until(edge: datetime, happened: Callable[[datetime], object]) -> list[object]:
+    """The same for what happens once: at the edge first."""
+    return [happened(edge), happened(edge - MOMENT)][::-1]
 
 
 def test_an_invoice_is_overdue_from_its_due_date_on(invoice: Invoice) -> None:
@@ -79,3 +100,176 @@ def test_an_invoice_without_a_state_waits_20_days(payer: Tenant) -> None:
         return Invoice.objects.exists()
 
     assert around(Period.parse("2026-11").end + 20 * DAY, is_issued) == [False, True]
+
+
+def test_a_registration_can_be_cancelled_for_24_hours() -> None:
+    """The portal takes the cancellation at the edge itself (CGST rule 48, schema INV-01)."""
+    registered = Invoice(ack_at=FIRST_OF_DECEMBER)
+    edge = FIRST_OF_DECEMBER + DAY + MOMENT
+    assert around(edge, lambda at: einvoices.is_cancellable(registered, at)) == [True, False]
+
+
+def test_a_number_is_billed_from_24_connected_hours_on(payer: Tenant) -> None:
+    start = ist(2026, 11, 3)
+
+    def billed(to_at: datetime) -> int:
+        connected(payer, str(to_at.microsecond), (start, to_at))
+        return len(usage.active_numbers(tenant_id=payer.id, start=NOVEMBER.start, end=NOVEMBER.end))
+
+    assert around(start + DAY, billed) == [0, 1]
+
+
+def test_a_month_is_counted_from_ten_minutes_after_its_end_on() -> None:
+    def counted(at: datetime) -> list[Period]:
+        return list(usage.due_periods(at))
+
+    assert around(NOVEMBER.end + timedelta(minutes=10), counted) == [[NOVEMBER.previous], [NOVEMBER]]
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_an_invoice_is_mailed_until_its_age(invoice: Invoice, registered: bool, settings: Any) -> None:
+    """Registrations may take 30 days by law."""
+    settings.BILLING_EINVOICES = registered
+    Invoice.objects.update(issued_at=FIRST_OF_DECEMBER, irn="1" * 64)
+    BillingMail.objects.all().delete()
+    assert until(FIRST_OF_DECEMBER + (31 if registered else 3) * DAY, mails.send_invoices) == [1, 0]
+
+
+def test_a_receipt_is_mailed_for_two_days(invoice: Invoice) -> None:
+    Invoice.objects.update(status=Invoice.Status.PAID, paid_at=FIRST_OF_DECEMBER)
+    assert until(FIRST_OF_DECEMBER + 2 * DAY, mails.send_receipts) == [1, 0]
+
+
+def test_a_limit_too_low_is_told_in_the_last_ten_days_of_a_month(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    Mandate.objects.create(tenant=payer, method="upi", status="active", max_amount_paise=1)
+    assert around(NOVEMBER.end - 10 * DAY, mails.send_early_warnings) == [0, 1]
+
+
+# --- Payments.
+
+
+def attempt_of(invoice: Invoice, **values: Any) -> PaymentAttempt:
+    """A debit of 1 December, of which the provider knows nothing."""
+    mandate = Mandate.objects.create(
+        tenant=invoice.tenant,
+        method="upi",
+        status="active",
+        max_amount_paise=1_500_000,
+        provider_customer_id="cust_unknown",
+        provider_token_id="token_unknown",
+    )
+    made = attempts.insert(invoice, PaymentAttempt.Kind.AUTOPAY, FIRST_OF_DECEMBER, mandate=mandate)
+    of_the_provider = {
+        "provider_order_id": "order_unknown",
+        "provider_link_id": "plink_unknown",
+        "provider_payment_id": "pay_unknown",
+        "scheduled_for": FIRST_OF_DECEMBER,
+    }
+    PaymentAttempt.objects.filter(pk=made.pk).update(**(of_the_provider | values))
+    made.refresh_from_db()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("status", "checked_for"), [("failed", 30 * DAY), ("captured", 180 * DAY)], ids=["failed", "captured"]
+)
+def test_a_debit_that_ended_is_checked_until_its_age(
+    invoice: Invoice, provider: RunningSimulator, status: str, checked_for: timedelta
+) -> None:
+    attempt_of(invoice, status=status, next_check_at=FIRST_OF_DECEMBER)
+    assert until(FIRST_OF_DECEMBER + checked_for, attempts.reconcile) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "again"),
+    [
+        ("autopay", "created", timedelta(hours=1)),
+        ("link", "created", timedelta(hours=6)),
+        ("autopay", "failed", DAY),
+        ("autopay", "captured", 7 * DAY),
+    ],
+)
+def test_a_payment_is_checked_again_after_its_interval(
+    invoice: Invoice, provider: RunningSimulator, kind: str, status: str, again: timedelta
+) -> None:
+    attempt_of(invoice, kind=kind, status=status, next_check_at=FIRST_OF_DECEMBER)
+    assert around(FIRST_OF_DECEMBER, attempts.reconcile) == [0, 1]
+    assert around(FIRST_OF_DECEMBER + again, attempts.reconcile) == [0, 1]
+
+
+def test_a_link_is_replaced_once_its_24_hours_are_over(invoice: Invoice, provider: RunningSimulator) -> None:
+    at = now()
+    first = payment_links.pay_now(invoice=invoice, at=at)
+    provider.control("POST", "clock/advance", {"hours": 25})
+
+    def is_first(at: datetime) -> bool:
+        return payment_links.pay_now(invoice=invoice, at=at).pk == first.pk
+
+    assert around(at + DAY, is_first) == [True, False]
+
+
+def test_a_refund_that_never_arrived_fails_after_24_hours(
+    invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refunds, "provider", lambda _: SimpleNamespace(refunds_of=lambda _: []))
+    paid = attempt_of(invoice, status="captured")
+    refund = Refund.objects.create(
+        attempt=paid,
+        amount_paise=100,
+        status="unknown",
+        receipt="rfnd",
+        created_at=FIRST_OF_DECEMBER,
+        next_check_at=FIRST_OF_DECEMBER,
+    )
+
+    def status(at: datetime) -> str:
+        with suppress(ProviderUnreachable):
+            refunds.refresh(refund.id, at)
+        return Refund.objects.get().status
+
+    assert around(FIRST_OF_DECEMBER + DAY, status) == ["unknown", "failed"]
+
+
+def test_a_notice_that_cannot_be_read_is_given_up_after_a_week(provider: RunningSimulator) -> None:
+    ProviderEvent.objects.create(
+        provider="razorpay", event_id="e", type="payment.captured", body=b"{", received_at=FIRST_OF_DECEMBER
+    )
+
+    def is_done(at: datetime) -> bool:
+        with suppress(SomeFailed):
+            notices.apply_waiting(at)
+        return ProviderEvent.objects.get().processed_at is not None
+
+    assert around(FIRST_OF_DECEMBER + 7 * DAY, is_done) == [False, True]
+
+
+def test_a_mandate_whose_page_was_never_made_expires_after_a_week(
+    payer: Tenant, provider: RunningSimulator
+) -> None:
+    Mandate.objects.create(tenant=payer, method="upi", max_amount_paise=100, created_at=FIRST_OF_DECEMBER)
+
+    def status(at: datetime) -> str:
+        mandates.reconcile(at)
+        return Mandate.objects.get().status
+
+    assert around(FIRST_OF_DECEMBER + 7 * DAY, status) == ["pending", "expired"]
+
+
+def test_a_mandate_that_is_being_made_holds_up_another_for_a_minute(
+    payer: Tenant, provider: RunningSimulator
+) -> None:
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    Mandate.objects.create(tenant=payer, method="card", max_amount_paise=100, created_at=FIRST_OF_DECEMBER)
+
+    def is_refused(at: datetime) -> bool:
+        try:
+            mandates.ask_for(
+                tenant_id=payer.id, method="upi", max_amount_paise=100_000, return_url=None, at=at
+            )
+        except Conflict:
+            return True
+        return False
+
+    assert around(FIRST_OF_DECEMBER + timedelta(minutes=1), is_refused) == [True, False]
