@@ -24,7 +24,7 @@ Account, Act = LedgerPosting.Account, LedgerEntry.Act
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A month of Indian time in paise: what was invoiced and credited, with and without tax, and what was collected."""
+    """A month of Indian time. Amounts in paise: invoiced and credited, with and without tax, and collected."""
 
     period: str
     invoices: int
@@ -57,12 +57,12 @@ _AGES: tuple[tuple[str, int | None], ...] = (
     ("61 to 90 days late", 90),
     ("More than 90 days late", None),
 )
-"""Each age with the most days that an invoice of it is late."""
+"""Each age, with the most days that its invoices are late."""
 
 
 _MONEY = (Account.CLEARING, Account.BANK)
 _FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
-    # figure: the acts, the accounts and the sign of its sum
+    # Each figure has its acts, its accounts, and the sign of the sum.
     "taxable_paise": ((Act.INVOICE,), (Account.SALES,), -1),
     "invoiced_paise": ((Act.INVOICE,), (Account.RECEIVABLE,), 1),
     "credited_paise": ((Act.CREDIT,), (Account.SALES, Account.GST), 1),
@@ -72,9 +72,7 @@ _FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
 
 
 def months(newest: Period, count: int) -> list[Month]:
-    """The figures of `newest` and the months before it, newest first, from the ledger. Those of a closed month never
-    change.
-    """
+    """The figures of `count` months from the ledger, `newest` first. The figures of a closed month never change."""
     periods = [newest]
     while len(periods) < count:
         periods.append(periods[-1].previous)
@@ -130,7 +128,7 @@ class Debtor:
 
 
 def debtors(at: datetime) -> list[Debtor]:
-    """Every tenant with something open, the highest amount first."""
+    """Every tenant with an amount due, a balance or a missing certificate, the highest amount due first."""
     name = F("entry__tenant__name")
     watched = LedgerPosting.objects.filter(account__in=(Account.RECEIVABLE, Account.TDS, Account.BALANCE))
     sums = watched.values_list("account", "entry__tenant_id", name, "invoice_id", "invoice__due_at")
@@ -169,8 +167,8 @@ _ZOHO = (
 )
 _TALLY = "Voucher Type Name,Ledger Amount,Ledger Amount Dr/Cr"
 LEDGER_COLUMNS = f"{_ZOHO},{_TALLY}".split(",")
-"""The columns of Zoho Books' import of journals, by their names, followed by further ones that TallyPrime's import of
-vouchers needs.
+"""The columns of Zoho Books' import of journals, by their names, followed by further columns that TallyPrime's import
+of vouchers needs.
 """
 
 
@@ -218,7 +216,7 @@ class StatementLine:
 
 
 def statement(tenant_id: UUID) -> list[StatementLine]:
-    """A tenant's statement of account, oldest first. Amounts due are positive, a surplus is negative."""
+    """A tenant's statement of account, oldest first. An amount due is positive, a surplus is negative."""
     own = LedgerPosting.objects.filter(
         entry__tenant_id=tenant_id, account__in=(Account.RECEIVABLE, Account.BALANCE)
     )

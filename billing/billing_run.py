@@ -1,7 +1,7 @@
 """The billing run: every step that is due at a moment, in order. Called by beat and by `manage.py billing_run`.
 
-Every step finds what is due and does it once, so a run may be repeated, interrupted, or run twice at once. Steps are
-independent: a failed step is logged and counted, and the next one follows.
+Every step finds what is due and does it once. So a run may be repeated or interrupted, and two runs may overlap. Steps
+are independent: a failed step is logged and counted, and the next step follows.
 """
 
 from collections.abc import Callable

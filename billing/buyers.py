@@ -1,6 +1,6 @@
 """Buyers and the seller: billing profiles, and the parties and place of supply that an invoice freezes.
 
-A profile begins with the data of the sign-up; the tenant or staff change it. Called by the API (`GET /v1/billing`,
+A profile begins with the data of the sign-up. The tenant or staff can change it. Called by the API (`GET /v1/billing`,
 `PATCH /v1/billing/profile`), by issuing, and by the set-up of a mandate.
 """
 
@@ -23,7 +23,9 @@ from tenants.signup import tax_ids
 from tenants.signup.tax_ids import STATES
 
 TDS_RATES = (0, 2, 10)
-"""Percent of the taxable value that a buyer may declare to deduct: none, technical services, professional services."""
+"""Rates in percent of the taxable value at which a buyer may declare to deduct tax: none, technical services,
+professional services.
+"""
 REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
 REQUIRED_ABROAD = ("legal_name", "address", "city", "phone")
 FOREIGN_TAX_ID = "foreign"
@@ -46,12 +48,12 @@ COUNTRIES: dict[str, str] = dict(
         key=lambda country: normalize("NFKD", country[1]),
     )
 )
-"""Code → name, such as `IN` → `India`, sorted by name; Åland sorts under A."""
+"""Code → name, such as `IN` → `India`, sorted by name. Åland is sorted under A."""
 
 
 def profile_of(tenant: Tenant) -> BillingProfile:
-    """The tenant's profile. The first call creates it from the sign-up; the tenant of a platform app begins with its
-    name only.
+    """The tenant's profile. The first call creates it from the sign-up. The profile of a tenant without a sign-up
+    begins with the tenant's name and tax id.
     """
     profile = BillingProfile.objects.filter(pk=tenant.pk).first()
     if profile is not None:
@@ -93,7 +95,7 @@ def missing(profile: BillingProfile) -> list[str]:
 
 def holds_back(profile: BillingProfile) -> bool:
     """Whether an invoice waits for the profile (`invoices/issuing.py`). A profile without GSTIN needs a State, which is
-    the place of supply; one with a GSTIN needs an address, as CGST rule 46(d) requires.
+    the place of supply. A profile with a GSTIN needs an address, as CGST rule 46(d) requires.
     """
     if profile.tax_id_type == "gstin":
         return not (profile.address and profile.city)
@@ -138,7 +140,7 @@ def change(
 
 
 def _tax_id(text: str, country: str) -> dict[str, str]:
-    """A tax id with its kind. A foreign one is stored as written, because only its country can validate it."""
+    """A tax id with its kind. A foreign tax id is stored as written, because only its country can validate it."""
     if country != INDIA and (number := " ".join(text.split())):
         return {"tax_id": number, "tax_id_type": FOREIGN_TAX_ID}
     try:
@@ -149,7 +151,7 @@ def _tax_id(text: str, country: str) -> dict[str, str]:
 
 
 def _require_decided(profile: BillingProfile, changes: dict[str, Any], evidence: str) -> None:
-    """Raise InvalidRequest for a change that puts a buyer abroad or in a zone without evidence."""
+    """Raise InvalidRequest for a change that puts a buyer abroad or in a special economic zone without evidence."""
     if not evidence and changes.get("country", INDIA) not in {INDIA, profile.country}:
         raise InvalidRequest.of(
             country="Our team changes the country, on evidence: write to us. Until then GST is charged as in India."

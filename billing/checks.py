@@ -1,4 +1,4 @@
-"""System checks of the billing settings. Those of production run only while billing is on
+"""System checks of the billing settings. The checks for production run only while billing is on
 (docs/billing-operations.md).
 """
 

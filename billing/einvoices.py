@@ -26,7 +26,7 @@ from tenants.lifecycle import IST
 
 Document = dict[str, Any]
 CANCELLABLE_FOR = timedelta(hours=24)
-"""How long the portal can cancel a registration (CGST rule 48, schema INV-01)."""
+"""How long after a registration the portal can cancel it (CGST rule 48, schema INV-01)."""
 FOREIGN_PIN, FOREIGN_STATE = 999999, "96"
 _PIN = re.compile(r"\b([1-9]\d{5})\b")
 
@@ -100,7 +100,9 @@ def _head(invoice: Invoice) -> Document:
 
 
 def supply_type(invoice: Invoice) -> str:
-    """Business, special economic zone or export. The latter two with or without payment of tax."""
+    """The portal's code: business, special economic zone or export. The latter two are with or without
+    payment of tax.
+    """
     paid = "WP" if invoice.igst_paise else "WOP"
     if invoice.supply_type == "export":
         return f"EXP{paid}"
@@ -108,7 +110,7 @@ def supply_type(invoice: Invoice) -> str:
 
 
 def _pin(buyer: dict[str, Any]) -> int | None:
-    """The PIN code. An invoice that froze none has it as six digits in the address."""
+    """The PIN code. An invoice that has no PIN code of its own has it as six digits in the address."""
     found = _PIN.search(buyer.get("pin") or buyer["address"] or "")
     return int(found[1]) if found else None
 
@@ -180,7 +182,8 @@ def file_for_portal() -> bytes:
 
 
 def record_file(content: bytes, *, actor_user_id: int | None = None) -> tuple[int, list[str]]:
-    """Store the portal's answers with their documents. Returns how many, and the errors of the others.
+    """Store the portal's answers with their documents. Returns how many were stored, and the errors of the other
+    answers.
 
     Raises UnreadableAnswer for a file that is not JSON.
     """
@@ -242,9 +245,10 @@ def parsed(answer: Mapping[str, Any]) -> EInvoiceRegistration:
 
 
 def record(registration: EInvoiceRegistration, *, actor_user_id: int | None = None) -> bool:
-    """Store a registration with its document, with an audit entry. False when the document already has it.
+    """Store a registration with its document, with an audit entry. False when the document already has this
+    registration.
 
-    Raises UnreadableAnswer for an unknown document, or one with another IRN.
+    Raises UnreadableAnswer for an unknown document, or a document with another IRN.
     """
     values = asdict(registration)
     with transaction.atomic():

@@ -22,7 +22,7 @@ Row = tuple[str, str, int]
 """The key of a row in a summed table: two facts and the rate."""
 
 VERSION = "GST3.2.4"
-"""The release of the tool whose format this is. The portal rejects files of releases that it no longer supports."""
+"""The release of the tool that defines this format. The portal rejects files of releases that it no longer supports."""
 LARGE_PAISE = 10_000_000
 """An invoice above one lakh rupees to a consumer of another State is listed separately (table 5, since August 2024)."""
 _B2B_TYPES = {"B2B": "R", "SEZWP": "SEWP", "SEZWOP": "SEWOP"}
@@ -168,7 +168,9 @@ def _sums(documents: Iterable[Issued], row: Callable[[Issued], Row]) -> dict[Row
 
 
 def _issued(invoices: list[Invoice], notes: list[CreditNote]) -> Json:
-    """Table 13: the first and last number of each series, and how many documents it has and how many were cancelled."""
+    """Table 13: the first and last number of each series, the count of its documents, and how many of them were
+    cancelled.
+    """
     found = []
     for (nature, label), documents in ((_INVOICES, invoices), (_CREDIT_NOTES, notes)):
         if documents:

@@ -16,7 +16,9 @@ Item = TypeVar("Item")
 UNANSWERED_AT_MOST = 5
 """After this many unanswered items in a row, the rest waits for the next run."""
 HELD_AT_MOST = 10
-"""The same after this many items in a row whose rows are locked. Each costs seconds, and all may need the same row."""
+"""After this many items in a row whose rows are locked, the rest waits too. Each such item takes seconds, and all may
+need the same row.
+"""
 
 
 class Unanswered(Exception):
@@ -38,7 +40,7 @@ def each(
     for the next run.
 
     An exception is logged with the step and the item's id, and the next item follows. Raises SomeFailed at the end if
-    any was unexpected. An unreachable database ends the step at once.
+    an exception was unexpected. An unreachable database ends the step at once.
     """
     done = failed = unanswered = held = 0
     end = time.monotonic() + seconds

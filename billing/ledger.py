@@ -1,8 +1,8 @@
 """The ledger: double entry of every act that moves money or debt, in the transaction of the act.
 
-The only writer of an invoice's paid amount: `amount_paid_paise` and the status are derived from the postings of its
-receivable. What a tenant pays or is credited beyond its invoices is its balance. The balance pays the oldest due
-invoice, or is refunded. The lock order is tenant (`account`), invoice, attempt.
+Only this module writes an invoice's paid amount: `amount_paid_paise` and the status are derived from the postings of
+the invoice's receivable. The amount that a tenant pays or is credited beyond its invoices is its balance. The balance
+pays the oldest due invoice, or is refunded. The lock order is tenant (`account`), invoice, attempt.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,9 @@ _BOOKED_AS = {
     PaymentAttempt.Kind.MANUAL: (Account.BANK, Act.TRANSFER, Act.RETURN),
     PaymentAttempt.Kind.TDS: (Account.TDS, Act.TDS, Act.TDS),
 }
-"""For each kind of attempt: the account of its money until it reaches the bank, and the acts that move it."""
+"""For each kind of attempt: the account of its money until the money reaches the bank, and the acts that collect and
+return it.
+"""
 _CAME = Q(amount_paise__gt=0)
 
 
@@ -110,7 +112,7 @@ def open_paise(invoice: Invoice, name: str = Account.RECEIVABLE) -> int:
 
 
 def balance_paise(tenant_id: UUID) -> int:
-    """What the tenant has paid or been credited beyond its invoices."""
+    """The amount that the tenant has paid or been credited beyond its invoices."""
     own = LedgerPosting.objects.filter(account=Account.BALANCE, entry__tenant_id=tenant_id)
     return -int(own.aggregate(total=Sum("amount_paise"))["total"] or 0)
 
@@ -134,7 +136,7 @@ def book_invoice(invoice: Invoice) -> None:
 
 
 def book_credit(note: CreditNote, invoice: Invoice) -> None:
-    """Post a credit note. It lowers the amount due; an excess becomes the tenant's balance."""
+    """Post a credit note. The note lowers the amount due. An excess becomes the tenant's balance."""
     amounts = {Account.SALES: note.taxable_paise, Account.GST: note.tax_paise}
     _lower(invoice, Act.CREDIT, f"credit {note.number}", note.issued_at, amounts, note.number)
 
@@ -155,8 +157,9 @@ def _give_back(
 ) -> None:
     """Post money that went back to the tenant from the ledger account `name`.
 
-    It is taken from the tenant's balance first. The rest is due again on the invoice, or on the invoice that replaced
-    it. What exceeds that invoice's paid amount is due again on the tenant's other paid invoices, the newest first.
+    The money is taken from the tenant's balance first. The rest is due again on the invoice, or on the invoice that
+    replaced it. An amount beyond that invoice's paid amount is due again on the tenant's other paid invoices, the
+    newest first.
     """
     while newer := Invoice.objects.select_for_update(of=("self",)).filter(replaces=invoice).first():
         invoice = newer
@@ -284,7 +287,7 @@ def close_month(period: Period, *, at: datetime, actor_user_id: int | None = Non
     usage.
     """
     with transaction.atomic():
-        # The lock waits for documents and postings under way. Later ones find the month closed.
+        # The lock waits for documents and postings under way. Later documents and postings find the month closed.
         tables = f"{InvoiceSeries._meta.db_table}, {LedgerEntry._meta.db_table}"
         with connection.cursor() as cursor:
             cursor.execute(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")
@@ -311,7 +314,7 @@ def close_month(period: Period, *, at: datetime, actor_user_id: int | None = Non
 def take_number(
     *, model: type[Invoice] | type[CreditNote], prefix: str, at: datetime
 ) -> tuple[str, str, datetime]:
-    """The next number of a series, its financial year, and the time of issue. The time is never before that of the
+    """The next number of a series, its financial year, and the time of issue. The time is never before the issue of the
     previous number, and never in a closed month.
 
     Call it inside the transaction that writes the document. If that transaction fails, the next document gets the

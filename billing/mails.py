@@ -1,12 +1,12 @@
 """Billing mails that are due at a moment, each sent once: documents with their PDF, reminders of overdue invoices,
-receipts, early warnings. Called by `billing_run.py`, queued in the transaction of their cause.
+receipts, early warnings. Called by `billing_run.py`.
 
 Reminders are sent 0, 3, 7, 14 and 21 days after an invoice became overdue. Warnings are sent before a trial ends,
 before a mandate expires or is too small for the next invoice, and when a profile is incomplete at the end of the month.
 An error with one tenant does not stop the others.
 
 Mails contain a pay link of the service, never a payment link of the provider. A link of the provider expires, and a
-second one could collect the same invoice twice.
+second link could collect the same invoice twice.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ from tenants.models import Tenant
 SINCE = timedelta(days=3)
 """Age up to which unmailed documents are mailed."""
 SINCE_REGISTRABLE = timedelta(days=31)
-"""The same for documents that wait for their registration, for which the law allows 30 days."""
+"""Age up to which documents are mailed while registration is required, for which the law allows 30 days."""
 
 
 def send_invoices(at: datetime) -> int:
@@ -80,8 +80,8 @@ def _since() -> timedelta:
 
 
 def waits_for_registration(document: Invoice | CreditNote) -> bool:
-    """Whether a document is not valid yet for lack of its registration: CGST rule 48(5). A credit note without tax
-    needs none.
+    """Whether a document is not valid yet, because it is not registered (CGST rule 48(5)). A credit note without tax
+    needs no registration.
     """
     if isinstance(document, CreditNote) and document.is_commercial:
         return False
@@ -90,7 +90,7 @@ def waits_for_registration(document: Invoice | CreditNote) -> bool:
 
 
 def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:
-    """Mail an invoice again, with an audit entry. Raises Conflict for one that waits for its registration."""
+    """Mail an invoice again, with an audit entry. Raises Conflict for an invoice that waits for its registration."""
     if waits_for_registration(invoice):
         raise Conflict("An invoice is not valid before its registration.")
     attachment = _pdf(invoice)
@@ -131,7 +131,7 @@ REMINDER_DAYS = (0, 3, 7, 14, 21)
 
 
 def send_reminders(at: datetime) -> int:
-    """Send each due reminder once. Several missed ones become one mail. Returns how many were sent.
+    """Send each due reminder once. Several missed reminders become one mail. Returns how many were sent.
 
     Skips an invoice that waits for its registration, because it has not been mailed either.
     """
@@ -252,7 +252,9 @@ def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable
 
 
 def _nearest(days: tuple[int, ...], left: timedelta) -> int | None:
-    """The smallest of `days` that covers the time left. None when more than all of them is left, or no time."""
+    """The smallest of `days` that covers the time left. None when no time is left, or more than the
+    largest of `days`.
+    """
     if left <= timedelta():
         return None
     return min((number for number in days if left <= timedelta(days=number)), default=None)
@@ -274,7 +276,7 @@ def _above_limit(tenant: Tenant, *, total: str, limit: str) -> None:
 
 
 def _profile_incomplete(tenant: Tenant, missing: list[str], waits: bool) -> None:
-    """The next invoice would lack facts about its buyer. Without the State it waits."""
+    """The next invoice would lack facts about its buyer. `waits` says whether it is held back until then."""
     names = ", ".join(_FIELDS.get(name, name) for name in missing)
     _send(tenant, "profile_incomplete", {"missing": names, "waits": waits})
 
@@ -288,7 +290,7 @@ _FIELDS = {
 }
 
 
-# --- What all of them share.
+# --- Helpers of all mails.
 
 
 def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:

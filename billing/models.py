@@ -26,7 +26,7 @@ from tenants.models import Tenant, TenantRows
 INVOICE, CREDIT_NOTE = "inv_", "crn_"
 MANDATE, ATTEMPT, REFUND = "mnd_", "pat_", "rfd_"
 RAZORPAY = "razorpay"
-"""The provider of rows that are older than the column."""
+"""The provider of rows that are older than the column `provider`."""
 INDIA = "IN"
 
 
@@ -64,7 +64,7 @@ class BillingSnapshot(models.Model):
     numbers = models.JSONField(encoder=DjangoJSONEncoder)
     """[{phone_number_id, display_phone_number, active_since, connected_seconds}]."""
     terms = models.JSONField()
-    """The terms of the month, which price the invoice whenever it is issued."""
+    """The terms of the month. They price the invoice, even if it is issued later."""
     subtotal_paise = models.BigIntegerField()
     tax_paise = models.BigIntegerField()
     total_paise = models.BigIntegerField()
@@ -87,7 +87,7 @@ class PlanVersion(models.Model):
         Tenant, null=True, blank=True, on_delete=models.PROTECT, related_name="plan_versions"
     )
     starts = models.CharField("first month", max_length=7)
-    """A month such as `2026-12`. Of two versions with the same start, the newer one counts."""
+    """A month such as `2026-12`. Of two versions with the same start, the newer is used."""
     ends = models.CharField("last month", max_length=7, blank=True)
     first_number_paise = models.BigIntegerField()
     additional_number_paise = models.BigIntegerField()
@@ -143,7 +143,7 @@ class InvoiceQuerySet(TenantRows["Invoice"]):
         return self.filter(status__in=Invoice.UNPAID)
 
     def owing(self) -> Self:
-        """Unpaid invoices with at least a rupee due. Less cannot be collected, so it makes no tenant late."""
+        """Unpaid invoices with at least a rupee due. Less cannot be collected, so less makes no tenant late."""
         return self.unpaid().filter(
             total_paise__gte=F("amount_paid_paise") + F("credited_paise") + SMALLEST_PAISE
         )
@@ -194,7 +194,7 @@ class Invoice(ids.PublicId, models.Model):
     credited_paise = models.BigIntegerField(default=0)
     paid_at = models.DateTimeField(null=True, blank=True)
     overdue_since = models.DateTimeField(null=True, blank=True)
-    """First day of dunning: when a debit first failed, else the due date."""
+    """When the invoice became overdue: when a debit first failed, else the due date."""
     reminders_sent = models.PositiveSmallIntegerField(default=0)
     reopened_at = models.DateTimeField(null=True, blank=True)
     """When a refund made a paid invoice due again. Its reminders start again, and it is never debited automatically."""
@@ -264,7 +264,7 @@ class Invoice(ids.PublicId, models.Model):
 
     @cached_property
     def gst_percent(self) -> int:
-        """The GST rate of its lines."""
+        """The GST rate of the invoice's lines."""
         return max((line.gst_percent for line in self.lines.all()), default=0)
 
     @property
@@ -317,7 +317,7 @@ class PayLink(models.Model):
 
 
 class InvoiceLine(models.Model):
-    """A line of an invoice. The sum of lines cannot exceed the invoice's subtotal, so none can be added later."""
+    """A line of an invoice. The sum of lines cannot exceed the invoice's subtotal, so no line can be added later."""
 
     invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="lines")
     description = models.CharField(max_length=200)
@@ -344,8 +344,8 @@ class InvoiceLine(models.Model):
 
 
 class CreditNote(ids.PublicId, models.Model):
-    """A correction of an issued invoice by staff, with its own series. It has the seller and the buyer of the
-    invoice.
+    """A correction of an issued invoice by staff. Credit notes have their own series, and the seller and the buyer of
+    the invoice.
     """
 
     WITHOUT_TAX = "Without tax, because the time of section 34(2) of the CGST Act is over"
@@ -405,7 +405,7 @@ class CreditNoteLine(models.Model):
 
 
 class IssuedPdf(models.Model):
-    """The PDF of a document as issued. A document that got its IRN later has both forms."""
+    """The PDF of a document as issued. A document that got its IRN later has a PDF without and one with the IRN."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -430,7 +430,7 @@ class BillingMail(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="billing_mails")
     kind = models.CharField(max_length=30)
     key = models.CharField(max_length=100)
-    """The subject: an invoice's number, a month, or a mandate with the days left."""
+    """The subject of the mail: an invoice's number, a month, or a mandate with the days left."""
     sent_at = models.DateTimeField()
 
     class Meta:
@@ -462,12 +462,12 @@ class Mandate(ids.PublicId, models.Model):
     id_prefix = MANDATE
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="mandates")
     provider = models.CharField(max_length=20, default=RAZORPAY, db_default=RAZORPAY)
-    """The provider that registered the mandate. It debits and cancels it, regardless of PAYMENT_PROVIDER."""
+    """The provider that registered the mandate. This provider debits and cancels it, regardless of PAYMENT_PROVIDER."""
     method = models.CharField(max_length=10, choices=Method.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     max_amount_paise = models.BigIntegerField()
     instrument = models.CharField(max_length=100, null=True, blank=True)
-    """Masked, such as `g***@okaxis`."""
+    """The masked account or card, such as `g***@okaxis`."""
     replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     return_url = models.CharField(max_length=2048, null=True, blank=True)
     authorization_url = models.CharField(max_length=500, null=True, blank=True)
@@ -542,12 +542,12 @@ class PaymentAttempt(ids.PublicId, models.Model):
     provider_link_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_payment_id = models.CharField(max_length=64, null=True, blank=True)
     scheduled_for = models.DateTimeField(null=True, blank=True)
-    """When the debit was requested. Written before the call, so it is requested only once."""
+    """When the debit was requested. Written before the call, so that the debit is requested only once."""
     completed_at = models.DateTimeField(null=True, blank=True)
     error = models.JSONField(null=True, blank=True)
     created_at = models.DateTimeField()
     next_check_at = models.DateTimeField()
-    """When to check with the provider if no notice arrives before."""
+    """When to check with the provider, if no notice arrives earlier."""
 
     class Meta:
         constraints: ClassVar = [
@@ -739,7 +739,7 @@ class LedgerPosting(models.Model):
     invoice = models.ForeignKey(
         "billing.Invoice", null=True, blank=True, on_delete=models.PROTECT, related_name="postings"
     )
-    """For a receivable or a write-off: its invoice."""
+    """The invoice of a receivable or a write-off."""
 
     class Meta:
         constraints: ClassVar = [
@@ -765,7 +765,7 @@ class SettledItem(models.Model):
     type = models.CharField(max_length=12)
     amount_paise = models.BigIntegerField()
     fee_paise = models.BigIntegerField()
-    """Includes the tax on the fee."""
+    """The provider's fee, including the tax on it."""
     tax_paise = models.BigIntegerField()
     net_paise = models.BigIntegerField()
     """The amount that reached the bank. Negative for a refund."""
@@ -784,7 +784,7 @@ class SettledItem(models.Model):
 class ClosedMonth(models.Model):
     """A month that accepts no more postings or documents. Written by `ledger.py`, never changed.
 
-    A trigger dates an entry of a closed month to the first moment after it.
+    A trigger moves the date of an entry in a closed month to the first moment after the month.
     """
 
     period = models.CharField(max_length=7, primary_key=True)

@@ -1,6 +1,6 @@
 """The plan: a flat monthly price per number, with GST added (specification 1).
 
-Its terms are price, included numbers, GST rate and days to pay. They have versions, each from a month of service on.
+Its terms are price, included numbers, GST rate and days to pay. Terms have versions, each from a month of service on.
 General versions have a GST rate. A tenant's own version, agreed with staff, uses the general rate. `Terms()` are the
 first terms. A snapshot stores the terms of its month, so a new version never changes what was counted or issued.
 """
@@ -48,7 +48,7 @@ class Terms:
 
 
 def terms_for(tenant_id: UUID | None, period: Period) -> Terms:
-    """The terms of a tenant for a month: its own version, else the general one, else the first terms.
+    """The terms of a tenant for a month: its own version, else the general version, else the first terms.
 
     Without a tenant, the general terms.
     """
@@ -115,7 +115,7 @@ class ChargeLine:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The charge of a month in paise. `half_tax_paise` is the CGST, and equally the SGST; `tax_paise` is the IGST.
+    """The charge of a month in paise. `half_tax_paise` is the CGST and also the SGST. `tax_paise` is the IGST.
 
     When a half is not a whole number of paise, CGST and SGST together differ from IGST by one paisa.
     """

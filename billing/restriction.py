@@ -1,7 +1,7 @@
 """Billing status of a tenant: `active` or `past_due`, and restricted once an invoice is overdue for three weeks.
 
-Derived from its invoices whenever one changes (`payments/attempts.py`, `invoices/credit_notes.py`) and by every run.
-`tenants/tenant_status.py` enforces the restriction.
+Derived from the tenant's invoices whenever an invoice changes (`payments/attempts.py`, `invoices/credit_notes.py`) and
+by every run. `tenants/tenant_status.py` enforces the restriction.
 """
 
 from datetime import datetime, timedelta
@@ -44,7 +44,7 @@ def refresh(*, tenant_id: UUID, at: datetime) -> None:
 def mark_overdue(at: datetime) -> int:
     """Mark invoices that are unpaid after their due date as overdue. Returns how many were marked.
 
-    An invoice that a refund made due again has the full term to pay from then on.
+    An invoice that a refund made due again has the full term to pay again, from the refund on.
     """
     late = Invoice.objects.owing().filter(overdue_since__isnull=True, due_at__lte=at)
 

@@ -14,7 +14,7 @@ from gateway.clock import now
 
 @shared_task
 def run_billing(**_: Any) -> None:
-    """Every ten minutes: do what is due."""
+    """Every ten minutes: run every billing step that is due."""
     if settings.BILLING_ENABLED:
         billing_run.run(now())
 

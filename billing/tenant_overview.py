@@ -1,4 +1,4 @@
-"""What a tenant sees of its billing: numbers of this month, the estimate of the next invoice, mandate, open invoices.
+"""A tenant's view of its billing: numbers of this month, the estimate of the next invoice, mandate, open invoices.
 
 Called by `GET /v1/billing` and the console. `serializers.BillingOut` defines the response.
 """
@@ -59,7 +59,9 @@ def of(tenant: Tenant, at: datetime) -> Overview:
 
 
 def debit_failed_because(seen: Overview) -> str | None:
-    """Why the last debit of the unpaid invoices failed, in words. None when none failed or the reason is unknown."""
+    """Why the last debit of the unpaid invoices failed, as a text. None when no debit failed or the reason
+    is unknown.
+    """
     failed = (
         PaymentAttempt.objects.filter(
             invoice__in=[each.id for each in seen.unpaid],

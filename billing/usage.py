@@ -26,7 +26,7 @@ from tenants.signup import tax_ids
 BILLED = (Tenant.BillingStatus.TRIALING, Tenant.BillingStatus.ACTIVE, Tenant.BillingStatus.PAST_DUE)
 """Statuses of tenants that are billed, now or after the trial."""
 MIN_CONNECTED = timedelta(hours=24)
-"""A number connected for less than this in a month is not billed."""
+"""A number that was connected for less than this in a month is not billed."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class ActiveNumber:
 
 
 def billed_from(tenant: Tenant, period: Period) -> datetime:
-    """The moment from which a tenant is billed in a month: its start, or the end of the trial."""
+    """The moment from which a tenant is billed in a month: the start of the month, or the end of the trial."""
     return max(period.start, tenant.trial_ends_at) if tenant.trial_ends_at else period.start
 
 
@@ -85,13 +85,17 @@ def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[A
 
 
 AFTER_MIDNIGHT = timedelta(minutes=10)
-"""How long after a month's end its snapshot is taken (IST 00:10). By then its last transactions have committed."""
+"""How long after a month's end its snapshot is taken (00:10 IST). By then the month's last
+transactions have committed.
+"""
 
 _STATUS = Tenant.BillingStatus
 
 
 def end_trials(at: datetime) -> int:
-    """End the trials that are over. A tenant whose row is locked follows at the next run."""
+    """End the trials that are over. A tenant whose row is locked follows at the next run. Returns how many trials
+    ended.
+    """
     with transaction.atomic():
         over = Tenant.objects.filter(billing_status=_STATUS.TRIALING, trial_ends_at__lte=at)
         free = over.select_for_update(of=("self",), skip_locked=True, no_key=True)
@@ -106,7 +110,7 @@ def take_snapshots(at: datetime) -> int:
 
 
 def due_periods(at: datetime) -> Iterator[Period]:
-    """The months that are over: from BILLING_FIRST_PERIOD on, or only the last one when that is not set."""
+    """The months that are over, from BILLING_FIRST_PERIOD on. Without that setting, only the last month."""
     last = Period.of(at - AFTER_MIDNIGHT).previous
     period = Period.parse(settings.BILLING_FIRST_PERIOD) if settings.BILLING_FIRST_PERIOD else last
     while period <= last:

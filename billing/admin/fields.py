@@ -14,7 +14,7 @@ from tenants.staff.read_only_admin import display
 
 
 def amount_in_rupees(description: str, column: str, **options: Any) -> Callable[[Any, Any], str]:
-    """A column of paise, shown in rupees. `options` are those of `display`."""
+    """A column of paise, shown in rupees. `options` are the options of `display`."""
 
     @display(description=description, **options)
     def shown(model_admin: Any, row: Any) -> str:

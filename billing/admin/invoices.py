@@ -145,7 +145,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         return self.admin_site.admin_view(permitted)
 
     def accounting_page(self, request: HttpRequest) -> HttpResponse:
-        """Revenue by month, what is unpaid by age, and the export for accounting."""
+        """Revenue by month, unpaid amounts by age, and the export for accounting."""
         at = now()
         context = {
             **self.admin_site.each_context(request),

@@ -78,7 +78,7 @@ class MoneyAct:
 
 
 def allowed(codename: str) -> Any:
-    """A method of an admin that returns whether a staff member has a permission of billing."""
+    """A method of an admin. It returns whether a staff member has a permission of billing."""
 
     def has_permission(model_admin: Any, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm(f"billing.{codename}")

@@ -34,7 +34,7 @@ ATTEMPT_LABELS = {"captured": "success", "failed": "danger", "unknown": "warning
 
 
 def _said(error: dict[str, Any] | None) -> str:
-    """What the provider answered, as one line."""
+    """The provider's error as one line."""
     return str(capfirst(", ".join(readable(str(value)) for value in (error or {}).values() if value)))
 
 
@@ -129,7 +129,7 @@ class ProviderEventAdmin(ReadOnlyAdmin):
 
 @admin.register(SettledItem)
 class SettledItemAdmin(ReadOnlyAdmin):
-    """Reconciliation: the items of each settlement with their fees, beside the invoices here."""
+    """Reconciliation: the items of each settlement with their fees, beside the service's invoices."""
 
     list_display = ("entity_id", "ours", "type", "amount", "fee", "net", "utr", "settled_at")
     search_fields = ("=entity_id", "=settlement_id", "=utr")
@@ -154,7 +154,9 @@ class SettledItemAdmin(ReadOnlyAdmin):
 
     @display(description="Invoice")
     def ours(self, item: SettledItem) -> str:
-        """The invoice of an item. A dash where there is none: a mandate's rupee, or unexplained money."""
+        """The invoice of an item. Empty for an item without an invoice: the rupee of a mandate, or unexplained
+        money.
+        """
         attempts = PaymentAttempt.objects.select_related("invoice")
         own = Q(provider_payment_id=item.entity_id) | Q(refunds__provider_refund_id=item.entity_id)
         found = attempts.filter(own, kind__in=("autopay", "link")).first()

@@ -1,7 +1,7 @@
-"""Credit notes: staff correct an issued invoice with them. The invoice itself never changes.
+"""Credit notes, with which staff correct an issued invoice. The invoice itself never changes.
 
-Called by the staff admin. Written with an audit entry in one transaction. Rejected while a debit is in flight, because
-the debit would collect what is no longer owed.
+Called by the staff admin. A note is written with an audit entry in one transaction. It is rejected while a debit is in
+flight, because the debit would collect an amount that is no longer owed.
 """
 
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def issue(
 ) -> CreditNote:
     """Credit an invoice in part or in full. `total_paise` includes GST.
 
-    Raises InvalidRequest for more than what is not credited yet, Conflict while a payment is in flight.
+    Raises InvalidRequest for more than the amount that is not credited yet, and Conflict while a payment is in flight.
     """
     with correcting(invoice_id, at) as invoice:
         return write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)

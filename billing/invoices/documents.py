@@ -1,8 +1,8 @@
 """Documents as they are printed: an invoice (CGST rule 46) and a credit note (rule 53), as PDF and as HTML page.
 
-The fields have all amounts and dates as text, for both forms alike. The PDF is PDF/A-2b on A4, made by typst
-with fonts from a package, never those of the system. It is made once and stored, so later changes of templates and
-settings never change an issued document.
+The fields have all amounts and dates as text, for both forms alike. The PDF is PDF/A-2b on A4, made by typst with fonts
+from a package, never those of the system. It is made once and stored, so that later changes of templates and settings
+never change an issued document.
 """
 
 import base64
@@ -41,7 +41,7 @@ _ESCAPED = re.compile(r"\\u\{(\w+)\}")
 
 
 def pdf(document: Invoice | CreditNote) -> bytes:
-    """The stored PDF of a document, made at the first call. A document that gets its IRN later gets a second file."""
+    """The stored PDF of a document, made at the first call. A document that gets its IRN later gets a second PDF."""
     invoice = document if isinstance(document, Invoice) else document.invoice
     key = {"number": document.number, "irn": document.irn or ""}
     kept = IssuedPdf.objects.filter(**key).first()
@@ -58,7 +58,9 @@ def pdf(document: Invoice | CreditNote) -> bytes:
 
 
 def render_pdf(document: Document) -> bytes:
-    """Make the PDF. PDF/A forbids characters that no font has, so these are shown as code points: `U+0F40`."""
+    """Make the PDF. PDF/A forbids characters that no font has, so such characters are shown as code
+    points: `U+0F40`.
+    """
     try:
         return _compile(document)
     except typst.TypstError as error:
@@ -330,7 +332,9 @@ def upi_qr(invoice: Invoice, paise: int) -> str | None:
 
 
 def _payment(invoice: Invoice, *, as_issued: bool) -> dict[str, Any] | None:
-    """How to pay the amount due directly, or the amount at issue: without the tax that the buyer declared to deduct."""
+    """How to pay directly: the amount due, or as issued the total without the tax that the buyer declared to deduct.
+    None when nothing can be paid directly.
+    """
     percent = invoice.buyer.get("tds_percent", 0) if invoice.supply_type != "export" else 0
     tds = rounded_share(invoice.subtotal_paise, percent, 100)
     due = invoice.total_paise - tds if as_issued else invoice.amount_due_paise
@@ -385,7 +389,7 @@ class PaymentState(NamedTuple):
 
 
 def payment_state(invoice: Invoice, at: datetime) -> PaymentState:
-    """The state of an invoice at a moment. A payment under way is shown as such, even after the due date."""
+    """The state of an invoice at a moment. A payment in progress is shown as such, even after the due date."""
     status = Invoice.Status(invoice.status)
     if status is Invoice.Status.PAID:
         return PaymentState(status, f"Paid on {indian_date(invoice.paid_at)}" if invoice.paid_at else "Paid")

@@ -23,8 +23,8 @@ from gateway.api.errors import Conflict
 HELD_FOR = timedelta(days=20)
 """How long after its month an invoice waits for the buyer's State, or a registered buyer's address.
 
-It has to be issued within 30 days (CGST rule 47). After the wait, the place of supply is the seller's, as IGST Act
-section 12(2)(b) says where no address is known.
+An invoice has to be issued within 30 days (CGST rule 47). After the wait, the place of supply is that of the seller, as
+IGST Act section 12(2)(b) requires when no address is known.
 """
 
 
@@ -58,7 +58,7 @@ def _issue(snapshot_id: UUID, at: datetime) -> bool:
 def create(
     *, snapshot: BillingSnapshot, profile: BillingProfile, at: datetime, replaces: Invoice | None = None
 ) -> Invoice:
-    """Write an invoice and its lines with the next number, by the terms in its snapshot.
+    """Write an invoice and its lines with the next number, by the terms in the snapshot.
 
     Call it within `ledger.account`, with the snapshot locked.
     """

@@ -1,4 +1,4 @@
-"""Pay page `/pay/<token>`: linked by billing mails. Its button opens the provider's page, which redirects back."""
+"""Pay page `/pay/<token>`, to which billing mails link. Its button opens the provider's page, which redirects back."""
 
 from urllib.parse import urlsplit
 
@@ -86,8 +86,8 @@ def document(request: HttpRequest, token: str) -> HttpResponse:
 @require_safe
 @never_cache
 def returned(request: HttpRequest, token: str) -> HttpResponse:
-    """The page to which the provider redirects a payer. Its notice follows within seconds, so the page has no button to
-    pay again.
+    """The page to which the provider redirects a payer. The provider's notice follows within seconds, so the page has
+    no button to pay again.
 
     Parameters of the provider are ignored. Only its signed notice and its answers say what was paid.
     """

@@ -1,13 +1,13 @@
-"""Payment attempts: each tries once to collect an invoice, and is continued or read from the provider until it ends.
+"""Payment attempts. Each tries once to collect an invoice, and is continued or read from the provider until it ends.
 
-An attempt is committed before the provider is called. It is the only one of its invoice in flight (partial unique
+An attempt is committed before the provider is called. It is the invoice's only attempt in flight (partial unique
 index), and its receipt finds it again when an answer is lost. So nothing is collected twice. `refresh` is called when
 an attempt begins (`debits.py`, `payment_links.py`), after a notice (`notices.py`), and by `billing_run.py`.
 
 `apply_payments` is the only writer of results. In one transaction it updates the attempt, its invoice and its tenant,
 locked in the order tenant, invoice, attempt, and posts what was collected or refunded. Results only move forward, so a
-repeated, late or reordered one is harmless. Captured money stays captured. A failed attempt may still become captured
-(a late authorisation), never the other way round.
+repeated, late or reordered result is harmless. A failed attempt may still become captured (a late authorisation). A
+captured attempt never becomes failed.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ RESULT_AFTER = {
     Mandate.Method.CARD: timedelta(hours=72),
     Mandate.Method.EMANDATE: timedelta(days=5),
 }
-"""How long a debit may take before the provider is asked without a notice."""
+"""How long a debit may take. After that, the result is read from the provider even without a notice."""
 LINK_CHECK = timedelta(hours=6)
 """Interval at which the result of a payment link is checked."""
 RESUME_AFTER = timedelta(minutes=5)
@@ -122,7 +122,9 @@ def _read_mandate_of_failed(attempt: PaymentAttempt, at: datetime) -> None:
 
 
 def refresh_quietly(attempt_id: UUID, at: datetime) -> None:
-    """Refresh one of many attempts. A refusal is only logged: the attempt has ended or will be checked again."""
+    """Refresh one of many attempts. A refusal is only logged, because the attempt has ended or will be
+    checked again.
+    """
     try:
         refresh(attempt_id, at)
     except ProviderRefused as error:
@@ -167,7 +169,7 @@ def reconcile(at: datetime) -> int:
 
 
 def _due(attempts: QuerySet[PaymentAttempt], again: timedelta, at: datetime) -> list[tuple[UUID, timedelta]]:
-    """Attempts whose next check is due. Schedules the check after it."""
+    """Attempts whose next check is due, each with `again`, the time until the check after that."""
     found = attempts.filter(next_check_at__lte=at).order_by("next_check_at").values_list("id", flat=True)
     return [(attempt_id, again) for attempt_id in found]
 
@@ -204,7 +206,8 @@ def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
                 description=f"Invoice {attempt.invoice.number}",
             )
         except ProviderRefusesService:
-            # The provider refused the request unprocessed. So no debit was requested, and it may be requested again.
+            # The provider refused the request without processing it. So no debit was requested, and the debit may be
+            # requested again.
             PaymentAttempt.objects.filter(pk=attempt.pk).update(scheduled_for=None)
             raise
         record_processing(attempt_id=attempt.id, payment_id=payment_id, at=at)
@@ -262,8 +265,8 @@ _ATTEMPT, _INVOICE = PaymentAttempt.Status, Invoice.Status
 
 
 def apply_payments(*, attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
-    """Apply an attempt's payments at the provider: a captured one takes precedence, then one in progress, then the
-    failure.
+    """Apply an attempt's payments at the provider. Captured payments take precedence, then a payment in progress, then
+    the failure.
     """
     for payment in payments:
         if payment.currency != CURRENCY:
@@ -294,7 +297,7 @@ def record_processing(*, attempt_id: UUID, payment_id: str, at: datetime) -> Non
 def fail(
     *, attempt_id: UUID, error: Mapping[str, Any] | None, at: datetime, payment_id: str | None = None
 ) -> None:
-    """End an attempt without money. A failed debit makes the invoice overdue; an expired link does not."""
+    """End an attempt without money. A failed debit makes the invoice overdue. An expired link does not."""
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if attempt.status not in PaymentAttempt.IN_FLIGHT:
             return
@@ -314,7 +317,7 @@ def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
     captured = sum(payment.amount_paise for payment in payments)
     refunded = sum(payment.refunded_paise for payment in payments)
     known = PaymentAttempt.objects.filter(captured_paise__gte=captured, refunded_paise__gte=refunded)
-    # The usual case when the billing run checks collected payments again, so nothing is locked for it.
+    # This is the usual case when the billing run checks collected payments again, so it must not lock anything.
     if known.filter(pk=attempt_id).exists():
         return
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):

@@ -17,14 +17,14 @@ from gateway.api.errors import Conflict, InvalidRequest
 TDS_PERCENT = 10
 """The highest rate at which a buyer deducts tax for such a service."""
 MOST_PAISE = 10**12
-"""A larger transfer is taken for a typing error."""
+"""The largest transfer. A larger amount is treated as a typing error."""
 
 
 def record(
     *, invoice_id: UUID, amount_paise: int, reference: str, at: datetime, actor_user_id: int | None = None
 ) -> PaymentAttempt:
-    """Record a payment of an invoice. `reference` is the bank's (UTR), unique per tenant. An excess becomes the
-    tenant's balance.
+    """Record a payment of an invoice. `reference` is the bank's reference (UTR), unique per tenant. An excess becomes
+    the tenant's balance.
 
     Raises InvalidRequest for a reference that was recorded before, Conflict while another payment is in flight.
     """
@@ -42,7 +42,7 @@ def record(
 def give_back(
     *, attempt_id: UUID, amount_paise: int, reference: str, at: datetime, actor_user_id: int | None = None
 ) -> PaymentAttempt:
-    """Record that a transfer, or a part of it, was paid back by bank from the tenant's balance.
+    """Record that a transfer, or a part of it, was paid back by bank transfer from the tenant's balance.
 
     Raises InvalidRequest for more than the balance or the transfer, Conflict for an attempt that is not a transfer.
     """
@@ -66,11 +66,11 @@ def give_back(
 def record_tds(
     *, invoice_id: UUID, amount_paise: int, certificate: str, at: datetime, actor_user_id: int | None = None
 ) -> None:
-    """Record the total tax that a buyer deducted at source from an invoice, at most 10 % of the taxable value. It
-    cannot be lower than what the buyer declared. With the number of a certificate it is final.
+    """Record the total tax that a buyer deducted at source from an invoice, at most 10 % of the taxable value. If the
+    amount is less than the buyer declared, the difference is due again. With the number of a certificate it is final.
 
-    It counts as paid. For an invoice that was paid in full it becomes the tenant's balance, which can be refunded.
-    Raises InvalidRequest and Conflict.
+    The tax counts as paid. For an invoice that was paid in full, it becomes the tenant's balance, which can be
+    refunded. Raises InvalidRequest and Conflict.
     """
     certificate = certificate.strip().upper()
     with correcting(invoice_id, at) as invoice:
@@ -101,8 +101,8 @@ def deduct(invoice: Invoice, amount_paise: int, at: datetime, certificate: str =
 
 def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
     """Adjust a locked invoice to the rate that its buyer declared, within `ledger.account`. The deduction never exceeds
-    the amount due. A certificate for this invoice, or for the one that it replaces, takes precedence. Exports have no
-    deduction.
+    the amount due. A certificate for this invoice, or for the invoice that it replaces, takes precedence. Exports have
+    no deduction.
     """
     certified = _is_certified(invoice) or (invoice.replaces and _is_certified(invoice.replaces))
     if not certified and invoice.supply_type != "export":
@@ -111,7 +111,7 @@ def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
 
 
 def follow_declaration(tenant_id: UUID, at: datetime) -> None:
-    """Adjust the unpaid invoices of a tenant to its declaration. Skips those with a payment in flight."""
+    """Adjust the unpaid invoices of a tenant to its declaration. Skips invoices with a payment in flight."""
     percent = BillingProfile.objects.values_list("tds_percent", flat=True).get(pk=tenant_id)
     for unpaid in Invoice.objects.for_tenant(tenant_id).unpaid().order_by("id"):
         try:
@@ -146,8 +146,8 @@ def _is_certified(invoice: Invoice) -> bool:
 
 
 def write_off(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> int:
-    """Write off the amount due of an invoice. Returns the amount. The tax on it is still owed; lowering that needs a
-    credit note.
+    """Write off the amount due of an invoice. Returns the amount. The tax on it is still owed, and only a credit note
+    lowers the tax.
 
     Raises Conflict when nothing is due or a payment is in flight.
     """

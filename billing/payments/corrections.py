@@ -17,7 +17,7 @@ from tenants import audit
 def correcting(invoice_id: UUID, at: datetime) -> Iterator[Invoice]:
     """Lock an invoice within its tenant's ledger. At the end, the tenant's balance and restriction are updated.
 
-    Raises Conflict while a payment of it is in flight, ProviderUnreachable when its link cannot be ended.
+    Raises Conflict while a payment of the invoice is in flight, and ProviderUnreachable when its link cannot be ended.
     """
     invoice = Invoice.objects.get(pk=invoice_id)
     payment_links.end_link(invoice=invoice, at=at)

@@ -1,4 +1,4 @@
-"""Debits of autopay mandates. The billing run starts those that are due, one at a time for each mandate."""
+"""Debits of autopay mandates. The billing run starts due debits, one at a time for each mandate."""
 
 from datetime import datetime, time, timedelta
 from uuid import UUID
@@ -23,8 +23,8 @@ RETRY_DAYS = (3, 7)
 def charge_due(at: datetime) -> int:
     """Start every due debit. Returns how many were started. Before 09:00 IST no debit is started.
 
-    A mandate has one debit in flight, for its oldest invoice. The next one starts after it has ended, because the bank
-    announces each debit to the payer and NPCI forbids a second one meanwhile.
+    A mandate has one debit in flight, for its oldest invoice. The next debit starts after it has ended, because the
+    bank announces each debit to the payer, and NPCI forbids a second debit meanwhile.
     """
     if at.astimezone(IST).time() < FIRST_DEBIT:
         return 0
@@ -55,7 +55,8 @@ def _busy(mandate: Mandate) -> bool:
 
 
 def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | None:
-    """Create the attempt of a due debit. None when none is due, or when the invoice or the mandate has one in flight.
+    """Create the attempt of a due debit. None when no debit is due, or when the invoice or the mandate has an attempt
+    in flight.
 
     Locks the mandate's row, so two runs cannot debit two of its invoices at once.
     """

@@ -1,8 +1,8 @@
-"""Autopay mandates: requested, approved on the provider's page, then synced with the provider.
+"""Autopay mandates. A mandate is requested, approved on the provider's page, then synced with the provider.
 
 Called by `POST /v1/billing/mandate`, `notices.py` and `billing_run.py`. The state is always read from the provider, so
-a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. A new one that
-becomes active replaces it, and the old one is cancelled at the provider.
+a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. A new mandate
+that becomes active replaces the old one, which is cancelled at the provider.
 """
 
 from dataclasses import asdict
@@ -50,9 +50,9 @@ def ask_for(
 ) -> Mandate:
     """A pending mandate with the page on which it is approved. A repeated call returns the same mandate while it waits.
 
-    A tenant has one pending mandate; a request with other values ends it. Raises InvalidRequest with `details.missing`
-    for an incomplete profile, and for an amount beyond the method's limit; RateLimited after `PAGES_A_DAY`; Conflict
-    while another call creates a page; ProviderUnreachable, ProviderRefused.
+    A tenant has one pending mandate. A request with other values ends it. Raises InvalidRequest with `details.missing`
+    for an incomplete profile, for a buyer abroad, and for an amount beyond the method's limit. Raises RateLimited after
+    `PAGES_A_DAY`, Conflict while another call creates a page, ProviderUnreachable and ProviderRefused.
     """
     tenant = Tenant.objects.get(pk=tenant_id)
     profile = buyers.profile_of(tenant)
@@ -65,7 +65,7 @@ def ask_for(
             max_amount_paise=f"At most {LARGEST_CAP_PAISE[Method(method)]} with method {method}."
         )
     with transaction.atomic():
-        # One call of a tenant decides at a time, so simultaneous calls create one page.
+        # Calls of a tenant take turns here, so simultaneous calls create only one page.
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
         wanted = {
             "provider": settings.PAYMENT_PROVIDER,
@@ -95,7 +95,9 @@ def ask_for(
 def _pending(
     tenant_id: UUID, wanted: dict[str, Any], return_url: str | None, at: datetime
 ) -> tuple[Mandate, bool]:
-    """The tenant's pending mandate with these values and False, or a new one and True. A new one ends the old."""
+    """The tenant's pending mandate with these values and False, or a new mandate and True. A new mandate ends the
+    pending one.
+    """
     own = Mandate.objects.for_tenant(tenant_id)
     waiting = own.filter(status=Status.PENDING).order_by("-id")
     known = waiting.filter(**wanted, authorization_expires_at__gt=at).first()
@@ -113,7 +115,7 @@ def _pending(
 
 
 def current(tenant_id: UUID) -> Mandate | None:
-    """The mandate to show: the one in force, else the newest."""
+    """The mandate to show: the mandate in force, else the newest. None for a tenant without mandates."""
     own = Mandate.objects.for_tenant(tenant_id).order_by("-id")
     return own.filter(status__in=_IN_FORCE).first() or own.first()
 
@@ -136,8 +138,8 @@ def sync(mandate_id: UUID, at: datetime) -> None:
 
 
 def sync_after_failure(mandate_id: UUID, at: datetime) -> None:
-    """Read a mandate whose debit failed, because a bank may end one without a notice. A mandate that the provider no
-    longer knows has ended. Raises ProviderUnreachable.
+    """Read a mandate whose debit failed, because a bank may end a mandate without a notice. A mandate that the provider
+    no longer knows has ended. Raises ProviderUnreachable.
     """
     try:
         sync(mandate_id, at)
@@ -164,7 +166,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
             )
         if before not in {Status.PENDING, *_IN_FORCE}:
             if state.status == Status.ACTIVE and mandate.provider_token_id is None:
-                # Approved too late: another approval page had replaced this one, or its time was over.
+                # Approved too late: another approval page had replaced this page, or its time was over.
                 Mandate.objects.filter(pk=mandate.pk).update(
                     provider_token_id=state.token_id, cancel_at_provider=True
                 )
@@ -198,8 +200,8 @@ def cancel_replaced(tenant_id: UUID | None = None) -> None:
 
 
 def on_tenant_closing(*, tenant_id: UUID, **_: Any) -> dict[str, int]:
-    """Receiver of `tenants.signals.tenant_closing`: end autopay. While the provider does not answer, each run
-    retries.
+    """Receiver of `tenants.signals.tenant_closing`: end autopay. If the provider does not answer, each run retries.
+    Returns the count.
     """
     with ledger.account(tenant_id):
         own = Mandate.objects.for_tenant(tenant_id).filter(status__in=(Status.PENDING, *_IN_FORCE))
@@ -237,7 +239,7 @@ def reconcile(at: datetime) -> int:
     Mandate.objects.filter(
         status=Status.PENDING, provider_order_id=None, created_at__lte=at - PENDING_FOR
     ).update(status=Status.EXPIRED)
-    # In random order: if the provider does not answer for some, another run reaches the others.
+    # In random order, so that if the provider does not answer for some mandates, another run reaches the others.
     pending = Mandate.objects.filter(status=Status.PENDING, provider_order_id__isnull=False).order_by("?")
     cancel_replaced()
     return each(

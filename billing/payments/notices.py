@@ -54,13 +54,14 @@ def accept(*, name: str, body: bytes, headers: Mapping[str, str]) -> None:
 
 
 def apply_waiting(at: datetime, *, only: int | None = None) -> int:
-    """Apply the waiting notices, or only one. Returns how many were applied. A failed one waits for the next run, for
-    up to a week.
+    """Apply the waiting notices, or only the notice `only`. Returns how many were applied. A failed notice waits for
+    the next run, for up to a week.
     """
     waiting = ProviderEvent.objects.filter(processed_at__isnull=True)
     if only is not None:
         waiting = waiting.filter(pk=only)
-    # In random order, which makes no difference: if the provider does not answer for some, the others have their turn.
+    # In random order, so that if the provider does not answer for some notices, the others have their turn. Order makes
+    # no difference.
     return each(waiting.order_by("?"), lambda event: _apply(event, at), step="notices")
 
 
@@ -110,7 +111,7 @@ def _read_state(event: ProviderEvent, at: datetime) -> None:
 @csrf_exempt
 @answering_errors
 def receive(request: HttpRequest, provider: str) -> HttpResponse:
-    """POST stores a notice and answers 200 after the commit; 401 for a wrong signature."""
+    """Store a notice that is POSTed, and answer 200 after the commit. Raises Unauthorized for a wrong signature."""
     if provider not in PROVIDERS:
         raise NotFound
     if request.method != "POST":

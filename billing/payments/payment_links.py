@@ -1,4 +1,6 @@
-"""Payment links: the provider's page for an invoice, created when somebody wants to pay, ended before a correction."""
+"""Payment links: pages of the provider for an invoice. A link is created when somebody wants to pay, and ended before a
+correction.
+"""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -77,7 +79,9 @@ def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
 
 
 def _require_link_left(invoice: Invoice, at: datetime) -> None:
-    """Raise RateLimited at the limit of links. Called before another link is ended, so that one stays to pay with."""
+    """Raise RateLimited at the limit of links. Called before another link is ended, so that a link to pay
+    with remains.
+    """
     made = PaymentAttempt.objects.filter(invoice=invoice, payment_url__isnull=False)
     require_pages_left(made, at, "payments of an invoice")
 
@@ -117,8 +121,8 @@ def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 
 
 
 def end_link(*, invoice: Invoice, at: datetime) -> None:
-    """End the live link of an invoice, so that its amount may change, and the link for everything that is due. Records
-    a payment made meanwhile.
+    """End the live link of an invoice, so that its amount may change, and the tenant's link for everything that is due.
+    Records a payment made meanwhile.
     """
     of_all = Q(pays_all=True, invoice__tenant_id=invoice.tenant_id)
     _end(PaymentAttempt.objects.filter(Q(invoice=invoice) | of_all), at)

@@ -1,7 +1,7 @@
 """Payment provider interface: mandates, debits, payment links, and signed notices.
 
-`razorpay.py` implements it. Calls are made outside transactions. A call without an answer raises `ProviderUnreachable`
-and its outcome is unknown; a refused call raises `ProviderRefused`. When the provider refuses the service's own keys or
+`razorpay.py` implements it. Calls are made outside transactions. A call without an answer raises `ProviderUnreachable`,
+and its outcome is unknown. A refused call raises `ProviderRefused`. When the provider refuses the service's own keys or
 account, this is stored, so that `/v1/admin/health` shows it from every process.
 """
 
@@ -36,7 +36,7 @@ REASONS = {
     "amount_exceeds_maximum": "the amount is above the limit of the mandate",
     "payment_declined": "the bank declined",
 }
-"""The provider's reasons that a payer can understand, in words."""
+"""Texts for those of the provider's reasons that a payer can understand."""
 
 
 class ProviderUnreachable(ServiceError, Unanswered):
@@ -120,7 +120,7 @@ class MandateState:
     instrument: str | None = None
     expires_at: datetime | None = None
     checks: Sequence[Payment] = ()
-    """The payments that approved it, where known."""
+    """The payments that approved the mandate, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +170,15 @@ class Notice:
     """The subject of a webhook. The state is read from the provider, so order and repetition do not matter."""
 
     type: str
-    """The provider's name for it."""
+    """The provider's name for this type of notice."""
     ids: frozenset[str]
-    """All ids that it names: of payments, orders, links, tokens. The provider never uses an id twice."""
+    """All ids that the notice names: of payments, orders, links, tokens. The provider never uses an id twice."""
     is_settlement: bool = False
 
 
 class PaymentProvider(Protocol):
-    """A payment provider. Amounts are paise. `receipt` is unique and chosen by the service, so a lost answer can be
-    looked up.
+    """A payment provider. Amounts are paise. `receipt` is unique and chosen by the service, so that the object of a
+    lost answer can be looked up.
     """
 
     name: str
@@ -247,7 +247,7 @@ class PaymentProvider(Protocol):
 
 
 PAGES_A_DAY = 3
-"""Most pages requested from the provider in a day: for a tenant's mandates, and for each invoice's payment."""
+"""Most pages requested from the provider in a day, for a tenant's mandates and for the payment of each invoice."""
 
 
 def require_pages_left(made: QuerySet[Any], at: datetime, what: str) -> None:
@@ -266,7 +266,7 @@ PROVIDERS = {"razorpay": "billing.payments.razorpay.Razorpay"}
 
 
 def provider(name: str | None = None) -> PaymentProvider:
-    """The provider with that name. Without a name, that of PAYMENT_PROVIDER, which gets new mandates and links."""
+    """The provider with a name. Without a name, the provider of PAYMENT_PROVIDER, which gets new mandates and links."""
     made: PaymentProvider = import_string(PROVIDERS[name or settings.PAYMENT_PROVIDER])()
     return made
 

@@ -1,8 +1,8 @@
 """Razorpay over `requests`: recurring payments by registration links, orders and tokens, and payment links.
 
 Paths and members are those of Razorpay's API reference, stored in `simulator/payments/contract.json`. The simulator
-rejects members that the page of a call does not name, and answers null where nothing is known. The coupled flow is
-used: Razorpay notifies the payer, debits about a day later and retries by itself.
+rejects members that the page of a call does not name, and answers null for unknown values. The coupled flow is used:
+Razorpay notifies the payer, debits about a day later and retries by itself.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ _LINK_ENDED = {"expired", "cancelled"}
 
 
 class Razorpay:
-    """The client; stateless."""
+    """The client of Razorpay, without state."""
 
     name = "razorpay"
 
@@ -110,7 +110,9 @@ class Razorpay:
         self._call("POST", f"invoices/{registration_id}/cancel", {})
 
     def find_mandate(self, *, order_id: str, customer_id: str, token_id: str | None) -> MandateState | None:
-        """The token that the registration's payment created. None while it is not approved."""
+        """The mandate of the token that the registration's payment created. None while the registration is not
+        approved.
+        """
         paid: list[Payment] = []
         if token_id is None:
             paid = [payment for payment in self.payments_of(order_id) if payment.token_id]
@@ -128,7 +130,9 @@ class Razorpay:
         )
 
     def cancel_mandate(self, *, customer_id: str, token_id: str, method: str) -> None:
-        """End a mandate. For UPI it is cancelled, because deleting its token would leave it active at the bank."""
+        """End a mandate. A UPI mandate is cancelled, because it would stay active at the bank if only its token were
+        deleted.
+        """
         token = f"customers/{customer_id}/tokens/{token_id}"
         if method == "upi":
             self._call("PUT", f"{token}/cancel")
@@ -201,7 +205,7 @@ class Razorpay:
                 yield Settlement(row["id"], int(row["amount"]), row["utr"], _moment(row["created_at"]))
 
     def settled_of(self, settlement: Settlement) -> list[Settled]:
-        """The items of a settlement, from the lists of its day and of the following day, by which all have been
+        """The items of a settlement, from the lists of its day and of the following day. By then all items have been
         settled.
         """
         found: dict[str, Settled] = {}

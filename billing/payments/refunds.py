@@ -1,7 +1,7 @@
 """Refunds: staff pay a tenant's balance back through the payment that it came from, with an audit entry.
 
-A refund is committed before the provider is called. It is the only one in flight of its attempt, and its receipt finds
-it again when an answer is lost. So nothing is refunded twice. The invoice's amounts are derived from the provider's
+A refund is committed before the provider is called. It is the attempt's only refund in flight, and its receipt finds it
+again when an answer is lost. So nothing is refunded twice. The invoice's amounts are derived from the provider's
 refunded amount (`attempts.py`), as for a refund on the provider's dashboard.
 """
 
@@ -42,9 +42,9 @@ def pay_back(
 ) -> Refund:
     """Refund the tenant's balance from a captured attempt, in part or in full.
 
-    Raises InvalidRequest for more than the balance or what the attempt collected, Conflict for an attempt that is not
-    the provider's or has a refund in flight. When the provider does not answer, the refund is `unknown` and the run
-    checks it again.
+    Raises InvalidRequest for more than the balance or the amount that the attempt collected. Raises Conflict for an
+    attempt that is not the provider's or has a refund in flight. When the provider does not answer, the refund is
+    `unknown` and the billing run checks it again.
     """
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if (
@@ -106,7 +106,7 @@ def refresh(refund_id: UUID, at: datetime) -> None:
     Refund.objects.filter(pk=refund_id, status__in=Refund.IN_FLIGHT).update(
         provider_refund_id=state.id, status=Status.PROCESSING
     )
-    # The invoice's amounts come before the end of the refund, so its amount is never available a second time.
+    # The invoice's amounts are updated before the refund ends, so that its amount is never available a second time.
     attempts.refresh(refund.attempt_id, at)
     if state.status != "processing":
         _end(refund, Status(state.status), at)
@@ -115,7 +115,7 @@ def refresh(refund_id: UUID, at: datetime) -> None:
 def _ask(refund: Refund, payment_id: str) -> RefundState | None:
     """The refund at the provider. None while it has not arrived there.
 
-    Only one process requests it: its claim changes `created` to `unknown`.
+    Only one process requests the refund, the one whose claim changes `created` to `unknown`.
     """
     pay = provider(refund.attempt.provider)
     claimed = Refund.objects.filter(pk=refund.pk, status=Status.CREATED).update(status=Status.UNKNOWN)

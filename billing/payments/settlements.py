@@ -1,4 +1,5 @@
-"""Settlements: what the provider paid to the bank is posted with its fees, and each item stored for reconciliation.
+"""Settlements: the amounts that the provider paid to the bank are posted with their fees, and each item is stored for
+reconciliation.
 
 Called by every billing run and after a notice. Settlements are read newest first up to one that is posted, regardless
 of the run's moment. A settlement that arrives after the last run of a year is posted by the next run.
@@ -20,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 Account = LedgerPosting.Account
 LOOKED_BACK = 50
-"""How many posted settlements to see before the older ones count as posted too."""
+"""After this many posted settlements in a row, older settlements are taken as posted too."""
 
 
 def reconcile(_: datetime) -> int:
@@ -49,7 +50,7 @@ def _key(settlement: Settlement) -> str:
 
 
 def _book(settlement: Settlement, items: list[Settled]) -> None:
-    """Post a settlement and store its items. It waits while its items do not add up to it."""
+    """Post a settlement and store its items. A settlement waits while its items do not add up to its amount."""
     if sum(item.net_paise for item in items) != settlement.amount_paise:
         log.warning("settlement_not_complete", settlement=settlement.id, items=len(items))
         return

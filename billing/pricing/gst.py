@@ -15,10 +15,12 @@ from tenants.signup.tax_ids import STATES
 SupplyType = Literal["intra_state", "inter_state", "export"]
 
 UNION_TERRITORIES = {"04", "26", "31", "35", "38", "97"}
-"""Union territories without legislature, and other territory, where UTGST replaces SGST (UTGST Act section 2)."""
+"""The codes of union territories without legislature, and of other territory. There UTGST replaces SGST (UTGST Act
+section 2).
+"""
 FOREIGN = "96"
 RATES = (5, 12, 18, 28, 40)
-"""Tax rates of services, in percent. None is nil-rated or exempt, so table 8 of GSTR-1 stays empty."""
+"""Tax rates of services, in percent. Nil-rated and exempt supplies are left out, so table 8 of GSTR-1 stays empty."""
 
 NUMBER_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]{0,15}")
 """Rule 46(b): at most 16 characters, letters, digits, `-` and `/`."""
@@ -42,7 +44,9 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Taxes:
-    """The taxes of a document in paise. `sgst_paise` is UTGST where the place of supply is such a territory."""
+    """The taxes of a document in paise. `sgst_paise` is UTGST when the place of supply is one of
+    `UNION_TERRITORIES`.
+    """
 
     cgst_paise: int
     sgst_paise: int
@@ -99,8 +103,9 @@ def supply(
     """The place of supply (IGST Act section 12(2)): the State of the GSTIN, else of the recorded address, else of the
     seller.
 
-    Supplies to a special economic zone are inter-state even within the seller's State. They and exports have IGST, or
-    no tax under a letter of undertaking (`undertaking` is its number). Rule 46 defines the text of the endorsement.
+    Supplies to a special economic zone are inter-state even within the seller's State. Such supplies and exports have
+    IGST, or no tax under a letter of undertaking (`undertaking` is its number). Rule 46 defines the text of the
+    endorsement.
     """
     paid = (
         f"under letter of undertaking {undertaking} without payment of integrated tax"
@@ -119,10 +124,10 @@ def supply(
 def credited_tax(
     *, total_paise: int, taxable_left: int, taxes_left: int, intra_state: bool, percent: int
 ) -> int:
-    """The tax in a credit of `total_paise`: its share, but at most the tax that is left, and so much that the rest does
-    not exceed the taxable value that is left.
+    """The tax in a credit of `total_paise`: its share of the total. It is at most the tax that is left, and at least so
+    much that the rest does not exceed the taxable value that is left.
 
-    Within a State it is even, so that CGST and SGST are equal whole paise.
+    Within a State the tax is even, so that CGST and SGST are equal whole paise.
     """
     if taxes_left == 0:
         return 0

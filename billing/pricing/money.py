@@ -7,7 +7,9 @@ from num2words import num2words
 
 CURRENCY = "INR"
 SMALLEST_PAISE = 100
-"""The smallest amount of a debit, a link or a refund: one rupee. Less is not collected and makes no tenant late."""
+"""The smallest amount of a debit, a link or a refund: one rupee. A smaller amount is not collected and makes no tenant
+late.
+"""
 
 
 def rounded_share(amount_paise: int, numerator: int, denominator: int) -> int:

@@ -36,12 +36,12 @@ class Period:
 
     @property
     def start(self) -> datetime:
-        """The first moment, aware UTC."""
+        """The first moment of the month, aware UTC."""
         return datetime(self.year, self.month, 1, tzinfo=IST).astimezone(UTC)
 
     @property
     def end(self) -> datetime:
-        """The first moment after it, aware UTC."""
+        """The first moment after the month, aware UTC."""
         return self.next.start
 
     @property

@@ -47,7 +47,9 @@ def _cards(report: dict[str, Any]) -> list[Card]:
 
 
 def incomplete_profiles() -> int:
-    """Profiles of billed tenants that lack an address or, in India, the State or the tax id."""
+    """Profiles of billed tenants that lack the name, the address, the city or, in India, the State, the PIN or the tax
+    id.
+    """
     lacking = Q(legal_name="") | Q(address="") | Q(city="")
     in_india = Q(country=INDIA) & (Q(state_code="") | Q(pin="") | Q(tax_id=""))
     billed = BillingProfile.objects.filter(

@@ -1,7 +1,7 @@
-"""Acts of staff with a tenant's money: one person may do them up to a daily amount; beyond it a second one approves.
+"""Acts of staff with a tenant's money. One person may do them up to a daily amount. Beyond it a second person approves.
 
-Every act is stored first. So acts that were done at once count too, and many small acts cannot bypass the limit. Called
-by the staff admin, whose table (`admin/money_acts.py`) has the flow of each act.
+Every act is stored first. So simultaneous acts count too, and many small acts cannot bypass the limit. Called by the
+staff admin, whose table (`admin/money_acts.py`) has the flow of each act.
 """
 
 from collections.abc import Callable

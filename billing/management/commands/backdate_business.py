@@ -45,8 +45,8 @@ class Command(BaseCommand):
 
 
 def _backdate(tenant: Tenant, first: Period) -> int:
-    """Move a tenant's creation to the start of a month, end its trial, and connect its live numbers since then. Returns
-    how many numbers.
+    """Move a tenant's creation and the first connection of its live numbers to the start of a month, and end its trial.
+    Returns the count of these numbers.
 
     Raises CommandError.
     """

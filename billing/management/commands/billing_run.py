@@ -31,7 +31,7 @@ class Command(BaseCommand):
 
 
 def _moment(text: str) -> datetime:
-    """Parse a moment. A date alone means 09:30 of it, when debits may begin."""
+    """Parse a moment. A date alone means 09:30 of that day in Indian time, when debits may begin."""
     try:
         moment = parse_datetime(text if "T" in text or " " in text else f"{text}T09:30:00")
     except ValueError:
