@@ -22,8 +22,8 @@ from tenants.labels import phone_number
 from tenants.models import Tenant, User
 from tenants.staff import support_view
 from tenants.staff.dialogs import change_url
-from tenants.staff.lookup import Hit, register_finder
 from tenants.staff.read_only_admin import shown_moment
+from tenants.staff.search import Hit, register_finder
 from tenants.staff.site import register_page
 from webhooks.events import message_search, staff_message_search
 from webhooks.models import Delivery, Endpoint, Message

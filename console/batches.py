@@ -21,10 +21,9 @@ from console.visit import Visit, flash_errors, or_404, require_open, shown_numbe
 from gateway.api.errors import InvalidRequest
 from gateway.clock import now
 from messaging import csv_batches
-from messaging.batches import lifecycle
+from messaging.batches import lifecycle, scheduled_messages
 from messaging.batches.outcomes import outcomes_of
 from messaging.models import Batch, BatchItem, ScheduledMessage
-from messaging.sending import schedule
 
 FAILED_SHOWN = 100
 SETTLED_AFTER = timedelta(days=1)
@@ -111,7 +110,7 @@ class TimeForm(forms.Form):
         self._zone = visit.zone
         self.fields[
             "send_at"
-        ].help_text = f"In {visit.zone_name}, at most {schedule.MOST_AHEAD.days} days ahead."
+        ].help_text = f"In {visit.zone_name}, at most {scheduled_messages.MOST_AHEAD.days} days ahead."
 
     def full_clean(self) -> None:
         with timezone.override(self._zone):
@@ -119,9 +118,9 @@ class TimeForm(forms.Form):
 
     def clean_send_at(self) -> datetime:
         try:
-            return schedule.moment_of(self.cleaned_data["send_at"].isoformat())
+            return scheduled_messages.moment_of(self.cleaned_data["send_at"].isoformat())
         except InvalidRequest as error:
-            raise ValidationError((error.details or {})["fields"][schedule.MEMBER]) from None
+            raise ValidationError((error.details or {})["fields"][scheduled_messages.MEMBER]) from None
 
 
 def scheduled_list(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -157,16 +156,16 @@ def scheduled_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 def scheduled(request: HttpRequest, visit: Visit, scheduled_id: str) -> HttpResponse:
     """Show a scheduled message. POST changes its time, or cancels it with `cancel`."""
     with or_404():
-        found = schedule.find(**visit.scope, scheduled_id=scheduled_id)
+        found = scheduled_messages.find(**visit.scope, scheduled_id=scheduled_id)
     form = TimeForm(request.POST if "send_at" in request.POST else None, visit=visit)
     if request.method == "POST":
         require_open(visit)
         with flash_errors(request):
             if "cancel" in request.POST:
-                schedule.cancel(found)
+                scheduled_messages.cancel(found)
                 messages.success(request, "Cancelled: it will not be sent.")
             elif form.is_valid():
-                schedule.change(found, form.cleaned_data["send_at"])
+                scheduled_messages.change(found, form.cleaned_data["send_at"])
                 messages.success(request, "The time was changed.")
         if not form.errors:
             return redirect("console_scheduled_message", scheduled_id)

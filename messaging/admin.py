@@ -17,8 +17,8 @@ from gateway import ids
 from messaging.models import Batch, KeptNotification, MessageTemplate
 from tenants.models import Tenant
 from tenants.staff.dialogs import change_url
-from tenants.staff.lookup import Hit, Line, register_finder, register_lines
 from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, labelled, status_label
+from tenants.staff.search import Hit, Line, register_finder, register_lines
 from tenants.staff.site import NavigationLink, register_navigation
 
 

@@ -24,10 +24,10 @@ from gateway.api.errors import Conflict, NotFound
 from gateway.api.pagination import represent
 from gateway.task_queue import enqueue
 from messaging import opt_outs
+from messaging.batches.serializers import ScheduledOut
 from messaging.erasure import Names, names_of
 from messaging.message_log.serializers import MessageOut, OptedOutCustomerOut
 from messaging.models import MessageTemplate, ScheduledMessage
-from messaging.serializers import ScheduledOut
 from phone_numbers.models import PhoneNumber
 from phone_numbers.serializers import NumberOut
 from tenants.audit import Actor

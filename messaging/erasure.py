@@ -27,11 +27,10 @@ from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
 from gateway.database.transactions import concerns_all
 from gateway.task_queue import enqueue
-from messaging.batches import lifecycle
+from messaging.batches import lifecycle, scheduled_messages
 from messaging.conversations.read_marks import key_of
 from messaging.models import Batch, Erasure, KnownMedia, OptOut, ReadMark, ScheduledMessage
 from messaging.retention import expunge
-from messaging.sending import schedule
 from phone_numbers.models import PhoneNumber
 from tenants.audit import Actor
 from tenants.models import Export
@@ -211,11 +210,13 @@ def _media_in(value: Any) -> Iterator[str]:
 def _cancel_scheduled(tenant_id: UUID, names: Names | None) -> int:
     """Cancel scheduled messages: those to a customer, or all of a tenant."""
     cancelled = 0
-    waiting = ScheduledMessage.objects.for_tenant(tenant_id).filter(status=schedule.Status.SCHEDULED)
+    waiting = ScheduledMessage.objects.for_tenant(tenant_id).filter(
+        status=scheduled_messages.Status.SCHEDULED
+    )
     for message in waiting.iterator():
         if names is None or names.is_recipient(orjson.loads(bytes(message.body))):
             try:
-                schedule.cancel(message)
+                scheduled_messages.cancel(message)
                 cancelled += 1
             except Conflict:
                 continue  # it became due meanwhile

@@ -322,7 +322,7 @@ class MessageReference(models.Model):
 class ScheduledMessage(ids.PublicId, ids.MadeById, models.Model):
     """A single message that is sent at a later time.
 
-    Written by `sending/schedule.py`, and by `batches/scheduled_sender.py` from its claim on.
+    Written by `batches/scheduled_messages.py`, and by `batches/scheduled_sender.py` from its claim on.
 
     It is claimed (`sending`) before it is sent and never claimed again, so it is sent at most once. A message whose
     claim ran out without a result was interrupted; its outcome is unknown.

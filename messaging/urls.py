@@ -10,7 +10,7 @@ from messaging.ledger.views import LedgerView, UsageView
 from messaging.media.views import MediaView
 from messaging.message_log.views import CustomersView, OptOutsView
 from messaging.message_templates.views import TemplateSamplesView, TemplatesView
-from messaging.views import MessagesView
+from messaging.sending.views import MessagesView
 
 _FLOW_ENDPOINT = "numbers/<str:phone_number_id>/flow-endpoint"
 

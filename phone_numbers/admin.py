@@ -21,8 +21,8 @@ from tenants.audit import Actor
 from tenants.models import Tenant
 from tenants.staff.dashboard import Card, register_cards
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
-from tenants.staff.lookup import Hit, Line, register_finder, register_lines
 from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, labelled, status_label
+from tenants.staff.search import Hit, Line, register_finder, register_lines
 from tenants.staff.site import NavigationLink, register_navigation
 
 

@@ -35,7 +35,7 @@ from tenants.credentials import api_keys, log_in
 from tenants.labels import label, milliseconds
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
 from tenants.staff import approval_admin as approval_admin
-from tenants.staff import lookup
+from tenants.staff import search
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import (
     HistoryAdmin,
@@ -437,10 +437,10 @@ class ApiRequestAdmin(HistoryAdmin):
         return milliseconds(call.upstream_ms)
 
 
-@lookup.register_finder("request_log.view_apirequest")
-def _requests(text: str) -> Iterator[lookup.Hit]:
+@search.register_finder("request_log.view_apirequest")
+def _requests(text: str) -> Iterator[search.Hit]:
     key = ids.decode(ids.REQUEST, ids.typed(text))
     for call in ApiRequest.objects.filter(pk=key) if key else ():
         code = f", {call.error_code}" if call.error_code else ""
         title = f"{call.method} {call.route or 'an unknown path'}: {call.status}{code}"
-        yield lookup.Hit("Call", title, call.public_id, change_url(ApiRequest, call.pk))
+        yield search.Hit("Call", title, call.public_id, change_url(ApiRequest, call.pk))

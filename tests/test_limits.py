@@ -16,8 +16,8 @@ from pytest_django import Settings
 from gateway.api.errors import ServiceError
 from gateway.clock import now
 from messaging.batches import lifecycle as batches
+from messaging.batches import scheduled_messages
 from messaging.models import Batch, ScheduledMessage
-from messaging.sending import schedule
 from messaging.sending.flow import SendRequest
 from messaging.tests.incoming import number_of
 from phone_numbers.hosted_connect import sessions
@@ -162,7 +162,7 @@ class TestScheduledMessages:
     def test_two_at_the_limit_make_one(
         self, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(schedule, "MOST_SCHEDULED", 2)
+        monkeypatch.setattr(scheduled_messages, "MOST_SCHEDULED", 2)
         self.make(tenant)
         assert at_once(lambda: self.make(tenant)) == [200, 429]
         assert ScheduledMessage.objects.count() == 2
@@ -170,7 +170,7 @@ class TestScheduledMessages:
     def make(self, tenant: Tenant) -> None:
         body = {**json.loads(BATCH)["messages"][0], "from": "200300400500600"}
         body["send_at"] = (now() + timedelta(hours=1)).isoformat()
-        schedule.create(
+        scheduled_messages.create(
             SendRequest(
                 tenant_id=tenant.id,
                 environment="live",

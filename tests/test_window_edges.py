@@ -20,11 +20,11 @@ from django.db import transaction
 from gateway import clock as service_clock
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
+from messaging.batches import scheduled_messages
 from messaging.flows import endpoints, exchange
 from messaging.message_log import customers
 from messaging.message_templates import parameters
 from messaging.models import FlowEndpoint, TemplateMirror
-from messaging.sending import schedule
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
 from tenants import device_login
@@ -252,4 +252,4 @@ def test_a_message_is_scheduled_for_later_and_within_ninety_days(
     ahead: timedelta, is_taken: bool, clock: Clock
 ) -> None:
     asked = (START + ahead).isoformat()
-    assert opens(lambda: schedule.moment_of(asked), InvalidRequest) == is_taken
+    assert opens(lambda: scheduled_messages.moment_of(asked), InvalidRequest) == is_taken

@@ -45,7 +45,7 @@ from messaging.flows import exchange
 from messaging.flows.exchange import FlowExchange
 from messaging.notifications import incoming, signatures
 from messaging.notifications.incoming import Intake
-from messaging.sending import flow, read_marks
+from messaging.sending import flow, read_receipts
 from messaging.sending.flow import SendRequest
 from web import event_stream
 from web.admission import admitted_caller
@@ -153,7 +153,7 @@ async def _graph_send(send: GraphSend, request: Request) -> Reply:
         raw = await request.body(limit=API_BODY_BYTES)
     call = graph_sends.send_call(send, query=query, content_type=content_type, body=raw)
     if call.path == "/v1/messages/read":
-        return await read_marks.mark_read(**reach_of(caller), body=call.members)
+        return await read_receipts.mark_read(**reach_of(caller), body=call.members)
     return await flow.send(
         SendRequest(
             **reach_of(caller),
@@ -170,7 +170,7 @@ async def _graph_send(send: GraphSend, request: Request) -> Reply:
 async def mark_read(request: Request) -> Reply:
     """POST /v1/messages/read: mark a customer's message as read."""
     caller, _, body = await _operation(request)
-    reply = await read_marks.mark_read(**reach_of(caller), body=body)
+    reply = await read_receipts.mark_read(**reach_of(caller), body=body)
     return Reply(reply.status, reply.headers, explained(reply.body, request.request_id))
 
 

@@ -6,7 +6,7 @@ from billing.models import Invoice
 from billing.pricing.money import rupees
 from tenants.models import Tenant
 from tenants.staff.dialogs import change_url
-from tenants.staff.lookup import Hit, Line, register_finder, register_lines
+from tenants.staff.search import Hit, Line, register_finder, register_lines
 
 INVOICES_SHOWN = 6
 

@@ -20,7 +20,8 @@ from gateway.api.json import MOST_NESTED, parse_object, values_in
 from gateway.api.limits import API_BODY_BYTES
 from gateway.api.query import phone_digits
 from gateway.api.validation import LONGEST_NAME, SHOWN_PROBLEMS, unknown_member
-from messaging.sending import customer_hours, outbound, schedule
+from messaging.batches import scheduled_messages
+from messaging.sending import customer_hours, outbound
 from messaging.sending.customer_hours import CustomerHours
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -129,7 +130,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
 
     def moment(self) -> datetime | None:
         """The `send_at`. Raises InvalidRequest."""
-        return schedule.moment_of(_text(self.send_at)) if _is_given(self.send_at) else None
+        return scheduled_messages.moment_of(_text(self.send_at)) if _is_given(self.send_at) else None
 
     @property
     def hours(self) -> CustomerHours | None:

@@ -17,10 +17,10 @@ from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
 from messaging import idempotency
+from messaging.batches import scheduled_messages
+from messaging.batches.serializers import ScheduledOut
 from messaging.models import ScheduledMessage
-from messaging.sending import schedule
 from messaging.sending.flow import SendRequest
-from messaging.serializers import ScheduledOut
 
 
 class SendAtIn(serializers.Serializer[dict[str, Any]]):
@@ -47,7 +47,7 @@ class ScheduledView(ResourceViewSet):
         responses={202: ScheduledOut},
     )
     def create(self, request: Request) -> HttpResponse:
-        reply = schedule.create(
+        reply = scheduled_messages.create(
             SendRequest(
                 **reach_of(caller_of(request)),
                 path=request.path,
@@ -93,7 +93,8 @@ class ScheduledView(ResourceViewSet):
     def partial_update(self, request: Request, scheduled_id: str) -> Response:
         message = self._find(request, scheduled_id)
         given = checked(SendAtIn(data=request.data))
-        return Response(ScheduledOut(schedule.change(message, schedule.moment_of(given["send_at"]))).data)
+        send_at = scheduled_messages.moment_of(given["send_at"])
+        return Response(ScheduledOut(scheduled_messages.change(message, send_at)).data)
 
     @extend_schema(
         operation_id="cancel_scheduled_message",
@@ -103,7 +104,7 @@ class ScheduledView(ResourceViewSet):
         responses=ScheduledOut,
     )
     def cancel(self, request: Request, scheduled_id: str) -> Response:
-        return Response(ScheduledOut(schedule.cancel(self._find(request, scheduled_id))).data)
+        return Response(ScheduledOut(scheduled_messages.cancel(self._find(request, scheduled_id))).data)
 
     def _find(self, request: Request, scheduled_id: str) -> ScheduledMessage:
-        return schedule.find(**limited_scope_of(request), scheduled_id=scheduled_id)
+        return scheduled_messages.find(**limited_scope_of(request), scheduled_id=scheduled_id)

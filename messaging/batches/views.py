@@ -18,11 +18,10 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import DeclaredQuery
 from gateway.roles import KeyScope
-from messaging.batches import body, lifecycle
+from messaging.batches import body, lifecycle, scheduled_messages
 from messaging.batches.outcomes import Outcomes, outcomes_of
+from messaging.batches.serializers import BatchItemOut, BatchOut, NewBatchOut, RepeatedBatchOut
 from messaging.models import Batch, BatchItem
-from messaging.sending import schedule
-from messaging.serializers import BatchItemOut, BatchOut, NewBatchOut, RepeatedBatchOut
 
 
 class BatchOutcomesOut(serializers.Serializer[Outcomes]):
@@ -180,5 +179,5 @@ class BatchView(BatchesView):
     def partial_update(self, request: Request, batch_id: str) -> Response:
         batch = self._batch(request, batch_id)
         given = checked(BatchTimeIn(data=request.data))
-        send_at = schedule.moment_of(given["send_at"]) if given["send_at"] is not None else None
+        send_at = scheduled_messages.moment_of(given["send_at"]) if given["send_at"] is not None else None
         return Response(BatchOut(lifecycle.reschedule(batch, send_at)).data)

@@ -22,10 +22,10 @@ from gateway import ids
 from gateway.clock import isoformat, now
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging import retention
-from messaging.batches import held_batch, runner, scheduled_sender, sender
+from messaging.batches import held_batch, runner, scheduled_messages, scheduled_sender, sender
 from messaging.models import Batch, ScheduledMessage
 from messaging.pacing import Pacer
-from messaging.sending import customer_hours, schedule
+from messaging.sending import customer_hours
 from messaging.tests.conftest import connected_number
 from phone_numbers.lookup import Sender
 from phone_numbers.models import PhoneNumber
@@ -870,7 +870,7 @@ def test_after_a_restore_what_was_due_is_cancelled_and_the_rest_waits(
 
 
 def test_scheduled_ones_have_a_limit(api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "MOST_SCHEDULED", 2)
+    monkeypatch.setattr(scheduled_messages, "MOST_SCHEDULED", 2)
     for _ in range(2):
         schedule_one(api, number)
     key = {"Idempotency-Key": "one-more"}

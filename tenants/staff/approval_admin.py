@@ -24,7 +24,7 @@ from tenants.audit_labels import action_words
 from tenants.labels import label, words
 from tenants.models import AuditEntry, SignUp, Tenant, TenantNote, User
 from tenants.signup import screening, tax_ids
-from tenants.staff import lookup, support_view
+from tenants.staff import search, support_view
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done, redirect_dialog
 from tenants.staff.read_only_admin import CodeFilter, ReadOnlyAdmin, display, labelled, status_label
 
@@ -340,7 +340,7 @@ class TenantAdmin(ReadOnlyAdmin):
             "flags": _linked_flags(tenant) if tenant else [],
             "trail": _trail(object_id),
             "notes": TenantNote.objects.filter(tenant_id=object_id).select_related("author").order_by("-id"),
-            "lines": list(lookup.lines_of(request.user, tenant)) if tenant else [],
+            "lines": list(search.lines_of(request.user, tenant)) if tenant else [],
         }
         return cast(
             "HttpResponse",

@@ -19,7 +19,7 @@ from unfold.sites import UnfoldAdminSite
 from tenants.credentials.log_in import lacks_second_factor
 from tenants.labels import NOTHING, spelled
 from tenants.models import User
-from tenants.staff import lookup
+from tenants.staff import search
 from tenants.staff.roles import OWN_APPS
 
 # --- The side bar of the staff admin: groups of links, to which each app adds its own pages.
@@ -118,7 +118,7 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
     def find(self, request: HttpRequest) -> HttpResponseBase:
         """Search all apps. A single hit opens at once."""
         asked = request.GET.get("q", "")
-        hits = lookup.find(request.user, asked)
+        hits = search.find(request.user, asked)
         if len(hits) == 1:
             return HttpResponseRedirect(hits[0].url)
         context = {**self.each_context(request), "title": "Search", "asked": asked, "hits": hits}

@@ -25,10 +25,9 @@ from gateway.monitoring import admin_health, metrics
 from gateway.roles import KeyScope
 from gateway.upstream.notifications.normalise import FIELDS
 from messaging import csv_batches, idempotency, pacing
-from messaging.batches import body
+from messaging.batches import body, scheduled_messages
 from messaging.batches import lifecycle as batch_lifecycle
 from messaging.media import uploads
-from messaging.sending import schedule
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.sandbox import control
 from simulator import customers
@@ -245,7 +244,7 @@ def test_the_limits_are_the_codes() -> None:
         f"{batch_lifecycle.MOST_WAITING_ITEMS:,} in each environment, in batches of "
         f"{batch_lifecycle.MOST_WAITING_BYTES // mib:,} MiB together"
     )
-    assert limits["scheduled messages"] == f"{schedule.MOST_SCHEDULED:,} in each environment"
+    assert limits["scheduled messages"] == f"{scheduled_messages.MOST_SCHEDULED:,} in each environment"
     assert limits["changes in the audit log"] == f"{audit.MOST_A_DAY:,} in 24 hours"
     assert limits["sandbox numbers"] == str(control.MOST_NUMBERS)
     assert limits["sandbox tenants"] == str(tenant_lifecycle.MOST_SANDBOX_TENANTS)

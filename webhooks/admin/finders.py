@@ -11,7 +11,7 @@ from gateway import ids
 from gateway.clock import now
 from tenants.models import ApiKey, Tenant
 from tenants.staff.dialogs import change_url
-from tenants.staff.lookup import Hit, Line, register_finder, register_lines, uuid_of
+from tenants.staff.search import Hit, Line, register_finder, register_lines, uuid_of
 from webhooks.analytics import statistics
 from webhooks.models import Delivery, Endpoint, Event
 

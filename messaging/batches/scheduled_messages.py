@@ -19,11 +19,11 @@ from gateway.api.query import by_public_id
 from gateway.clock import now
 from gateway.database.statements import run
 from messaging import idempotency
+from messaging.batches.serializers import ScheduledOut
 from messaging.models import ScheduledMessage
 from messaging.sending import customer_hours, flow, outbound
 from messaging.sending.customer_hours import CustomerHours
 from messaging.sending.flow import SendRequest
-from messaging.serializers import ScheduledOut
 from phone_numbers.lookup import Sender
 from tenants.models import Tenant
 

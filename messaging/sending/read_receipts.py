@@ -1,5 +1,6 @@
-"""Read marks of customers' messages on WhatsApp, sent over the connections of `flow`. A repeated mark does no harm, so
-marks need no idempotency key and no journal.
+"""Read receipts of customers' messages on WhatsApp, sent over the connections of `flow`.
+
+A repeated receipt does no harm, so receipts need no idempotency key and no journal.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Batches and their items as the API shows them (specification 2)."""
+"""Batches with their items, and scheduled messages, as the API shows them (specification 2)."""
 
 from typing import Any
 
