@@ -15,27 +15,35 @@ from typing import Any
 
 import pytest
 from django.core import signing
-from django.db import transaction
+from django.db import connection, transaction
 
 from gateway import clock as service_clock
 from gateway import ids
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
-from messaging.batches import scheduled_messages
+from gateway.clock import now
+from gateway.database.statements import run
+from messaging import idempotency
+from messaging.batches import references, scheduled_messages
 from messaging.flows import endpoints, exchange
 from messaging.message_log import customers
 from messaging.message_templates import parameters
-from messaging.models import FlowEndpoint, TemplateMirror
+from messaging.models import Batch, FlowEndpoint, IdempotencyRecord, MessageReference, TemplateMirror
+from phone_numbers import app_data
+from phone_numbers.connection import notices
 from phone_numbers.hosted_connect import sessions
-from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
+from phone_numbers.models import AppData, BusinessAccount, ConnectSession, PhoneNumber
 from tenants import device_login
 from tenants.connected_apps import connections
-from tenants.credentials import authentication
-from tenants.models import Invitation, SignUp, Tenant, User
-from tenants.signup import registration
+from tenants.credentials import api_keys, authentication
+from tenants.models import ApiKey, Invitation, SignUp, Tenant, User
+from tenants.signup import registration, screening
 from tenants.staff import support_view
 from tenants.team import invitations
 from tenants.tests.connected_apps import REDIRECT_URI, VERIFIER, client_of, code_of, member_of, tokens_of
-from webhooks.models import Event, Message
+from tests.fixtures import Api
+from webhooks.endpoints import circuit_breaker
+from webhooks.endpoints import notices as endpoint_notices
+from webhooks.models import Endpoint, Event, Message
 
 pytestmark = pytest.mark.django_db
 
@@ -201,6 +209,67 @@ def mirror_of_templates(tenant: Tenant) -> IsOpen:
     return lambda: parameters._Mirrored(account.waba_id, set()).is_fresh()
 
 
+def works(made: api_keys.NewKey) -> IsOpen:
+    return lambda: Api(made.key).get("/v1/numbers").status_code == 200
+
+
+def rotated_key(tenant: Tenant) -> IsOpen:
+    old = api_keys.create(name="k", environment="live", tenant=tenant)
+    api_keys.rotate(keys=ApiKey.objects.all(), key_id=old.row.id)
+    return works(old)
+
+
+def key_of_a_device(tenant: Tenant) -> IsOpen:
+    started = device_login.start(client_name="laptop", ip=None)
+    device_login.confirm(started.row.user_code, user=owner(tenant), tenant=tenant, environment="live")
+    new = device_login.redeem(started.device_code).new
+    assert new is not None
+    return works(new)
+
+
+def sign_ups_of_one_address(tenant: Tenant) -> IsOpen:
+    for name in "ab":
+        SignUp.objects.create(email=f"{name}@{name}.example", ip="192.0.2.7", created_at=START)
+    row = SignUp(email="c@c.example", ip="192.0.2.7", tax_id="AAACI1681G", website="https://c.example")
+    return lambda: any(found["code"] == "many_signups_same_ip" for found in screening.compute(row))
+
+
+def requests_of_app_data(tenant: Tenant) -> IsOpen:
+    number = number_of(tenant)
+    number.coexistence = True
+    number.save()
+    app_data.begin(number)
+
+    def is_requested() -> bool:
+        AppData.objects.update(status="pending", next_attempt_at=now())
+        app_data.request_due()
+        return not AppData.objects.filter(status="expired").exists()
+
+    return is_requested
+
+
+def mailed_disconnection(tenant: Tenant) -> IsOpen:
+    return lambda: not notices._is_due(START)
+
+
+def attempts_counted_together(tenant: Tenant) -> IsOpen:
+    failed = [circuit_breaker.AttemptResult(ok=False)]
+    first = circuit_breaker.after(circuit_breaker.EndpointCounters(), failed, START)
+    return lambda: circuit_breaker.after(first, failed, now()).window_attempts == 2
+
+
+def endpoint_that_may_recover(tenant: Tenant) -> IsOpen:
+    counters = circuit_breaker.EndpointCounters(consecutive_failures=100, failing_since=START)
+    return lambda: not counters.is_past_recovery(now())
+
+
+def endpoint_that_just_failed(tenant: Tenant) -> IsOpen:
+    Endpoint.objects.create(
+        tenant=tenant, url="https://example.com/", event_types=["*"], status="active", failing_since=START
+    )
+    return lambda: not endpoint_notices._changed().exists()
+
+
 @dataclass(frozen=True)
 class Window:
     """A promised length, what begins the window at START, and whether the end itself belongs to it."""
@@ -229,6 +298,14 @@ WINDOWS = {
     ),
     "former secret of flows": Window(DAY, former_secret_of_flows),
     "support view": Window(timedelta(minutes=30), support),
+    "rotated key": Window(DAY, rotated_key),
+    "key of a device": Window(90 * DAY, key_of_a_device),
+    "sign-ups of one address": Window(7 * DAY, sign_ups_of_one_address),
+    "requests of app data": Window(DAY, requests_of_app_data),
+    "mailed disconnection": Window(DAY, mailed_disconnection),
+    "attempts counted together": Window(timedelta(minutes=5), attempts_counted_together),
+    "endpoint that may recover": Window(5 * DAY, endpoint_that_may_recover),
+    "endpoint that just failed": Window(timedelta(minutes=15), endpoint_that_just_failed),
     "fresh mirror of templates": Window(timedelta(minutes=10), mirror_of_templates, includes_end=True),
 }
 
@@ -253,3 +330,31 @@ def test_a_message_is_scheduled_for_later_and_within_ninety_days(
 ) -> None:
     asked = (START + ahead).isoformat()
     assert opens(lambda: scheduled_messages.moment_of(asked), InvalidRequest) == is_taken
+
+
+@pytest.mark.parametrize(("age", "is_known"), [(DAY - MOMENT, True), (DAY, True), (DAY + MOMENT, False)])
+def test_a_key_is_known_for_24_hours(tenant: Tenant, age: timedelta, is_known: bool) -> None:
+    """Send rule 2. Postgres reads the time, which stands still within a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        (moment,) = cursor.fetchone()
+    use = idempotency.KeyUse(tenant.id, "live", "order-1", "/v1/messages", b"hash")
+    assert run(idempotency.beginning(use)) is None
+    IdempotencyRecord.objects.update(started_at=moment - age, status=200, body=b"{}")
+    assert (run(idempotency.earlier(use)) is not None) == is_known
+    assert (run(idempotency.beginning(use)) is not None) == is_known
+
+
+@pytest.mark.parametrize(
+    ("age", "is_known"), [(30 * DAY - MOMENT, True), (30 * DAY, True), (30 * DAY + MOMENT, False)]
+)
+def test_a_reference_is_known_for_30_days(
+    tenant: Tenant, clock: Clock, age: timedelta, is_known: bool
+) -> None:
+    first, second = (
+        Batch.objects.create(tenant=tenant, environment="live", phone_number_id="1", total=1, rate_per_sec=80)
+        for _ in range(2)
+    )
+    references.acquire(first, ["order-1"])
+    MessageReference.objects.update(created_at=START - age)
+    assert bool(references.acquire(second, ["order-1"])) == is_known
