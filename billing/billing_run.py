@@ -12,7 +12,7 @@ import structlog
 from billing import mails, restriction, usage
 from billing.invoices import issuing
 from billing.isolation import SomeFailed
-from billing.payments import attempts, debits, mandates, notices, refunds, settlements
+from billing.payments import attempts, debits, mandates, provider_notices, refunds, settlements
 
 log = structlog.get_logger(__name__)
 
@@ -22,7 +22,7 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "invoices": issuing.issue_due,
     "invoice_mails": mails.send_invoices,
     "credit_note_mails": mails.send_credit_notes,
-    "notices": notices.apply_waiting,
+    "notices": provider_notices.apply_waiting,
     "looked_up": attempts.reconcile,
     "refunds": refunds.reconcile,
     "debits": debits.charge_due,

@@ -653,7 +653,7 @@ class ProviderTrouble(models.Model):
 
 
 class ProviderEvent(models.Model):
-    """A notice of the payment provider, as received. Written by `payments/notices.py`."""
+    """A notice of the payment provider, as received. Written by `payments/provider_notices.py`."""
 
     id = models.BigAutoField(primary_key=True)
     provider = models.CharField(max_length=20)

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from billing import billing_run
 from billing.isolation import SomeFailed
-from billing.payments import notices
+from billing.payments import provider_notices
 from gateway.clock import now
 
 
@@ -23,11 +23,11 @@ def run_billing(**_: Any) -> None:
 def apply_notice(event_id: int, **_: Any) -> None:
     """After a webhook: apply its notice."""
     with contextlib.suppress(SomeFailed):  # logged; the notice waits for the next run
-        notices.apply_waiting(now(), only=event_id)
+        provider_notices.apply_waiting(now(), only=event_id)
 
 
 @shared_task
 def apply_notices(**_: Any) -> None:
     """Every ten minutes: apply the notices that no task has applied."""
     with contextlib.suppress(SomeFailed):
-        notices.apply_waiting(now())
+        provider_notices.apply_waiting(now())

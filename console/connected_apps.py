@@ -9,8 +9,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 
+from console.account_settings import people_by_id
 from console.keys import ENVIRONMENTS, SCOPES
-from console.settings import people_by_id
 from console.visit import Visit, flash_errors, require_active
 from gateway.api.errors import Conflict
 from gateway.roles import KeyScope, known_scopes

@@ -26,10 +26,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from console import lists
+from console.account_settings import people_by_id, who
 from console.analytics import RangeForm
 from console.messages import MessageFilter, search_page
 from console.request_log import RequestFilter
-from console.settings import people_by_id, who
 from console.visit import Visit
 from gateway import ids
 from gateway.clock import now

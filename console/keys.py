@@ -15,8 +15,8 @@ from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 
+from console.account_settings import people_by_id
 from console.lists import IdsField
-from console.settings import people_by_id
 from console.visit import Visit, require_active
 from gateway.api.errors import Conflict, Forbidden, InvalidRequest
 from gateway.clock import now

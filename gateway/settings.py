@@ -422,7 +422,7 @@ X_FRAME_OPTIONS = "DENY"
 
 # --- API ------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.credentials.authentication.BearerAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.credentials.bearer_tokens.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["gateway.api.authentication.TenantCaller"],
     "DEFAULT_THROTTLE_CLASSES": ["gateway.api.limits.TenantRateThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["gateway.api.json.JSONRenderer"],

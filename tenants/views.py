@@ -25,9 +25,9 @@ from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
 from tenants import lifecycle
-from tenants.credentials import api_keys, authentication
+from tenants.credentials import api_keys, bearer_tokens
 from tenants.credentials.api_keys import Grant
-from tenants.credentials.authentication import BearerAuthentication
+from tenants.credentials.bearer_tokens import BearerAuthentication
 from tenants.credentials.log_in import check_second_factor, has_second_factor
 from tenants.models import ApiKey, ConsoleSession, Tenant, User
 from tenants.serializers import (
@@ -331,7 +331,7 @@ class ConsoleSessionsView(ResourceViewSet):
     )
     def create(self, request: Request) -> Response:
         user = _identify(request, **checked(ConsoleSessionIn(data=request.data)))
-        new = authentication.open_session(user)
+        new = bearer_tokens.open_session(user)
         return Response({"token": new.token, **_shown(new.row)}, status=201)
 
 
@@ -358,7 +358,7 @@ class CurrentConsoleSessionView(ResourceViewSet):
         responses={204: None},
     )
     def destroy(self, request: Request) -> Response:
-        authentication.close_session(_current(request))
+        bearer_tokens.close_session(_current(request))
         return Response(status=204)
 
 
@@ -401,7 +401,7 @@ def _too_many() -> RateLimited:
 
 
 def _current(request: Request) -> ConsoleSession:
-    session = authentication.session_for(request.headers["Authorization"].partition(" ")[2].strip())
+    session = bearer_tokens.session_for(request.headers["Authorization"].partition(" ")[2].strip())
     if session is None:
         raise Unauthorized
     return session

@@ -18,7 +18,7 @@ from gateway.upstream import client
 from gateway.valkey.cache import ValkeyCache
 from messaging.notifications import routing
 from tenants import lifecycle
-from tenants.credentials import api_keys, authentication, key_cache
+from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests.api_contract import uncounted_calls
 from tests.api_contract.contract import assert_in_contract
@@ -234,4 +234,4 @@ def staff(db: None) -> User:
 @pytest.fixture
 def staff_api(staff: User) -> Api:
     """`staff` calling with a console token."""
-    return Api(authentication.open_session(staff).token)
+    return Api(bearer_tokens.open_session(staff).token)

@@ -12,7 +12,7 @@ from gateway.clock import now
 from gateway.encryption import decrypt, encrypt
 from messaging.batches.monitoring import waiting
 from messaging.models import Batch
-from tenants.credentials import authentication
+from tenants.credentials import bearer_tokens
 from tenants.mail import given_up, oldest_due_age
 from tenants.models import OutboundMail, Tenant, User
 from tests.fixtures import Api
@@ -31,7 +31,7 @@ def test_at_each_step_of_a_rotation_both_halves_of_the_processes_read_each_other
 
 
 def test_a_new_secret_key_keeps_sessions_and_ends_console_tokens(settings: Any, staff: User) -> None:
-    first, second, token = Client(), Client(), authentication.open_session(staff).token
+    first, second, token = Client(), Client(), bearer_tokens.open_session(staff).token
     first.force_login(staff)
     second.force_login(staff)
     former, settings.SECRET_KEY = settings.SECRET_KEY, "x" * 60

@@ -34,7 +34,7 @@ from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import AppData, BusinessAccount, ConnectSession, PhoneNumber
 from tenants import device_login
 from tenants.connected_apps import connections
-from tenants.credentials import api_keys, authentication
+from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, Invitation, SignUp, Tenant, User
 from tenants.signup import registration, screening
 from tenants.staff import support_view
@@ -108,8 +108,8 @@ def customer_service(tenant: Tenant) -> IsOpen:
 
 
 def console_token(tenant: Tenant) -> IsOpen:
-    token = authentication.open_session(owner(tenant)).token
-    return lambda: authentication.session_for(token) is not None
+    token = bearer_tokens.open_session(owner(tenant)).token
+    return lambda: bearer_tokens.session_for(token) is not None
 
 
 def invitation_link(tenant: Tenant) -> IsOpen:

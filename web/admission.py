@@ -15,7 +15,7 @@ from gateway.database.transactions import concerns_all
 from gateway.monitoring.logs import type_alone
 from gateway.roles import KeyScope
 from tenants.credentials import api_keys, key_cache
-from tenants.credentials.authentication import caller_for, recalled_caller_for, refusal
+from tenants.credentials.bearer_tokens import caller_for, recalled_caller_for, refusal
 from web.request import Request
 from web.strangers import strangers
 

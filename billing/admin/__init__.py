@@ -1,11 +1,13 @@
 """Staff admin of billing: lists of its rows, and actions of staff on invoices and payments."""
 
-from billing.admin import accounts, invoices, payments
-from billing.pricing.money import rupees
-from billing.staff import (
-    cards,  # noqa: F401 - registers its part of the staff dashboard
+from billing.admin import (
+    accounts,
+    dashboard,  # noqa: F401 - registers its part of the staff dashboard
     finders,  # noqa: F401 - registers its part of the staff's search
+    invoices,
+    payments,
 )
+from billing.pricing.money import rupees
 from tenants.audit_labels import register_unit
 from tenants.staff.site import NavigationLink, register_navigation
 

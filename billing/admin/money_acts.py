@@ -10,12 +10,12 @@ from django.http import HttpRequest, HttpResponse
 from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
+from billing.admin import second_person
 from billing.admin.fields import RupeesField
 from billing.invoices import credit_notes, issuing
 from billing.models import Invoice, PaymentAttempt, StaffAct
 from billing.payments import bank_transfers, refunds
 from billing.pricing.money import rupees
-from billing.staff import second_person
 from gateway.clock import now
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 

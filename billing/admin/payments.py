@@ -10,10 +10,10 @@ from django.utils.html import format_html
 from django.utils.text import capfirst
 from unfold.enums import ActionVariant
 
+from billing.admin import second_person
 from billing.admin.fields import amount_in_rupees
 from billing.admin.money_acts import ACTS, MoneyActsAdmin, carry_out, money_action
 from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund, SettledItem, StaffAct
-from billing.staff import second_person
 from gateway.clock import now
 from tenants.audit_labels import said
 from tenants.labels import readable

@@ -16,7 +16,7 @@ from billing import buyers
 from billing.billing_run import run
 from billing.invoices import documents
 from billing.models import Invoice, PayLink, PaymentAttempt
-from billing.payments import bank_transfers, mandates, notices
+from billing.payments import bank_transfers, mandates, provider_notices
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_payments import answer, deliver, post
@@ -159,6 +159,6 @@ def test_a_notice_of_a_refund_needs_no_payment_in_it(
     secret = service.RAZORPAY_WEBHOOK_SECRETS[0].encode()
     signature = hmac.new(secret, body.encode(), hashlib.sha256).hexdigest()
     assert post({"body": body, "signature": signature, "event_id": "evt_refund"}).status_code == 200
-    notices.apply_waiting(now())
+    provider_notices.apply_waiting(now())
     reopened = only_invoice(invoice.tenant)
     assert (reopened.status, reopened.amount_paid_paise) == ("open", 50_000)

@@ -12,13 +12,13 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from billing import accounting, gstr1, ledger
+from billing.admin import second_person
 from billing.admin.money_acts import carry_out
 from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import ClosedMonth, CreditNote, Invoice, LedgerEntry, StaffAct
 from billing.payments import bank_transfers
 from billing.pricing.periods import Period
-from billing.staff import second_person
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, connected, ist, only_invoice
 from billing.tests.test_money import at_once
 from gateway.api.errors import Conflict

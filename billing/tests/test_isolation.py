@@ -19,7 +19,7 @@ from billing import billing_run, isolation, usage
 from billing.billing_run import run
 from billing.isolation import UNANSWERED_AT_MOST, SomeFailed, each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, Mandate, PaymentAttempt, ProviderEvent
-from billing.payments import attempts, mandates, notices
+from billing.payments import attempts, mandates, provider_notices
 from billing.payments.provider import ProviderUnreachable
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
 from billing.tests.test_payments import CHARGE, deliver, post, set_up_mandate
@@ -153,14 +153,14 @@ def test_notices_of_one_tenant_that_cannot_be_applied_stop_no_other(
         assert post(hook).status_code == 200
     ProviderEvent.objects.update(received_at=paid_on)
     with ends:
-        notices.apply_waiting(paid_on)
+        provider_notices.apply_waiting(paid_on)
     paid = {invoice.tenant_id: invoice.status for invoice in Invoice.objects.all()}
     assert paid == {three[0].id: "paid", three[1].id: "processing", three[2].id: "paid"}
     waiting = ProviderEvent.objects.filter(processed_at__isnull=True)
     assert waiting.exists()
     allow()
     PaymentAttempt.objects.filter(pk=poisoned.pk).update(provider_order_id=order)
-    notices.apply_waiting(paid_on)
+    provider_notices.apply_waiting(paid_on)
     assert set(Invoice.objects.values_list("status", flat=True)) == {"paid"}, (
         "the next run applies what waited"
     )

@@ -31,9 +31,9 @@ from billing.payments import (
     bank_transfers,
     debits,
     mandates,
-    notices,
     payment_links,
     provider,
+    provider_notices,
     refunds,
 )
 from billing.payments.provider import Payment
@@ -468,7 +468,7 @@ class TestSecondProvider:
         assert post(hook).status_code == 200
         assert sorted(ProviderEvent.objects.values_list("provider", flat=True)) == ["razorpay", "second"]
         assert_error(post(hook, "/internal/third/webhook"), 404, "not_found")
-        notices.apply_waiting(CHARGE)
+        provider_notices.apply_waiting(CHARGE)
         assert not ProviderEvent.objects.filter(processed_at__isnull=True).exists()
 
 

@@ -13,7 +13,7 @@ from billing import buyers
 from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
-from billing.payments import debits, mandates, notices, payment_links
+from billing.payments import debits, mandates, payment_links, provider_notices
 from billing.payments.provider import ProviderUnreachable
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import PROFILE, connected, ist, only_invoice
@@ -34,7 +34,7 @@ def deliver(provider: RunningSimulator, at: datetime, *, since: int = 0) -> int:
     hooks = provider.control("GET", "payments")["webhooks"]
     for hook in hooks[since:]:
         post(hook)
-    notices.apply_waiting(at)
+    provider_notices.apply_waiting(at)
     return len(hooks)
 
 

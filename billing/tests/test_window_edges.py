@@ -21,7 +21,7 @@ from billing.models import (
     ProviderEvent,
     Refund,
 )
-from billing.payments import attempts, debits, mandates, notices, payment_links, refunds
+from billing.payments import attempts, debits, mandates, payment_links, provider_notices, refunds
 from billing.payments.provider import ProviderUnreachable
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
@@ -239,7 +239,7 @@ def test_a_notice_that_cannot_be_read_is_given_up_after_a_week(provider: Running
 
     def is_done(at: datetime) -> bool:
         with suppress(SomeFailed):
-            notices.apply_waiting(at)
+            provider_notices.apply_waiting(at)
         return ProviderEvent.objects.get().processed_at is not None
 
     assert around(FIRST_OF_DECEMBER + 7 * DAY, is_done) == [False, True]

@@ -31,8 +31,8 @@ from billing.payments import (
     attempts,
     bank_transfers,
     mandates,
-    notices,
     payment_links,
+    provider_notices,
     refunds,
     settlements,
 )
@@ -249,7 +249,7 @@ class Year:
                     assert post(hook).status_code in {200, 401}
             if fate > 0.97:
                 assert post({**hook, "body": hook["body"].replace("event", "evenT", 1)}).status_code == 401
-        notices.apply_waiting(self.at)
+        provider_notices.apply_waiting(self.at)
 
     # --- Actions by hand
 

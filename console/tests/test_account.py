@@ -18,7 +18,7 @@ from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from gateway.roles import Area
 from tenants import audit, mail
-from tenants.credentials import api_keys, authentication
+from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, OutboundMail, Tenant, User
 from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
@@ -191,7 +191,7 @@ def test_the_console_and_the_api_share_one_count_of_failures(person: User) -> No
 
 
 def test_a_password_is_reset_by_a_single_use_link(person: User) -> None:
-    token = authentication.open_session(person).token
+    token = bearer_tokens.open_session(person).token
     client = Client()
     unknown = client.post("/password/reset", {"email": "nobody@traders.example"})
     known = client.post("/password/reset", {"email": person.email})

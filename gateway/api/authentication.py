@@ -1,6 +1,6 @@
 """Authentication for REST framework: the caller, and what the caller may use (specification 5).
 
-`tenants.credentials.authentication` finds the caller of a bearer token. This module has the caller's shape and the
+`tenants.credentials.bearer_tokens` finds the caller of a bearer token. This module has the caller's shape and the
 permissions of views. Rejections come in this order: 401; 403 for the kind of caller; 400 and 404 for the chosen tenant;
 403 for another tenant, for the scope and for the tenant's status.
 

@@ -26,7 +26,7 @@ from gateway.api.limits import TenantRateThrottle
 from gateway.roles import Area
 from messaging.agents.api_calls import ApiCalls
 from tenants.connected_apps import connections, endpoints
-from tenants.credentials.authentication import BearerAuthentication
+from tenants.credentials.bearer_tokens import BearerAuthentication
 
 
 @csrf_exempt

@@ -30,7 +30,7 @@ from messaging.cloud_api.nodes import (
 )
 from messaging.cloud_api.parameters import Parameters, form_fields
 from messaging.media import uploads
-from tenants.credentials.authentication import BearerAuthentication
+from tenants.credentials.bearer_tokens import BearerAuthentication
 
 UPLOAD = "upload"
 """The word in the place of a node in the path of a resumable upload. The session follows it."""

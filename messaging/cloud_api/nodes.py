@@ -53,7 +53,7 @@ from phone_numbers import onboarding, registration, tokens
 from phone_numbers.models import BusinessAccount
 from phone_numbers.tokens import Refused
 from tenants.audit import Actor
-from tenants.credentials.authentication import caller_for
+from tenants.credentials.bearer_tokens import caller_for
 from tenants.models import Tenant
 
 SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")

@@ -37,7 +37,7 @@ from messaging.batches.views import BatchesView
 from messaging.models import Batch
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
-from tenants.credentials import api_keys, authentication
+from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import AppConnection, Tenant, User
 from tenants.tests.connected_apps import REDIRECT_URI, answer_to, member_of
 from tests.browsers import logged_in
@@ -472,7 +472,7 @@ def test_guides_are_searched_and_read(agent: Agent, site: Path) -> None:
 
 def test_a_person_who_only_reads_gets_the_tools_that_read(tenant: Tenant, number: PhoneNumber) -> None:
     person = User.objects.create_user("a@traders.example", "pw", tenant=tenant, role="read_only")
-    reader = Agent(authentication.open_session(person).token)
+    reader = Agent(bearer_tokens.open_session(person).token)
     assert reader.call("find_events")["data"] == []
     sent = {"to": [TO], "message": TEXT, "idempotency_key": "k", "from": number.phone_number_id}
     assert reader.refused("send_message", **sent)["code"] == "forbidden"
@@ -480,7 +480,7 @@ def test_a_person_who_only_reads_gets_the_tools_that_read(tenant: Tenant, number
 
 def test_a_person_without_the_integration_gets_no_tools(tenant: Tenant) -> None:
     person = User.objects.create_user("bills@traders.example", "pw", tenant=tenant, role="billing")
-    assert_error(ask(authentication.open_session(person).token), 403, "forbidden")
+    assert_error(ask(bearer_tokens.open_session(person).token), 403, "forbidden")
 
 
 def ask(key: str | None, method: str = "POST", body: bytes = b"{}", **headers: str) -> Any:

@@ -26,7 +26,7 @@ from gateway.database.partitions import delete_free
 from gateway.roles import Area, KeyScope, Role, known_scopes, may_change, may_read
 from tenants import audit
 from tenants.credentials import key_cache
-from tenants.credentials.authentication import password_fingerprint
+from tenants.credentials.bearer_tokens import password_fingerprint
 from tenants.models import ApiKey, AppConnection, ConnectedAppClient, Tenant, User
 
 SCOPES = (KeyScope.MESSAGES, KeyScope.NUMBERS, KeyScope.TEMPLATES, KeyScope.WEBHOOKS, KeyScope.EVENTS)

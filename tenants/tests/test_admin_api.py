@@ -5,7 +5,7 @@ from django.contrib.auth.models import Group
 from django.core.management import call_command
 
 from tenants import audit
-from tenants.credentials import authentication
+from tenants.credentials import bearer_tokens
 from tenants.models import Tenant, User
 from tenants.staff import roles
 from tests.fixtures import Api, assert_error
@@ -22,7 +22,7 @@ ADMIN_VIEW = {
 def staff_with_role(role: str) -> Api:
     user = User.objects.create_user(f"{role}@service.example", "a long enough password", is_staff=True)
     user.groups.add(Group.objects.get(name=role))
-    return Api(authentication.open_session(user).token)
+    return Api(bearer_tokens.open_session(user).token)
 
 
 def test_tenants_are_listed_with_the_admin_view_newest_first(staff_api: Api, tenant: Tenant) -> None:

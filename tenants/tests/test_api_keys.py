@@ -11,7 +11,7 @@ from gateway.clock import now
 from gateway.valkey import write_behind
 from gateway.valkey.write_behind import Debounced
 from tenants.credentials import api_keys, key_cache, key_cache_repair
-from tenants.credentials.authentication import recalled_caller_for
+from tenants.credentials.bearer_tokens import recalled_caller_for
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tests.fixtures import Api, assert_error
 

@@ -12,7 +12,7 @@ from django.db import connection
 from gateway.api.errors import Forbidden
 from gateway.clock import now
 from gateway.roles import ALL_SCOPES, LIVE_SCOPES, KeyScope
-from tenants.credentials import api_keys, authentication, key_cache
+from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tenants.team import members
 from tests.browsers import browser_of, logged_in, text
@@ -31,7 +31,7 @@ def api_of(tenant: Tenant, **chosen: Any) -> Api:
 
 def member_api(tenant: Tenant, role: str) -> Api:
     person = User.objects.create_user(f"{role}@traders.example", "pw", tenant=tenant, role=role)
-    return Api(authentication.open_session(person).token)
+    return Api(bearer_tokens.open_session(person).token)
 
 
 class TestWhatATestKeyOpens:

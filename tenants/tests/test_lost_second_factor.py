@@ -13,7 +13,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from gateway.api.errors import Conflict
-from tenants.credentials import authentication
+from tenants.credentials import bearer_tokens
 from tenants.credentials import log_in as lost_second_factor
 from tenants.models import AuditEntry, OutboundMail, Tenant, User
 
@@ -58,7 +58,7 @@ def test_staff_remove_a_lost_second_factor_and_the_mailbox_opens_the_account(
     person: User, staff: User
 ) -> None:
     RecoveryCodes.activate(person)
-    token = authentication.open_session(person).token
+    token = bearer_tokens.open_session(person).token
     logged_in, desk = Client(), Client()
     logged_in.force_login(person)
     desk.force_login(staff)
@@ -73,7 +73,7 @@ def test_staff_remove_a_lost_second_factor_and_the_mailbox_opens_the_account(
     assert "Second factor lost" not in desk.get(page).content.decode()
     assert not Authenticator.objects.filter(user=person).exists()
     assert logged_in.get("/console").status_code == 302
-    assert authentication.session_for(token) is None
+    assert bearer_tokens.session_for(token) is None
     assert "Log out" not in log_in(Client(), person.email)
     mailed = OutboundMail.objects.get(to=person.email)
     assert "/password/reset" in mailed.text

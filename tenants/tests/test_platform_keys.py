@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from tenants import lifecycle
 from tenants.credentials import api_keys
-from tenants.credentials.authentication import open_session
+from tenants.credentials.bearer_tokens import open_session
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tests.fixtures import Api, assert_error
 

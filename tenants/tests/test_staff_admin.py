@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tenants import audit, lifecycle
-from tenants.credentials import api_keys, authentication
+from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
 from tenants.signup import registration
 from tenants.staff import roles
@@ -232,7 +232,7 @@ def test_no_page_of_this_app_shows_a_secret(
 ) -> None:
     key = api_keys.create(name="server", environment="live", tenant=tenant)
     app = lifecycle.create_app(name="Shop platform")
-    token = authentication.open_session(staff).token
+    token = bearer_tokens.open_session(staff).token
     secrets = [
         key.key,
         key.row.key_hash,

@@ -16,7 +16,7 @@ from gateway.api.errors import ServiceError
 from gateway.clock import now
 from tenants import mail
 from tenants.connected_apps import connections
-from tenants.credentials import authentication
+from tenants.credentials import bearer_tokens
 from tenants.models import AppConnection, AuditEntry, Invitation, OutboundMail, Tenant, User
 from tenants.team import invitations, members
 from tests.browsers import logged_in
@@ -158,7 +158,7 @@ class TestInvitation:
 class TestMembers:
     def test_a_role_is_in_effect_at_the_next_request(self, browser: Client, tenant: Tenant) -> None:
         member = person(tenant, "developer")
-        theirs, token = logged_in(member), Api(authentication.open_session(member).token)
+        theirs, token = logged_in(member), Api(bearer_tokens.open_session(member).token)
         assert theirs.get("/console/messages").status_code == 200
         assert "Read only" in said(browser.get(f"/console/team/people/{member.pk}/role"))
         page = browser.post(f"/console/team/people/{member.pk}/role", {"role": "billing"}, follow=True)
@@ -176,7 +176,7 @@ class TestMembers:
         self, browser: Client, tenant: Tenant, owner: User
     ) -> None:
         member = person(tenant, "owner", "ravi")
-        theirs, token = logged_in(member), Api(authentication.open_session(member).token)
+        theirs, token = logged_in(member), Api(bearer_tokens.open_session(member).token)
         theirs.post("/console/team", {"email": "friend@traders.example", "role": "owner"})
         link = link_in_last_mail()
         assert "keep working" in said(browser.get(f"/console/team/people/{member.pk}/remove"))

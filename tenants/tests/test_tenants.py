@@ -10,7 +10,7 @@ from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
 from tenants import lifecycle
-from tenants.credentials import api_keys, authentication, key_cache
+from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import AuditEntry, PlatformApp, Tenant, User
 from tests.fixtures import Api, assert_error
 
@@ -148,7 +148,7 @@ def test_a_persons_token_may_name_only_the_persons_own_tenant(
 ) -> None:
     """A call meant for another tenant is rejected rather than applied to this one."""
     person = User.objects.create_user("asha@traders.example", "pw", tenant=tenant, role=role)
-    console = Api(authentication.open_session(person).token)
+    console = Api(bearer_tokens.open_session(person).token)
     assert console.get("/v1/numbers", X_Service_Tenant=str(tenant.id)).status_code == 200
     refused = console.get("/v1/numbers", X_Service_Tenant=str(other_tenant.id))
     assert_error(refused, 403, "forbidden")

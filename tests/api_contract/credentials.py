@@ -16,7 +16,7 @@ from gateway.clock import now
 from gateway.roles import ALL_SCOPES, LIVE_SCOPES, NUMBER_SCOPES, Area, KeyScope, Role
 from tenants import lifecycle
 from tenants.connected_apps import connections
-from tenants.credentials import api_keys, authentication, key_cache
+from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import ApiKey, AppConnection, ConsoleSession, PlatformApp, Tenant, User
 from tenants.tests.connected_apps import tokens_of
 from tests.api_contract.authorisation import Kind, World
@@ -321,7 +321,7 @@ def _superuser(name: str) -> User:
 
 
 def _of(user: User, chosen: Tenant | None = None) -> Api:
-    return Api(authentication.open_session(user).token, **_headers(chosen))
+    return Api(bearer_tokens.open_session(user).token, **_headers(chosen))
 
 
 def _member(name: str, tenant: Tenant, role: Role, chosen: Tenant | None = None) -> Credential:

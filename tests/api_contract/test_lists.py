@@ -23,7 +23,7 @@ from gateway.request_log.models import ApiRequest
 from messaging.models import Batch, BatchItem, Erasure, MessageTemplate, OptOut, ScheduledMessage
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import lifecycle
-from tenants.credentials import api_keys, authentication
+from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tests.api_contract.authorisation import ROWS, Route, World, registered_routes
 from tests.fixtures import Api
@@ -407,7 +407,7 @@ def caller_of(route: Route, world: World) -> Api:
         return Api(lifecycle.create_app_key(app_id=world.app.id, name="k", environment="live").key)
     if route.kind == "staff":
         staff = User.objects.create_superuser("staff@service.example", "pw")
-        return Api(authentication.open_session(staff).token)
+        return Api(bearer_tokens.open_session(staff).token)
     return Api(api_keys.create(name="k", environment="live", tenant=world.tenant).key)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tenants.credentials import api_keys, authentication
+from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import Tenant, User
 from tests.faults.service import Service, Valkey, database_url
 
@@ -55,7 +55,7 @@ def webs(tmp_path: Path) -> Iterator[TwoWebs]:
 
 
 def test_what_one_process_is_told_reaches_the_other(webs: TwoWebs) -> None:
-    staff = authentication.open_session(User.objects.create_superuser("staff@service.example", "pw")).token
+    staff = bearer_tokens.open_session(User.objects.create_superuser("staff@service.example", "pw")).token
     assert_told(webs, staff, within=AT_ONCE_SECONDS)
     assert_told(webs, staff, within=SECONDS, loses=webs.valkey.flush)
     webs.valkey.stop()

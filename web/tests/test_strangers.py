@@ -23,7 +23,7 @@ from gateway.clock import now
 from gateway.database import pool
 from gateway.valkey.connection import valkey
 from messaging.tests.incoming import signature_of
-from tenants.credentials import api_keys, authentication, key_cache
+from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import ApiKey, Tenant, User
 from tests.fixtures import Api, assert_error, wait_until
 from tests.front import Front
@@ -59,7 +59,7 @@ class LookUps:
         if token.startswith("wb_live_000"):
             self.begun.append(token)
             assert self._granted.acquire(timeout=PATIENCE)
-        return authentication.caller_for(token, chosen)
+        return bearer_tokens.caller_for(token, chosen)
 
     def grant(self, count: int) -> None:
         self._granted.release(count)
@@ -368,7 +368,7 @@ class TestKnownKeys:
 
     def test_a_console_token_is_known_until_it_ends(self, tenant: Tenant) -> None:
         person = User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
-        token = authentication.open_session(person).token
+        token = bearer_tokens.open_session(person).token
         api = Api(token)
         assert not strangers.is_known(scope(bearer(token)))
         assert api.get("/v1/tenant").status_code == 200

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tenants.credentials import authentication
+from tenants.credentials import bearer_tokens
 from tenants.models import User
 
 
@@ -18,4 +18,4 @@ class Command(BaseCommand):
         user = User.objects.filter(email=options["email"].lower(), is_staff=True, is_active=True).first()
         if user is None:
             raise CommandError("There is no active staff member with this e-mail address.")
-        self.stdout.write(authentication.open_session(user).token)
+        self.stdout.write(bearer_tokens.open_session(user).token)

@@ -1,1 +1,0 @@
-"""Billing's part of the staff pages: dashboard cards and the search."""
