@@ -194,8 +194,8 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         return request.user.has_perm("tenants.revoke_apikey")
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Actions of a key: none for one that has ended. Staff rotate keys of platform apps only; a tenant rotates its
-        own.
+        """The actions of a key. A revoked key has none. Staff rotate only keys of platform apps, because a tenant
+        rotates its own keys.
         """
         key = ApiKey.objects.filter(pk=object_id).first()
         possible = {"revoke_key"} if key and key.revoked_at is None else set()
@@ -240,7 +240,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
 
 class ActionFilter(SimpleListFilter):
-    """Filter by action. The choices come from the table of labels, because a DISTINCT would scan the log."""
+    """Filter by action. The choices are the labelled actions, because a DISTINCT query would scan the whole log."""
 
     title = "action"
     parameter_name = "action"
@@ -280,7 +280,7 @@ class AuditAdmin(HistoryAdmin):
 
     @display(description="Target")
     def target(self, entry: AuditEntry) -> str:
-        """A link to the search for the target. The search opens the target while it exists."""
+        """A link that searches for the target's id. While the target exists, the search opens its page."""
         url = f"{reverse('admin:staff_search')}?{urlencode({'q': entry.target_id})}"
         link = '<div>{} <a class="text-link break-all" href="{}">{}</a></div>'
         return format_html(link, label(entry.target_type), url, entry.target_id)
@@ -322,7 +322,7 @@ class EmailDomainRuleAdmin(ModelAdmin):  # type: ignore[misc]
 
 @admin.register(User)
 class UserAdmin(ModelAdmin):  # type: ignore[misc]
-    """Users. Their owners set passwords: a new user requests a link at /password/reset."""
+    """Users. A new user sets the first password with a link from /password/reset; staff never set one."""
 
     list_display = ("email", "tenant", "is_staff", "is_superuser", "is_active", "last_login")
     list_filter = ("is_staff", "is_active")
@@ -407,7 +407,7 @@ def _record(
 
 @admin.register(ApiRequest)
 class ApiRequestAdmin(HistoryAdmin):
-    """The request log, read only: calls without their bodies."""
+    """The request log, read only. It has calls without their bodies."""
 
     list_display = ("shown_id", "created", "method", "route", "status", "error_code", "owner")
     list_filter = (PeriodFilter, "environment")

@@ -48,7 +48,7 @@ from tenants.views import revoked, rotated
 
 
 def _actor(request: Request, permission: str) -> int:
-    """The staff member who acts. Raises Forbidden when the role lacks the permission."""
+    """The id of the staff member who acts. Raises Forbidden when the role lacks the permission."""
     user = User.objects.filter(pk=caller_of(request).user_id or 0).first()
     if user is None or not user.has_perm(permission):
         raise Forbidden("Your role may read this, but not change it.")

@@ -16,15 +16,16 @@ from tenants.models import ApiKey, AuditEntry, User
 
 # --- The only writer of the audit log, called inside the transaction of the action that it records.
 #
-# Nobody may delete entries, so a tenant has a limit of entries a day. At the limit, its keys and members can change
-# nothing more. Actions that end an access are always allowed, and so are those of staff and of the gateway.
+# Nobody can delete entries, so a tenant has a daily limit of entries. At the limit, the tenant's keys and members
+# cannot change anything. Three kinds of actions are always allowed: those that end an access, those of staff and those
+# of the gateway.
 
 DAY = timedelta(days=1)
 MOST_A_DAY = 5_000
-"""Most entries of a tenant in 24 hours."""
+"""The most entries of a tenant in 24 hours."""
 ONE_AT_A_TIME = 50
-"""The last entries below the limit are written one after the other. Only more than this number of simultaneous writes
-could exceed the limit.
+"""The last entries before the limit, which are written one after the other. More simultaneous writes than this could
+exceed the limit.
 """
 ENDING = frozenset(
     {
@@ -46,8 +47,8 @@ AFTER_UPSTREAM = frozenset(
         "number.move",
     }
 )
-"""Actions that are recorded after they happened at Meta, when rejecting them is too late. Their flows call
-`require_room` first.
+"""Actions that are recorded after they happened at Meta, when it is too late to reject them. Their flows call
+`require_room` before the call to Meta.
 """
 
 
@@ -81,10 +82,10 @@ def record(
 
 
 def require_room(tenant_id: UUID, *, actor_user_id: int | None, acting_key_id: UUID | None) -> None:
-    """Raise RateLimited when a tenant whose own key or member acts is at its limit.
+    """Raise RateLimited when the tenant is at its limit and its own key or member acts.
 
-    This never waits for the lock, because the transaction that holds it may wait for rows that this one has locked.
-    Near the limit, a caller that does not get the lock at once is rejected.
+    This function never waits for the lock. The transaction that has the lock may wait for rows that this transaction
+    has locked. Near the limit, a caller that does not get the lock at once is rejected.
     """
     if acting_key_id is None and actor_user_id is None:
         return
@@ -118,7 +119,7 @@ def _since(tenant_id: UUID, entries: int) -> timedelta | None:
     return last + DAY - now()
 
 
-# --- Actors of audit entries: a member or staff, an API key, a hosted connect session, or the gateway itself.
+# --- Actors of audit entries: a member, staff, an API key, a hosted connect session, or the gateway itself.
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ ACTIONS = {
 
 _CHANGED = ("before", "after")
 _ACTOR = "acting_key"
-"""Details that name the actor, which are not shown among an entry's changes."""
+"""The detail that names the acting key. It is not shown among an entry's details."""
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 
 Unit = Callable[[Any], str]
@@ -94,12 +94,12 @@ def register_unit(suffix: str, shown: Unit) -> None:
 
 
 def action_words(action: str) -> str:
-    """The label of an action. An action that the code no longer has is spelled out."""
+    """The label of an action. An action without a label is shown as its code in words."""
     return ACTIONS.get(action) or label(action.replace(".", " "))
 
 
 def changes(details: dict[str, Any], zone: tzinfo = UTC) -> list[str]:
-    """The values that an action changed, before and after, one line each. The tenant may read these.
+    """The values that an action changed, before and after, one line each. The tenant may read these lines.
 
     Times are shown in `zone`, with its name.
     """
@@ -114,7 +114,7 @@ def changes(details: dict[str, Any], zone: tzinfo = UTC) -> list[str]:
 
 
 def said(details: dict[str, Any]) -> list[str]:
-    """All details of an entry: the changes, then the rest, such as a note. For staff only."""
+    """All details of an entry: first the changes, then other details such as a note. For staff only."""
     others = {
         name: value
         for name, value in details.items()

@@ -27,17 +27,17 @@ from tenants.credentials.api_keys import Grant
 from tenants.models import ApiKey, DeviceLogin, Tenant, User
 from tenants.names import check_name
 
-# --- Device log-in (RFC 8628 in the form of this API): a program gets two codes, a member confirms, the program gets a
-# key.
+# --- Device log-in (RFC 8628 in the form of this API). A program gets two codes, a member confirms the short one, and
+# the program gets a key.
 #
 # The long device code is the program's secret. The member compares the short user code, which gives no access by
-# itself. The key is created when the program requests it after the confirmation, so it is never stored.
+# itself. The key is created when the program fetches it after the confirmation, so the full key is never stored.
 
 LIFETIME = timedelta(minutes=10)
 POLL_SECONDS = 3
 KEY_LIFETIME = timedelta(days=90)
 ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
-"""Consonants only, so a code contains no word and no letter looks like a digit."""
+"""Only consonants, so that a code contains no word and no letter that looks like a digit."""
 USER_CODE_LETTERS = 8
 EXPIRED = "expired"
 """The status of a code that is unknown, too old or redeemed."""
@@ -54,14 +54,14 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Redeemed:
-    """The status of a request. `new` is the key; only the response that creates it contains it."""
+    """The status of a request. `new` is the new key. Only the call that creates the key returns it."""
 
     status: str
     new: api_keys.NewKey | None = None
 
 
 def start(*, client_name: str, ip: str | None) -> Started:
-    """Store a program's request for ten minutes."""
+    """Store a program's request for ten minutes. Raises Conflict when no user code is free."""
     device_code = secrets.token_urlsafe(32)
     for _ in range(_TRIES):
         user_code = "".join(secrets.choice(ALPHABET) for _ in range(USER_CODE_LETTERS))
@@ -100,7 +100,9 @@ def waiting(typed: str) -> DeviceLogin:
 
 
 def confirm(typed: str, *, user: User, tenant: Tenant, environment: str) -> None:
-    """Allow the program a key of the member's tenant. Raises NotFound; Conflict for a closed account."""
+    """Allow the program to get a key of the member's tenant. Raises NotFound, and Conflict for a tenant that is not
+    active.
+    """
     if tenant.status != Tenant.Status.ACTIVE:
         raise Conflict("Keys can be made once the account is active.")
     if tenant.sandbox:
@@ -114,7 +116,9 @@ def deny(typed: str, *, user: User) -> None:
 
 
 def redeem(device_code: str) -> Redeemed:
-    """Redeem a device code. Creates the key once, after a member has confirmed. Raises Conflict."""
+    """Redeem a device code. After a member has confirmed, the first call creates the key. Raises Conflict when the
+    member may no longer create keys or the tenant is no longer active.
+    """
     with transaction.atomic():
         row = (
             DeviceLogin.objects.select_for_update(of=("self",))
@@ -157,7 +161,7 @@ def _is_waiting(typed: str) -> dict[str, object]:
 
 
 def _decide(typed: str, **values: object) -> None:
-    # One statement, so the first of two simultaneous decisions counts.
+    # A single statement, so only the first of two simultaneous decisions takes effect.
     if not DeviceLogin.objects.filter(**_is_waiting(typed)).update(**values):
         raise NotFound("No program is waiting with this code. It may have expired: start the log-in again.")
 
@@ -252,7 +256,7 @@ class DeviceLoginsView(ResourceViewSet):
 
 
 def _bound(request: Request, action: str, window_seconds: int, *, key: str | None = None) -> None:
-    """Limit requests without credentials, by IP address and by code (`ACCOUNT_RATE_LIMITS`). Raises RateLimited."""
+    """Limit requests without credentials by IP address or by `key` (`ACCOUNT_RATE_LIMITS`). Raises RateLimited."""
     if not ratelimit.consume(request._request, action=action, key=key):
         raise RateLimited(
             "Too many device log-ins from this address.", headers={"Retry-After": str(window_seconds)}

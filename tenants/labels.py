@@ -1,4 +1,4 @@
-"""Labels: the words that pages show for columns, codes and values."""
+"""Labels: the words that pages use for columns, codes and values."""
 
 import re
 
@@ -11,14 +11,16 @@ NOTHING = "–"
 
 
 def milliseconds(duration: float) -> str:
-    """A duration with its unit, with one decimal for fractions, such as `1,204 ms` or `12.3 ms`. Never `0 ms`."""
+    """A duration with its unit, such as `1,204 ms`. A fraction has one decimal, such as `12.3 ms`. Less than 1 is `< 1
+    ms`.
+    """
     if duration < 1:
         return "< 1 ms"
     return f"{duration:,.1f} ms" if isinstance(duration, float) else f"{duration:,} ms"
 
 
 def phone_number(name: str) -> str:
-    """The name of a customer or a number. Bare digits are a phone number and get a "+"; a user id is unchanged."""
+    """The shown name of a customer or a number. A phone number in bare digits gets a "+". A user id stays unchanged."""
     return f"+{name}" if name.isdecimal() else name
 
 
@@ -46,24 +48,24 @@ ACRONYMS = {
 
 
 _CODE = re.compile(r"(?!wb_)[a-z]+(_[a-z0-9]+)+|[A-Z]+(_[A-Z0-9]+)+")
-"""Matches codes, but neither prefixes of API keys nor public ids, which mix both cases."""
+"""Matches codes. It matches neither prefixes of API keys nor public ids, which mix upper and lower case."""
 
 
 def spelled(text: str) -> str:
-    """A text with its acronyms in capitals, such as `last http status` as `last HTTP status`."""
+    """A text with its acronyms in capitals: `last http status` is `last HTTP status`."""
     return " ".join(ACRONYMS.get(word, word) for word in text.split(" "))
 
 
 def words(code: str | None) -> str:
-    """A code as words within a sentence, such as `http_5xx` as `HTTP 5xx`. Empty for none."""
+    """A code as words within a sentence: `http_5xx` is `HTTP 5xx`. Empty for None."""
     return spelled((code or "").replace("_", " ").lower())
 
 
 def label(code: str | None) -> str:
-    """A code as a label, such as `NOT_REGISTERED` as `Not registered`. Empty for none."""
+    """A code as a label: `NOT_REGISTERED` is `Not registered`. Empty for None."""
     return str(capfirst(words(code)))
 
 
 def readable(text: str) -> str:
-    """A stored text for a page: a code of several words as words, any other text unchanged."""
+    """A stored text for a page. A code of several words is shown as words; any other text stays unchanged."""
     return words(text) if _CODE.fullmatch(text) else text

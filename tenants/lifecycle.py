@@ -18,12 +18,12 @@ from tenants.signals import sandbox_wanted
 # --- Tenants of platform apps, and changes of a tenant's own settings. Decisions of staff are in `tenant_status.py`.
 
 MOST_SANDBOX_TENANTS = 100
-"""Most sandbox tenants of a platform. Each also has numbers and conversations in the simulator's memory."""
+"""The most sandbox tenants of a platform app. Each also has numbers and conversations in the simulator's memory."""
 IST = ZoneInfo("Asia/Kolkata")
 
 
 def trial_end(start: datetime) -> datetime:
-    """The end of a trial: the first start of a month in IST that is at least TRIAL_DAYS after `start`."""
+    """The end of a trial: the first start of a month in IST, TRIAL_DAYS or more after `start`."""
     local = (start + timedelta(days=settings.TRIAL_DAYS)).astimezone(IST)
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     if local == midnight and local.day == 1:
@@ -43,7 +43,8 @@ def create_for_app(
 ) -> Tenant:
     """Create a tenant of a platform app. It is active at once.
 
-    Raises InvalidRequest for an external_ref used before, Conflict at the limit of sandbox tenants.
+    Raises InvalidRequest for an external_ref that the app has used before, and Conflict at the limit of sandbox
+    tenants.
     """
     moment = now()
     try:
@@ -79,7 +80,9 @@ def create_for_app(
 
 
 def _require_room_for_sandbox(app_id: UUID) -> None:
-    """Raise Conflict when a platform has the most sandbox tenants. Locks its row, so simultaneous calls wait."""
+    """Raise Conflict when a platform app has the most sandbox tenants. The app's row is locked, so simultaneous calls
+    wait.
+    """
     PlatformApp.objects.select_for_update(no_key=True).get(pk=app_id)
     if Tenant.objects.for_app(app_id).filter(sandbox=True).count() >= MOST_SANDBOX_TENANTS:
         raise Conflict(
@@ -96,8 +99,8 @@ def change(
     actor_user_id: int | None = None,
     acting_key_id: UUID | None = None,
 ) -> Tenant:
-    """Change a tenant's settings (name, billing_email, retention_days). The audit entry has the values before and
-    after.
+    """Change a tenant's settings (name, billing_email, retention_days). The audit entry has the old and
+    the new values.
     """
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)

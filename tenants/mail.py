@@ -1,8 +1,8 @@
 """Mails to tenants and staff: stored in the transaction of their cause, sent after its commit.
 
-Every flow that sends a mail calls `send`. A mail stays a row until it is sent, so none is lost when the process or the
-mail server fails. With EMAIL_MODE `smtp` a task sends the mail and deletes the row, with `console` it is printed, and
-with `log` the row stays for `/v1/admin/mail/last`.
+Every flow that sends a mail calls `send`. A mail stays a row until it is sent, so no mail is lost when the process or
+the mail server fails. With EMAIL_MODE `smtp`, a task sends the mail and deletes the row. With `console`, the mail is
+printed. With `log`, the row stays for `/v1/admin/mail/last`.
 """
 
 import re
@@ -30,9 +30,9 @@ log = structlog.get_logger(__name__)
 
 ATTEMPTS = 8
 LEASE = timedelta(minutes=2)
-"""How long a process owns a mail that it claimed. After a crash the mail is sent when this has passed."""
+"""How long a process owns a mail that it claimed. After a crash of the process, the mail is sent after this time."""
 RUN_SECONDS = 20.0
-"""How long one run sends waiting mails. Each may wait 15 seconds for a mail server that does not answer."""
+"""How long one run sends waiting mails. Each mail may wait 15 seconds for a mail server that does not respond."""
 KEPT_DAYS = 7
 _LINK = re.compile(r"https?://[^\s<>\"]+")
 
@@ -53,7 +53,7 @@ def send(
     context: Mapping[str, Any] | None = None,
     attachments: Sequence[Attachment] = (),
 ) -> None:
-    """Queue the mail `templates/mail/<template>.txt`. Its first line is the subject."""
+    """Queue the mail `templates/mail/<template>.txt`. The first line of the template is the subject."""
     subject, _, text = render_to_string(
         f"mail/{template}.txt", {**common_context(), **(context or {})}
     ).partition("\n")
@@ -61,7 +61,7 @@ def send(
 
 
 def common_context() -> dict[str, Any]:
-    """Context of every mail: the service and the console's address."""
+    """Context of every mail: the service's name, the console's address and the support address."""
     return {
         "service": settings.SERVICE_NAME.capitalize(),
         "app_url": settings.APP_URL,
@@ -70,13 +70,15 @@ def common_context() -> dict[str, Any]:
 
 
 def send_to_tenant(*, tenant: Tenant, template: str, context: Mapping[str, Any] | None = None) -> None:
-    """Queue a mail to the contact address of a tenant. A tenant of a platform app may have none, and gets no mail."""
+    """Queue a mail to the contact address of a tenant. A tenant without a contact address, such as one of a platform
+    app, gets no mail.
+    """
     if tenant.contact_email:
         send(to=tenant.contact_email, template=template, context={"tenant": tenant, **(context or {})})
 
 
 def queue(*, to: str, subject: str, text: str, attachments: Sequence[Attachment] = ()) -> None:
-    """Store a mail, which is sent when the current transaction commits. The HTML part has the same text."""
+    """Store a mail. It is sent after the commit of the current transaction. The HTML part has the same text."""
     logged = settings.EMAIL_MODE == "log"
     subject, text = " ".join(subject.split()), text.strip()
     mail = OutboundMail.objects.create(
@@ -103,10 +105,10 @@ def links_in(text: str) -> list[str]:
 
 
 def _paragraphs(text: str) -> list[dict[str, str]]:
-    """Split a text into paragraphs. When the last line is a link into the console, it becomes a button, labelled by the
-    line before it.
+    """Split a text into paragraphs. When the last line of a paragraph is a link into the console, the link becomes a
+    button below the paragraph.
 
-    Only templates contain such links: text from users is a single line, so no address of theirs becomes a button.
+    Only templates contain such links. A text from users is a single line, so its links never become buttons.
     """
     found = []
     for paragraph in re.split(r"\n\s*\n", text):
@@ -126,7 +128,7 @@ def _leave(mail_id: int) -> None:
 
 
 def deliver(mail_id: int) -> bool:
-    """Send one mail and delete its row. Returns whether it was sent. A failed mail is retried, up to `ATTEMPTS`
+    """Send one mail and delete its row. Returns whether the mail was sent. A failed mail is retried, up to `ATTEMPTS`
     attempts.
     """
     moment = now()
@@ -150,7 +152,7 @@ def deliver(mail_id: int) -> bool:
         )
         message.send()
     except OSError as error:
-        # Only the kind of the error is logged, because the text of smtplib's errors may contain the address.
+        # Only the type of the error is logged, because the text of smtplib's errors may contain the address.
         over = mail.attempts >= ATTEMPTS
         log.warning("mail_failed", mail_id=mail_id, error=type(error).__name__, given_up=over)
         mail.next_attempt_at = None if over else now() + timedelta(seconds=30 * 2**mail.attempts)
@@ -181,7 +183,9 @@ def deliver_waiting() -> int:
 
 
 def _deliver_alone(mail_id: int) -> bool:
-    """Call `deliver`. A mail that cannot even be built does not stop the others; its lease delays its next attempt."""
+    """Call `deliver`. A mail that cannot be built does not stop the other mails. It is attempted again when its lease
+    ends.
+    """
     try:
         return deliver(mail_id)
     except Exception as error:
@@ -192,13 +196,13 @@ def _deliver_alone(mail_id: int) -> bool:
         return False
 
 
-# --- Metrics of outbound mail: the age of what is due, and mails that were given up.
+# --- Metrics of outbound mail: the age of the oldest due mail, and the number of mails that were given up.
 
 GIVEN_UP_DAYS = 7
 
 
 def oldest_due_age() -> float:
-    """Seconds that the oldest due mail has waited."""
+    """Seconds since the oldest due mail became due. 0 when no mail is due."""
     oldest = OutboundMail.objects.filter(next_attempt_at__lte=now()).aggregate(first=Min("next_attempt_at"))
     return (now() - oldest["first"]).total_seconds() if oldest["first"] else 0.0
 

@@ -25,7 +25,7 @@ _Row = TypeVar("_Row", bound=models.Model)
 
 
 class TenantRows(models.QuerySet[_Row]):
-    """Manager of rows that belong to a tenant and to one of its environments."""
+    """Query set of rows that belong to a tenant and to one of its environments."""
 
     def for_tenant(self, tenant_id: UUID) -> Self:
         """The rows of a tenant in both environments."""
@@ -34,7 +34,7 @@ class TenantRows(models.QuerySet[_Row]):
     def for_environment(
         self, tenant_id: UUID, environment: str, within: Collection[str] | None = None
     ) -> Self:
-        """The rows of a tenant in one environment. `within` are the numbers of a limited key."""
+        """The rows of a tenant in one environment. `within` limits them to the numbers of a limited key."""
         own = self.for_tenant(tenant_id).filter(environment=environment)
         return own if within is None else own.filter(phone_number_id__in=within)
 
@@ -43,7 +43,7 @@ class TenantRows(models.QuerySet[_Row]):
 
 
 class DeviceLogin(models.Model):
-    """A program's request for a key. It lasts for minutes; the key itself is never stored."""
+    """A program's request for a key. It expires after minutes. The key itself is never stored."""
 
     class Status(models.TextChoices):
         WAITING = "waiting"
@@ -76,20 +76,20 @@ class DeviceLogin(models.Model):
         return str(self.id)
 
 
-# --- Invitations: a person of a business asks another to join its team, by a mailed link.
+# --- Invitations: an owner of a business invites a person to its team by a mailed link.
 
 LINK_LIFETIME = timedelta(hours=24)
 
 
 class InvitationQuerySet(TenantRows["Invitation"]):
     def open(self) -> Self:
-        """Invitations that are neither accepted, withdrawn nor sent again. Their links may have expired."""
+        """Invitations that were not accepted, withdrawn or sent again. Their links may have expired."""
         return self.filter(ended_at__isnull=True)
 
 
 class Invitation(models.Model):
-    """One mail with one link. To send it again ends this row and creates another, so the previous link stops
-    working.
+    """One mail with one link. Sending the invitation again ends this row and creates a new row, so the previous link
+    stops working.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -143,7 +143,7 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
 
 
 class Tenant(models.Model):
-    """One business (specification 2). The booleans of the checklist are stored columns, written by higher apps."""
+    """One business (specification 2). Higher apps write the columns of the checklist."""
 
     class Status(models.TextChoices):
         PENDING_APPROVAL = "pending_approval", "Pending approval"
@@ -177,7 +177,9 @@ class Tenant(models.Model):
     trial_ends_at = models.DateTimeField(null=True, blank=True)
     past_due_since = models.DateTimeField(null=True, blank=True)
     billing_restricted = models.BooleanField(default=False)
-    """Its bills are long overdue. It can send, but not add numbers (`tenant_status.py`)."""
+    """Whether the tenant's bills are long overdue. The tenant can still send, but cannot add numbers
+    (`tenant_status.py`).
+    """
     created_at = models.DateTimeField(default=now, editable=False)
 
     number_connected = models.BooleanField(default=False)
@@ -223,10 +225,11 @@ class Tenant(models.Model):
 
 
 class SignUp(models.Model):
-    """A sign-up with the contents of its form. Its e-mailed link creates the user and the tenant.
+    """A sign-up with the contents of its form. The link in its mail creates the user and the tenant.
 
-    Every attempt is a row of its own, so nobody gains from signing up first with another person's address. Fields of
-    the form that the tenant does not have stay here: evidence for the reviewer, and the address for invoices.
+    Every attempt is a separate row, so a stranger who signs up first with another person's address does not block that
+    person. Fields of the form that the tenant does not have stay here: evidence for the reviewer, and the postal
+    address for invoices.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -235,7 +238,7 @@ class SignUp(models.Model):
     )
     email = models.EmailField()
     password = models.CharField(max_length=128, blank=True)
-    """The hash of the password. Emptied when the user is created."""
+    """The hash of the password. Empty after the user is created."""
     company = models.CharField(max_length=200)
     website = models.CharField(max_length=255)
     tax_id_type = models.CharField(max_length=10)
@@ -246,10 +249,10 @@ class SignUp(models.Model):
     """The state's two-digit GST code."""
     pin_code = models.CharField(max_length=6)
     phone = models.CharField(max_length=16)
-    """E.164."""
+    """The phone number in E.164 form."""
     ip = models.GenericIPAddressField(null=True, blank=True)
     agreed_texts = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
-    """SHA-256 of the terms and of the privacy notice that the form named, keyed by their names."""
+    """The SHA-256 of each text that the form named (the terms and the privacy notice), by the text's name."""
     created_at = models.DateTimeField(default=now, editable=False)
     confirmed_at = models.DateTimeField(null=True, blank=True)
 
@@ -265,7 +268,7 @@ class SignUp(models.Model):
 
 
 class EmailDomainRule(models.Model):
-    """A decision of staff about an e-mail domain. It overrides the lists of free and disposable mail."""
+    """A decision of staff about an e-mail domain. It overrides the lists of free and disposable mail domains."""
 
     class Verdict(models.TextChoices):
         ALLOW = "allow"
@@ -320,14 +323,14 @@ class User(AbstractUser):
     role = models.CharField(
         max_length=10, choices=Role.choices, default=Role.OWNER, db_default=Role.OWNER.value
     )
-    """The role, which decides what the user may read and change in the tenant (`gateway/roles.py`). The one who signed
-    up is an owner.
+    """The role decides what the user may read and change in the tenant (`gateway/roles.py`). The user who signed up is
+    an owner.
     """
 
     name = models.CharField(max_length=100, blank=True, default="", db_default="")
     """The name shown beside the address. Empty until the user enters one."""
     time_zone = models.CharField(max_length=40, default="Asia/Kolkata", db_default="Asia/Kolkata")
-    """The time zone in which the user reads times, by its name in the IANA database."""
+    """The time zone in which pages show times to the user: a name of the IANA database."""
     theme = models.CharField(
         max_length=5, choices=Theme.choices, default=Theme.AUTO, db_default=Theme.AUTO.value
     )
@@ -387,9 +390,9 @@ class ApiKey(models.Model):
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     """The numbers that the key is limited to. Null for all numbers of the tenant."""
     created_by_user_id = models.BigIntegerField(null=True, blank=True)
-    """The member or staff who created the key. No foreign key, because the key outlives a member who leaves."""
+    """The member or staff who created the key. It is no foreign key, because the key outlives a member who leaves."""
     created_by_key_id = models.UUIDField(null=True, blank=True)
-    """The key that created this key."""
+    """The key with which this key was created."""
 
     objects = ApiKeyQuerySet.as_manager()
 
@@ -417,7 +420,7 @@ class ApiKey(models.Model):
 
 
 class ConsoleSession(models.Model):
-    """A console token. It lasts 12 hours, is stored as a hash, and ends when the user's password changes."""
+    """A console token, stored as a hash. It lasts 12 hours and ends when the user's password changes."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="console_sessions")
@@ -431,7 +434,9 @@ class ConsoleSession(models.Model):
 
 
 class OutboundMail(models.Model):
-    """A mail to send. Sent mails stay only with EMAIL_MODE log, for a week."""
+    """A mail to send. A sent mail is deleted at once, except with EMAIL_MODE log. Other sent mails and given-up mails
+    are deleted after a week.
+    """
 
     id = models.BigAutoField(primary_key=True)
     to = models.EmailField()
@@ -509,11 +514,11 @@ class TenantNote(models.Model):
 
 
 class ConnectedAppClient(models.Model):
-    """An OAuth client that registered itself (RFC 7591), such as ChatGPT. It has no secret and uses PKCE instead."""
+    """An OAuth client that registered itself (RFC 7591), such as ChatGPT. It uses PKCE instead of a secret."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     name = models.CharField(max_length=100)
-    """The client's own name. The host of a redirect URI is what a member can trust."""
+    """The name that the client gave itself. A member can trust only the host of the redirect URI."""
     redirect_uris = ArrayField(models.CharField(max_length=500))
     ip = models.GenericIPAddressField(null=True)
     created_at = models.DateTimeField(default=now, editable=False)
@@ -524,14 +529,15 @@ class ConnectedAppClient(models.Model):
 
 class AppConnectionQuerySet(TenantRows["AppConnection"]):
     def working(self) -> Self:
-        """Connections whose client has received its tokens, and that have not ended."""
+        """Connections that have not expired and whose client has received its tokens."""
         return self.filter(access_hash__isnull=False, expires_at__gt=now())
 
 
 class AppConnection(models.Model):
-    """A member's permission for a client: first a code for a minute, then an access token and a refresh token.
+    """A member's permission for a client. It has first a code that lasts a minute, then an access token and a refresh
+    token.
 
-    Codes and tokens are stored as SHA-256, hex. A connection that ends is deleted; the audit log still has it.
+    Codes and tokens are stored as SHA-256, hex. A connection that ends is deleted, but the audit log still shows it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -539,7 +545,7 @@ class AppConnection(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
     password_fingerprint = models.CharField(max_length=64)
-    """A change of the member's password ends the connection."""
+    """A hash that changes with the member's password. A new password ends the connection."""
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
     scopes = ArrayField(models.CharField(max_length=20))
     only_reads = models.BooleanField()
@@ -548,16 +554,18 @@ class AppConnection(models.Model):
     code_challenge = models.CharField(max_length=43)
     """Base64url of the SHA-256 of the client's verifier (PKCE, S256)."""
     access_hash = models.CharField(max_length=64, unique=True, null=True)
-    """Null until the code is redeemed."""
+    """The hash of the access token. Null until the code is redeemed."""
     access_expires_at = models.DateTimeField(null=True)
     family_hash = models.CharField(max_length=64, unique=True, null=True)
-    """Hash of the part that all refresh tokens of the connection share. It identifies a token that was used before."""
+    """The hash of the part that all refresh tokens of the connection share. By this hash, a used token's connection is
+    found.
+    """
     refresh_hash = models.CharField(max_length=64, null=True)
     created_at = models.DateTimeField(default=now, editable=False)
     last_used_at = models.DateTimeField(null=True)
     """When the client last received an access token."""
     expires_at = models.DateTimeField()
-    """The end of the code until it is redeemed, then the end of the connection."""
+    """The end of the code. After the code is redeemed, the end of the connection."""
 
     objects = AppConnectionQuerySet.as_manager()
 
@@ -572,12 +580,12 @@ class AppConnection(models.Model):
 
 
 class Export(models.Model):
-    """A file that a member or a key requested and that is written in the background (`console/exports.py`)."""
+    """A file that a member or a key requested. It is written in the background (`console/exports.py`)."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="exports")
     user = models.ForeignKey(User, on_delete=models.CASCADE, null=True)
-    """Who receives the mail. Null for an export by a key."""
+    """The member who receives the mail. Null for an export that a key requested."""
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
     kind = models.CharField(max_length=20)
     query = models.TextField()
@@ -585,7 +593,7 @@ class Export(models.Model):
     rows = models.PositiveIntegerField(null=True)
     """The number of rows. Null until the file is written."""
     leased_until = models.DateTimeField(null=True)
-    """When the lease of the worker that writes it ends. Null without a worker."""
+    """When the lease of the worker that writes the file ends. Null when no worker writes it."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     class Meta:
@@ -606,7 +614,7 @@ class Export(models.Model):
 
 
 class ExportPart(models.Model):
-    """A part of an export: some thousand lines of CSV, compressed."""
+    """A compressed part of an export's file."""
 
     export = models.ForeignKey(Export, on_delete=models.CASCADE, related_name="parts")
     place = models.PositiveIntegerField()

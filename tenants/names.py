@@ -5,7 +5,7 @@ import re
 from django.core.exceptions import ValidationError
 
 SHOWN_CHARACTERS = 80
-"""Most characters of a name that a mail shows."""
+"""The most characters of a name that a mail shows."""
 
 # Control characters, line and paragraph separators, and marks that change the direction of the text around them.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -21,6 +21,6 @@ def check_name(text: str) -> None:
 
 
 def quoted(text: str) -> str:
-    """A name for use within a mail: one line, in quotation marks, cut to a length."""
+    """A name for use within a mail: one line in quotation marks, cut to `SHOWN_CHARACTERS`."""
     line = " ".join(_CONTROL.sub(" ", text).split())
     return f"“{line if len(line) <= SHOWN_CHARACTERS else line[: SHOWN_CHARACTERS - 1] + '…'}”"

@@ -3,7 +3,7 @@
 from django.dispatch import Signal
 
 sandbox_wanted = Signal()
-"""Sent with `tenant_id`, inside a transaction after which the tenant's sandbox can be used.
+"""Sent with `tenant_id`, inside a transaction. After its commit the tenant can use the sandbox.
 
 Sent when a sign-up is confirmed, and when a sandbox tenant or a test key is created.
 """
@@ -11,6 +11,6 @@ Sent when a sign-up is confirmed, and when a sandbox tenant or a test key is cre
 tenant_closing = Signal()
 """Sent by `phone_numbers.leaving.close` when a tenant has lost its access, with `tenant_id` and `delete_data`.
 
-A receiver ends or deletes what its app stores of the tenant and returns {what: count} for the receipt. It runs in no
+A receiver ends or deletes the tenant's data in its app, and returns {kind: count} for the receipt. It runs outside a
 transaction and must be safe to repeat.
 """

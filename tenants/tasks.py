@@ -15,7 +15,7 @@ from tenants.team import invitations
 
 @shared_task
 def reconcile_key_mirror(**_: Any) -> None:
-    """Every minute: repair what differs between Valkey and the database."""
+    """Every minute: repair entries in Valkey that differ from the database."""
     key_cache_repair.reconcile()
 
 
@@ -45,7 +45,7 @@ def check_website(tenant_id: str, **_: Any) -> None:
 
 @shared_task
 def prune_unconfirmed_sign_ups(**_: Any) -> None:
-    """Daily: delete unconfirmed sign-ups."""
+    """Hourly: delete sign-ups that were not confirmed within a week."""
     registration.prune_unconfirmed()
 
 
@@ -57,11 +57,11 @@ def prune_device_logins(**_: Any) -> None:
 
 @shared_task
 def prune_connected_apps(**_: Any) -> None:
-    """Hourly: delete expired connections of apps, and apps without connections."""
+    """Hourly: delete expired connections of OAuth clients, and day-old clients without connections."""
     connections.prune_expired()
 
 
 @shared_task
 def prune_invitations(**_: Any) -> None:
-    """Daily: delete invitations past retention."""
+    """Hourly: delete invitations a week after they were sent."""
     invitations.prune()

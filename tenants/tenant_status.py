@@ -14,19 +14,19 @@ from tenants import audit, lifecycle, mail
 from tenants.credentials import key_cache
 from tenants.models import Tenant
 
-# --- Served tenants: active ones, and in the sandbox also those that wait for approval.
+# --- Served tenants: active tenants. In the sandbox, tenants that wait for approval are served too.
 #
-# The condition is SQL, because delivery and sending check it for many rows in one statement.
+# The condition is SQL, because one statement checks it for many deliveries or messages.
 
 SERVED = "(t.status = 'active' OR t.status = 'pending_approval' AND {row}.environment = 'test')"
-"""`t` is the tenant, `{row}` the endpoint or batch that belongs to one of its environments."""
+"""`t` is the tenant. `{row}` is an endpoint or batch in one of the tenant's environments."""
 
 
-# --- Decisions of staff about a tenant. Each changes the status, writes an audit entry and queues a mail, in one
-# transaction.
+# --- Decisions of staff about a tenant. In one transaction, a decision changes the status, writes an audit entry and
+# queues a mail.
 #
-# A decision locks the tenant, so of two simultaneous ones the first wins and the other gets a Conflict. The key mirror
-# is updated after the commit.
+# A decision locks the tenant. So the first of two simultaneous decisions wins and the second raises Conflict. The key
+# mirror is updated after the commit.
 
 Changes = dict[str, Any]
 
@@ -41,8 +41,9 @@ def decide(
     mailed: str | Callable[[Tenant], str],
     note: str = "",
 ) -> Tenant:
-    """Check the status, then change, audit and mail. `mailed` is a mail template, or a function that chooses one by the
-    previous state of the tenant.
+    """Check the status, change the tenant, write the audit entry and queue the mail. `mailed` is a mail template, or a
+    function that chooses a template by the tenant's previous state. Raises NotFound, and Conflict for a status outside
+    of `allowed_from`.
     """
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).filter(pk=tenant_id).first()
@@ -111,7 +112,7 @@ def reject(*, tenant_id: UUID, reason: str, actor_user_id: int | None = None) ->
 
 
 def beginning(tenant: Tenant) -> Changes:
-    """The columns that approval sets: the status, and the end of the trial."""
+    """The columns that an approval sets, such as the status and the end of the trial."""
     moment = now()
     billing = Tenant.BillingStatus
     return {
@@ -125,9 +126,9 @@ def beginning(tenant: Tenant) -> Changes:
 
 # --- Suspension: staff stop a tenant and reinstate it (specification 3).
 #
-# A suspended tenant's keys get 403 `tenant_suspended` (`gateway/api/authentication.py`) and its batches wait
-# (`messaging/batches/held_batch.py`). Its events are recorded; their deliveries wait
-# (`webhooks/delivery/claim_statements.py`) and are sent after it is reinstated. Its numbers do not change.
+# Keys of a suspended tenant get 403 `tenant_suspended` (`gateway/api/authentication.py`), and its batches wait
+# (`messaging/batches/held_batch.py`). Its events are recorded. Their deliveries wait
+# (`webhooks/delivery/claim_statements.py`) and are sent after the tenant is reinstated. Its numbers do not change.
 
 SUSPENSION_REASONS = ("abuse", "admin")
 
@@ -135,7 +136,7 @@ SUSPENSION_REASONS = ("abuse", "admin")
 def suspend(*, tenant_id: UUID, reason: str, note: str = "", actor_user_id: int | None = None) -> Tenant:
     """Suspend a tenant in any status. `reason` is one of SUSPENSION_REASONS; `note` is visible to staff only.
 
-    Raises NotFound, and Conflict when it is already suspended.
+    Raises NotFound, and Conflict when the tenant is already suspended.
     """
     return decide(
         "suspend",
@@ -149,9 +150,10 @@ def suspend(*, tenant_id: UUID, reason: str, note: str = "", actor_user_id: int 
 
 
 def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
-    """End a suspension: the tenant is active (specification 3). Raises NotFound, Conflict.
+    """End a suspension: the tenant is active again (specification 3). Raises NotFound, and Conflict when the tenant is
+    not suspended.
 
-    A tenant that was never approved is approved by this: its trial begins and it gets the mail of an approval.
+    A tenant that was never approved is thereby approved: its trial begins and it gets the mail of an approval.
     """
 
     def changes(tenant: Tenant) -> Changes:
@@ -172,7 +174,8 @@ def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
     )
 
 
-# --- Billing restriction: what a tenant cannot do while its bills are unpaid (docs/billing.md). Set by billing.
+# --- Billing restriction: a tenant with long overdue bills cannot add numbers (docs/billing.md). The billing app sets
+# it.
 
 
 class NewNumbersClosed(Forbidden):
@@ -186,5 +189,5 @@ class NewNumbersClosed(Forbidden):
 
 
 def is_restricted(tenant_id: UUID) -> bool:
-    """Whether the tenant may add no numbers."""
+    """Whether the tenant may not add numbers."""
     return Tenant.objects.filter(pk=tenant_id, billing_restricted=True).exists()

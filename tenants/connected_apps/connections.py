@@ -1,7 +1,7 @@
 """OAuth clients that register themselves, and their connections to tenants. The only writer of both tables.
 
 OAuth 2.1 for public clients: a client has no secret. A code is bound to a PKCE verifier (S256), to the client and to
-the redirect URI; it works once and for a minute. An access token lasts an hour and is valid for `/mcp` only. A refresh
+the redirect URI. It works once, within a minute. An access token lasts an hour and is valid for `/mcp` only. A refresh
 token works once. A second use of a code or of a refresh token ends the connection, because somebody else may hold the
 tokens (RFC 9700, 2.2.2 and 4.14.2).
 """
@@ -34,14 +34,14 @@ SCOPES = (KeyScope.MESSAGES, KeyScope.NUMBERS, KeyScope.TEMPLATES, KeyScope.WEBH
 CODE_LIFETIME = timedelta(minutes=1)
 ACCESS_LIFETIME = timedelta(hours=1)
 LIFETIME = timedelta(days=90)
-"""Lifetime of a connection. After it, the client has to ask the member again."""
+"""Lifetime of a connection. Afterwards the client must ask the member again."""
 UNUSED_CLIENT_LIFETIME = timedelta(days=1)
 """A client without a connection is deleted after this time. It can register again."""
 MOST_CONNECTIONS = 100
 """Most open connections of a tenant."""
 ACCESS_PREFIX, REFRESH_PREFIX = "wbo_", "wbr_"
 APP_SCHEMES = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf"})
-"""Private-use schemes of known editors that contain no domain name, unlike what RFC 8252 (7.1) asks for."""
+"""Private-use schemes of known editors. They contain no domain name, although RFC 8252 (7.1) requires one."""
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -64,8 +64,8 @@ def register(*, name: str, redirect_uris: list[str], ip: str | None) -> Connecte
 
 
 def is_acceptable(uri: str) -> bool:
-    """Whether codes may be sent to a redirect URI: https, a program on the member's computer, or the scheme of an
-    app.
+    """Whether codes may be sent to a redirect URI: an https address, a program on the member's computer, or the scheme
+    of an app.
     """
     try:
         parts = urlsplit(uri)
@@ -84,13 +84,13 @@ def is_acceptable(uri: str) -> bool:
 
 
 def destination(uri: str) -> str | None:
-    """The host of a redirect URI. None for a program on the member's own computer."""
+    """The host of an https redirect URI. None for a program or an app on the member's own device."""
     parts = urlsplit(uri)
     return parts.hostname if parts.scheme == "https" else None
 
 
 def find_client(client_id: str) -> ConnectedAppClient | None:
-    """The registered client of this id."""
+    """The registered client with this id. None when there is no such client."""
     try:
         return ConnectedAppClient.objects.filter(pk=UUID(client_id)).first()
     except ValueError:
@@ -110,12 +110,12 @@ def allow(
 ) -> str:
     """Let a client act for a member. Returns the authorization code.
 
-    Raises Conflict for a tenant that is not active or has the most connections. Raises Forbidden for a member whose
-    role may not connect apps.
+    Raises Conflict when the tenant is not active, when it has the most connections, when the member's role may not
+    connect apps, and when the client was deleted meanwhile.
     """
     code = secrets.token_urlsafe(32)
     with transaction.atomic():
-        # The lock makes simultaneous calls wait, and protects the member's role, which changes under the same lock.
+        # The lock makes simultaneous calls wait. It also protects the member's role, which changes under the same lock.
         tenant = Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant.pk)
         user = User.objects.get(pk=user.pk)
         if not ConnectedAppClient.objects.select_for_update(no_key=True).filter(pk=client.pk).exists():
@@ -151,7 +151,7 @@ def allow(
 
 
 def may_connect(user: User, tenant: Tenant) -> bool:
-    """Whether a member may connect apps to a tenant. The members who may create keys may do this."""
+    """Whether a member may connect apps to a tenant. Members who may create keys may also connect apps."""
     return (
         user.is_active
         and user.tenant_id == tenant.id
@@ -161,7 +161,9 @@ def may_connect(user: User, tenant: Tenant) -> bool:
 
 
 def redeem_code(*, client_id: str, code: str, redirect_uri: str, verifier: str) -> Tokens:
-    """Exchange a code for tokens. Raises InvalidGrant. A second use of a code ends the connection of the first."""
+    """Exchange a code for tokens. Raises InvalidGrant. A second use of a code ends the connection that the first use
+    opened.
+    """
     with transaction.atomic():
         connection = _locked(code_hash=credential_digest(code))
         if connection is None:
@@ -181,7 +183,9 @@ def redeem_code(*, client_id: str, code: str, redirect_uri: str, verifier: str) 
 
 
 def refresh(*, client_id: str, token: str) -> Tokens:
-    """Exchange a refresh token for new tokens. Raises InvalidGrant. A second use of a token ends the connection."""
+    """Exchange a refresh token for new tokens. Raises InvalidGrant. A second use of a refresh token ends its
+    connection.
+    """
     family, _, secret = token.removeprefix(REFRESH_PREFIX).partition(".")
     if not token.startswith(REFRESH_PREFIX) or not secret:
         raise InvalidGrant
@@ -221,7 +225,7 @@ def revoke(*, tenant_id: UUID, connection_id: UUID, actor_user_id: int) -> AppCo
 
 
 def caller_for(token: str) -> Caller | None:
-    """The caller behind an access token. None for a token that is unknown or expired, or whose member may no longer
+    """The caller behind an access token. None when the token is unknown or expired, or when its member may no longer
     read.
     """
     digest = credential_digest(token)
@@ -255,7 +259,9 @@ def prune_expired() -> int:
 
 
 def _is_open(connection: AppConnection) -> bool:
-    """Whether a connection is valid: not expired, and its member is still in the tenant with a role that may read."""
+    """Whether a connection is valid: it has not expired, its member is still in the tenant with a role that may read,
+    and the member's password is still the same.
+    """
     user = connection.user
     return (
         connection.expires_at > now()

@@ -77,7 +77,7 @@ def _answers_errors(view: View) -> View:
 
 @require_safe
 def server_metadata(request: HttpRequest) -> HttpResponse:
-    """The authorization server (RFC 8414)."""
+    """The metadata of the authorization server (RFC 8414)."""
     base = settings.BASE_URL
     return JsonResponse(
         {
@@ -102,7 +102,7 @@ def server_metadata(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def resource_metadata(request: HttpRequest) -> HttpResponse:
-    """The MCP server as a protected resource (RFC 9728)."""
+    """The metadata of the MCP server, a protected resource (RFC 9728)."""
     return JsonResponse(
         {
             "resource": resource(),
@@ -118,7 +118,7 @@ def resource_metadata(request: HttpRequest) -> HttpResponse:
 
 @_answers_errors
 def register(request: HttpRequest) -> HttpResponse:
-    """Register a client from its own metadata (RFC 7591). Unused members are ignored, as the RFC asks."""
+    """Register a client from its own metadata (RFC 7591). As the RFC requires, unknown members are ignored."""
     _bound(request, "app_registration")
     try:
         asked = orjson.loads(request.body)
@@ -211,7 +211,7 @@ def revoke(request: HttpRequest) -> HttpResponse:
 
 
 def _bound(request: HttpRequest, action: str) -> None:
-    """Limit what one IP address may request without credentials (`ACCOUNT_RATE_LIMITS`). Raises OAuthError."""
+    """Limit the requests of one IP address (`ACCOUNT_RATE_LIMITS`). Raises OAuthError."""
     if not ratelimit.consume(request, action=action):
         raise OAuthError(
             "temporarily_unavailable", "Too many requests from this address. Try again later.", 429
@@ -219,7 +219,7 @@ def _bound(request: HttpRequest, action: str) -> None:
 
 
 def _one(given: QueryDict, name: str) -> str:
-    """The value of a parameter. OAuth forbids repeated parameters. Raises OAuthError."""
+    """The value of a parameter. Raises OAuthError when the parameter is missing, repeated or too long."""
     values = given.getlist(name)
     if len(values) != 1 or not values[0] or len(values[0]) > LONGEST_STATE or "\0" in values[0]:
         raise OAuthError("invalid_request", f"The parameter {name} must be given exactly once.")
@@ -227,7 +227,7 @@ def _one(given: QueryDict, name: str) -> str:
 
 
 def _check_resource(given: QueryDict) -> None:
-    """Require that a client which names a resource (RFC 8707) names the MCP server."""
+    """Raise OAuthError when the client names a resource (RFC 8707) other than the MCP server."""
     if {each.rstrip("/") for each in given.getlist("resource")} - {resource(), settings.BASE_URL}:
         raise OAuthError("invalid_target", f"Tokens are issued only for {resource()}.")
 
@@ -250,7 +250,8 @@ class AuthorizationRequest:
     def read(cls, given: QueryDict) -> Self:
         """Read the parameters of RFC 6749 (4.1.1) and RFC 7636.
 
-        Raises UnknownClient when the error must not be sent to the client, and Redirected when it can be.
+        Raises UnknownClient for an error that must not be sent to the redirect URI, and Redirected for one that is sent
+        there.
         """
         client = connections.find_client(given.get("client_id", ""))
         redirect_uri = given.get("redirect_uri", "")
@@ -274,7 +275,7 @@ class AuthorizationRequest:
         return cls(client, redirect_uri, state, challenge, frozenset(asked or SCOPES))
 
     def reply(self, **parameters: str) -> str:
-        """The redirect URI, to which parameters of an answer are added."""
+        """The redirect URI with the parameters of the answer."""
         return reply_to(self.redirect_uri, self.state, **parameters)
 
 

@@ -1,9 +1,9 @@
 """API keys: create, rotate and revoke them, and record their last use. The only writer of `ApiKey`.
 
-A key is `wb_live_` or `wb_test_` and 40 random base62 characters. Only its SHA-256 is stored, so one response contains
-the full key and no later one (specification 5) (decision "Names"). `rotate` and `revoke` receive the keys that their
-caller may change: those of a tenant or an app, or all of them for staff. `create` and `rotate` receive a `Grant`: no
-key can do more, or lasts longer, than its maker.
+A key is `wb_live_` or `wb_test_` and 40 random base62 characters. Only the SHA-256 of a key is stored, so only one
+response ever contains the full key (specification 5, decision "Names"). `rotate` and `revoke` receive the keys that
+their caller may change: the keys of a tenant or an app, or all keys for staff. `create` and `rotate` receive a `Grant`:
+no key can do more, or last longer, than its maker.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from tenants.signals import sandbox_wanted
 
 ROTATION_OVERLAP = timedelta(hours=24)
 MOST_KEYS = 100
-"""Most working keys of a tenant or platform app in one environment. Rotations are exempt."""
+"""The most working keys of a tenant or platform app in one environment. A rotation may exceed this limit."""
 PREFIX_CHARACTERS = 16
 """Characters of a key that are stored and shown. A search with a whole key uses only these."""
 _BASE62 = string.ascii_letters + string.digits
@@ -63,18 +63,18 @@ def hash_of(key: str) -> str:
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether a text has the form of a key. Any other text needs no look-up."""
+    """Whether a text has the form of a key. A text of another form is never looked up."""
     return _FORM.fullmatch(text) is not None
 
 
 def contains_key(text: str) -> bool:
-    """Whether a key is a part of a text, such as a key in quotes."""
+    """Whether a text contains a key, for example in quotes."""
     return _FORM.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The most that a maker may give to a key: scopes, numbers (None: all) and expiry."""
+    """The most that a maker may give to a key: scopes, numbers (None: all) and expiry (None: never)."""
 
     scopes: frozenset[KeyScope] = ALL_SCOPES
     phone_number_ids: frozenset[str] | None = None
@@ -82,7 +82,7 @@ class Grant:
 
     @classmethod
     def of_caller(cls, caller: Caller) -> Self:
-        """The grant of an API caller: what its key may do, or what the member's role may do."""
+        """The grant of an API caller: the rights of its key, or the scopes of the member's role."""
         if caller.kind == "console_user":
             return cls(scopes_of_role(caller.role or ""))
         return cls(caller.scopes, caller.phone_number_ids, caller.expires_at)
@@ -122,7 +122,9 @@ EVERYTHING = Grant()
 
 
 def possible_scopes(*, environment: str, shares: bool, is_limited: bool = False) -> frozenset[KeyScope]:
-    """The scopes that a key can have. `shares`: the tenant has a live environment besides the sandbox."""
+    """The scopes that a key can have. `shares` says that the tenant also has a live environment. `is_limited` says that
+    the key is limited to numbers.
+    """
     possible = NUMBER_SCOPES if is_limited else ALL_SCOPES
     return possible - LIVE_SCOPES if environment == ApiKey.Environment.TEST and shares else possible
 
@@ -140,10 +142,10 @@ def create(
     actor_user_id: int | None = None,
     acting_key_id: UUID | None = None,
 ) -> NewKey:
-    """Create a key of a tenant or of a platform app. Arguments that are None take their value from `within`.
+    """Create a key of a tenant or of a platform app. Scopes, numbers and expiry that are None are taken from `within`.
 
-    Raises Forbidden for more than `within` allows, InvalidRequest for scopes that such a key cannot have, Conflict at
-    the limit.
+    Raises Forbidden for more than `within` allows, InvalidRequest for no scopes or for scopes that such a key cannot
+    have, and Conflict at the limit of keys.
     """
     numbers = within.phone_number_ids if phone_number_ids is None else frozenset(phone_number_ids)
     within.require_numbers(numbers)
@@ -179,7 +181,7 @@ def create(
 
 
 def _require_room(row: ApiKey) -> None:
-    """Raise Conflict when the owner of a new key has the most keys already. Locks the owner's row, so simultaneous
+    """Raise Conflict when the owner of a new key already has the most keys. The owner's row is locked, so simultaneous
     calls wait.
     """
     if row.tenant_id is not None:
@@ -198,14 +200,16 @@ def _require_room(row: ApiKey) -> None:
 
 
 def _require_maker(tenant_id: UUID, user_id: int) -> None:
-    """Require that the maker of a key is still in the team. A removal locks the tenant too."""
+    """Raise Forbidden when the maker of a key has left the team. The removal of a member locks the tenant too."""
     makers = User.objects.filter(Q(tenant_id=tenant_id) | Q(is_staff=True), pk=user_id, is_active=True)
     if not makers.exists():
         raise Forbidden("You do not belong to this business any more.")
 
 
 def made_by(*, tenant_id: UUID, user_id: int) -> QuerySet[ApiKey]:
-    """A tenant's working keys that a member may know: those that the member made, and those made with these keys."""
+    """A tenant's working keys that a member may know: the keys that the member made, and the keys made
+    with those keys.
+    """
     own = ApiKey.objects.for_tenant(tenant_id)
     makers = dict(own.values_list("pk", "created_by_key_id"))
     made = set(own.filter(created_by_user_id=user_id).values_list("pk", flat=True))
@@ -240,13 +244,15 @@ def _store(row: ApiKey, *, actor_user_id: int | None, acting_key_id: UUID | None
 
 
 def end_after_rotation(key: ApiKey) -> datetime:
-    """The end of a key that is rotated now: in 24 hours, or at its own earlier end."""
+    """When a key that is rotated now stops working: in 24 hours, or at its own earlier end."""
     ends = now() + ROTATION_OVERLAP
     return ends if key.expires_at is None else min(key.expires_at, ends)
 
 
 def own_end(key: ApiKey) -> datetime | None:
-    """The end that a key was created with, which its rotation passes on to the new key."""
+    """The expiry that a key was created with. A rotation shortens the expiry of the old key, and its newest replacement
+    has the original one.
+    """
     replacement: ApiKey | None = key
     while replacement is not None:
         key = replacement
@@ -262,11 +268,12 @@ def rotate(
     actor_user_id: int | None = None,
     acting_key_id: UUID | None = None,
 ) -> NewKey:
-    """Replace one of `keys`. The old key works for another 24 hours, or until its earlier end. Returns the new key.
+    """Replace one of `keys`. Returns the new key. The old key works for another 24 hours, or until its own earlier end.
 
-    The new key has the scopes, numbers and end of the old one. A key that was rotated already and rotates itself in its
-    last 24 hours gets a key that ends with it. Raises NotFound for a key outside of `keys`, Forbidden for one that can
-    do more or lasts longer than `within` allows, Conflict for one that is revoked or expired.
+    The new key has the scopes, the numbers and the expiry of the old key. A key that was rotated before may rotate
+    itself in its last 24 hours, and then the new key ends together with it. Raises NotFound for a key outside of
+    `keys`, Forbidden for a key that can do more or lasts longer than `within` allows, and Conflict for a revoked or
+    expired key.
     """
     with transaction.atomic():
         old = _locked(keys, key_id)
@@ -301,7 +308,7 @@ def revoke(
     actor_user_id: int | None = None,
     acting_key_id: UUID | None = None,
 ) -> ApiKey:
-    """Revoke one of `keys` now. A repeated call returns the same. Raises NotFound for a key outside of `keys`."""
+    """Revoke one of `keys` now. A repeated call changes nothing. Raises NotFound for a key outside of `keys`."""
     with transaction.atomic():
         key = _locked(keys, key_id)
         if key.revoked_at is None:
@@ -346,9 +353,10 @@ _noted_lock = Lock()
 
 
 def record_use(key_id: UUID) -> None:
-    """Record in Valkey that a key was used, at most every few seconds in each process. Lost when Valkey is unavailable.
+    """Record in Valkey that a key was used, at most every few seconds in each process. The record is lost when Valkey
+    is unavailable.
 
-    Does no I/O: the use is one of the pending writes.
+    Does no I/O: the use becomes a pending write.
     """
     moment = time.monotonic()
     if _noted.get(key_id, 0.0) > moment:
@@ -374,10 +382,10 @@ write_behind.register(_pending_writes)
 def write_last_used() -> int:
     """Store the recorded uses in the database. Returns the number of keys.
 
-    Skips a key whose row is locked; its next use is stored.
+    A key whose row is locked is skipped, and its next use is stored.
 
-    The hash is renamed first, so uses that arrive meanwhile wait for the next run. The hash of a run that died is
-    stored by the next run.
+    The hash in Valkey is renamed first, so uses that arrive meanwhile wait for the next run. The next run also stores
+    the hash of a run that died.
     """
     client = valkey()
     if not client.exists(LAST_USED_WRITING):
@@ -388,7 +396,7 @@ def write_last_used() -> int:
     ids = [UUID(key_id.decode()) for key_id in moments]
     used = [datetime.fromtimestamp(float(moment), UTC) for moment in moments.values()]
     with connection.cursor() as cursor:
-        # The primary key is looked up once for each key used in the last minute.
+        # This statement looks up one row for each key that was used in the last minute.
         cursor.execute(
             "WITH free AS (SELECT id FROM tenants_apikey WHERE id = ANY(%s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED) "
             "UPDATE tenants_apikey AS k SET last_used_at = greatest(k.last_used_at, used.at) "

@@ -1,7 +1,8 @@
 """Callers behind bearer tokens: API keys from the key cache, console tokens from the database.
 
-A console token is `wbc_` and 43 characters. It lasts 12 hours, is stored as a hash, and ends when the password changes.
-Tokens of staff open `/v1/admin/*`. A member's token works like a live key of the tenant (decision "Authentication").
+A console token is `wbc_` and 43 characters. It lasts 12 hours and ends when the password changes. Only its hash is
+stored. Tokens of staff open `/v1/admin/*`. A member's token works like a live key of the tenant (decision
+"Authentication").
 """
 
 import hashlib
@@ -48,7 +49,7 @@ def close_session(session: ConsoleSession) -> None:
 
 
 def session_for(token: str) -> ConsoleSession | None:
-    """The session of a token. None unless it is not expired and belongs to an active user whose password has not
+    """The session of a token. None when the session is unknown or expired, the user is inactive, or the password has
     changed.
     """
     session = (
@@ -64,7 +65,9 @@ def session_for(token: str) -> ConsoleSession | None:
 
 
 def console_caller_for(token: str) -> Caller | None:
-    """The caller behind a console token. A user who is neither staff nor in a tenant has no access."""
+    """The caller behind a console token. None for an invalid token, and for a user who is neither staff nor in a
+    tenant.
+    """
     session = session_for(token)
     if session is None:
         return None
@@ -82,7 +85,9 @@ def _hash(token: str) -> str:
 
 
 def password_fingerprint(user: User) -> str:
-    """A hash that changes with the password. What was opened under the old password ends with it."""
+    """A hash that changes with the password. Sessions and connections store it, so they end when the
+    password changes.
+    """
     return hashlib.sha256(user.get_session_auth_hash().encode()).hexdigest()
 
 
@@ -124,7 +129,9 @@ def caller_for(token: str, chosen_tenant: str | None) -> Caller | None:
 
 
 def recalled_caller_for(token: str) -> Caller | None:
-    """`caller_for` from this process's cache, for keys of tenants. None when a look-up is needed. Does no I/O."""
+    """The caller behind a tenant's key, from this process's cache. None when a look-up is needed, and for a key that is
+    not usable. Does no I/O.
+    """
     recalled = key_cache.recall(api_keys.hash_of(token))
     if recalled is None:
         return None
@@ -168,7 +175,9 @@ class BearerAuthentication(BearerTokens):
 
 
 def refusal(token: str) -> Unauthorized:
-    """The reason why `caller_for` returned None, for a caller with the full token. Queries the database for a key."""
+    """The error for a token for which `caller_for` returned None. It states the reason, because its caller has the full
+    token. A look-up of a key reads the database.
+    """
     if token.startswith(TOKEN_PREFIX):
         return Unauthorized(
             "This console token is unknown or has expired.",
@@ -196,7 +205,9 @@ def refusal(token: str) -> Unauthorized:
 
 
 def _may_act_on(key: key_cache.KeyFacts, tenant: TenantFacts) -> bool:
-    """Whether a platform key may act on a tenant: one of its app, and with a test key a sandbox tenant."""
+    """Whether a platform key may act on a tenant. The tenant must be one of the key's app, and a sandbox tenant for a
+    test key.
+    """
     return tenant.app_id == key.app_id and (tenant.sandbox or key.environment == "live")
 
 

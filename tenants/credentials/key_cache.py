@@ -2,9 +2,9 @@
 
 `key:<sha256>` and `tenant:<id>` hold facts with the time at which they were read. A reader trusts an entry for
 `FRESH_SECONDS` and then reads the database again. A process cache of `PROCESS_SECONDS` is in front of it. So a
-revocation, expiry, suspension or approval reaches every process within the sum of both, even when Valkey missed the
-write. `key_cache_repair.py` repairs what differs (decision "Authentication"). While Valkey is available, every process
-is notified and drops its cached entry, so the next call uses the new state.
+revocation, suspension or approval reaches every process within the sum of both times, even when Valkey missed the
+write. `key_cache_repair.py` repairs entries that differ from the database (decision "Authentication"). While Valkey is
+available, every process is notified of a change and drops its cached entry, so the next call uses the new state.
 """
 
 import time
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 FRESH_SECONDS = 5.0
 PROCESS_SECONDS = 4.0
 REFRESHED_AFTER_SECONDS = 2.0
-"""Age at which a cached entry in use is refreshed in the background, together with other keys."""
+"""The age from which a cached entry in use is refreshed in the background, together with other entries."""
 REFRESH_EVERY_SECONDS = 1.0
 PROCESS_ENTRIES = 10_000
 EXPIRY_SECONDS = 300
@@ -43,7 +43,7 @@ EXPIRY_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """The facts of a key: tenant, environment, scopes, expiry and limits."""
+    """The facts of a key that a call needs: its owner, environment, expiry, scopes and numbers."""
 
     id: UUID
     tenant_id: UUID | None
@@ -77,14 +77,18 @@ class Mirror(Generic[Facts]):
         self.build: Callable[[dict[str, Any]], Facts] = build
         self.cache: dict[str, tuple[float, Facts | None]] = {}
         self.changes = 0
-        """How many changes this process has received. A value read before the entry's last change is out of date."""
+        """The number of changes that this process has received. Facts that were read before their entry's last change
+        are out of date.
+        """
         self._changed: dict[str, int] = {}
-        """The number of the last change of each entry. Of those that are not in it, the last is `_others_changed`."""
+        """The number of the last change of each entry. `_others_changed` is this number for all entries that are not in
+        this dictionary.
+        """
         self._others_changed = 0
         self.lock = Lock()
 
     def recall(self, name: str) -> Facts | None:
-        """Return the entry from the process cache; None without a fresh one."""
+        """The facts of an entry from the process cache. None when they are missing or too old."""
         cached = self.cache.get(name)
         return cached[1] if cached is not None and cached[0] > time.monotonic() else None
 
@@ -110,7 +114,7 @@ class Mirror(Generic[Facts]):
         return facts
 
     def put(self, name: str, facts: Facts) -> None:
-        """Write an entry. An unavailable Valkey is not a failure, because readers fall back to the database."""
+        """Write an entry to Valkey. An unavailable Valkey raises nothing, because readers fall back to the database."""
         entry = orjson.dumps({"as_of": time.time(), **asdict(facts)}, default=list)
         try:
             valkey().set(self.prefix + name, entry, ex=EXPIRY_SECONDS)
@@ -190,7 +194,7 @@ def _build_key(fields: dict[str, Any]) -> KeyFacts:
         fields["environment"],
         expires,
         fields["revoked"],
-        # An entry without scopes was written by a version that had none, so the database is read.
+        # An entry of an older version has no scopes. The KeyError makes the caller read the database.
         known_scopes(fields["scopes"]),
         _numbers(fields["phone_number_ids"]),
     )
@@ -263,8 +267,8 @@ def _record_verified(key_hash: str, facts: KeyFacts) -> None:
 
 
 ABSENT_SECONDS = 10.0
-"""How long a process caches that a key is unknown. Keys are random, so a new key never equals one that was tried
-before.
+"""How long a process caches that a key is unknown. Keys are random, so a new key never equals an unknown key that
+somebody tried.
 """
 _absent: dict[str, float] = {}
 
@@ -291,7 +295,7 @@ def remember_many(key_hashes: Collection[str]) -> None:
 
 
 def recall(key_hash: str) -> tuple[KeyFacts, TenantFacts] | None:
-    """A tenant's key and its tenant from the process cache. None when either needs a look-up.
+    """A tenant's key and its tenant from the process cache. None when the key or the tenant needs a look-up.
 
     A background thread soon refreshes entries that are about to expire.
     """
@@ -313,7 +317,7 @@ _ageing_lock = Lock()
 
 
 def _refresh_ageing() -> None:
-    """Refresh ageing entries. Without the database they expire as they would have."""
+    """Refresh ageing entries. When the database is unavailable, the entries expire at their normal time."""
     with _ageing_lock:
         ageing = list(_ageing)
         _ageing.clear()

@@ -1,4 +1,5 @@
-"""Repair of the key mirror: compare Valkey's entries with the database every minute, and rewrite those that differ.
+"""Repair of the key mirror. Valkey's entries are compared with the database every minute, and entries that differ are
+rewritten.
 
 A row or an entry that cannot be read does not affect the others.
 """
@@ -41,8 +42,9 @@ Row = TypeVar("Row", ApiKey, Tenant)
 def reconcile() -> int:
     """Compare the entries in Valkey with the database and rewrite those that differ. Returns the number rewritten.
 
-    Only live keys and their tenants count. A missing entry is written too, so an empty Valkey is filled again. The
-    state is stored for `/v1/admin/health`. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE`.
+    All working keys and all tenants are compared. A missing entry is written too, so an empty Valkey is filled again.
+    Entries of keys that no longer work are corrected. The state is stored for `/v1/admin/health`. Raises
+    `gateway.valkey.connection.VALKEY_UNAVAILABLE`.
     """
     live = ApiKey.objects.filter(revoked_at__isnull=True).exclude(expires_at__lt=now())
     rewritten = _rewrite(KEYS, ((key.key_hash, key_facts(key)) for key in _readable(live)))
@@ -55,8 +57,8 @@ def reconcile() -> int:
 
 
 def _readable(rows: QuerySet[Row]) -> Iterator[Row]:
-    """Read rows in chunks. When a chunk cannot be read, each of its rows is read alone, so a value that Python cannot
-    represent costs only its own row.
+    """Read rows in chunks. When a chunk cannot be read, each of its rows is read alone. So a value that Python cannot
+    represent affects only its own row.
     """
     names = list(rows.values_list("pk", flat=True))
     for start in range(0, len(names), CHUNK):
@@ -104,7 +106,7 @@ def _entry(name: str | bytes) -> bytes | None:
 
 
 def _drop_dead_keys() -> int:
-    """Remove entries that look usable although the database says otherwise."""
+    """Remove or rewrite entries of usable keys that differ from the database. Returns their number."""
     rewritten = 0
     for name in valkey().scan_iter(match="key:*", count=1000):
         try:

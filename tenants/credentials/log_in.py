@@ -3,12 +3,12 @@
 Sign-up does not use allauth (`signup/registration.py`). The console session API shares the failure limits of the log-in
 page through `AccountAdapter.authenticate`.
 
-Passwords are hashed with Argon2id, a few at a time in a process. The parameters are the smallest of OWASP's password
-storage cheat sheet: 19 MiB and two passes. They take much less CPU than Django's default, a million rounds of PBKDF2.
-Older hashes are replaced at the next log-in.
+Passwords are hashed with Argon2id, a few at a time in a process. The parameters are the smallest ones in OWASP's
+password storage cheat sheet: 19 MiB and two passes. They take much less CPU time than Django's default, a million
+rounds of PBKDF2. An older hash is replaced at its user's next log-in.
 
-Staff remove a lost second factor, and the member then chooses a new password through the mailbox. The password ends
-too, with all sessions and console tokens: an attacker who deceives staff still needs the mailbox.
+Staff can remove a lost second factor. The removal also ends the password, all sessions and all console tokens. The user
+then chooses a new password by a mailed link, so an attacker who deceives staff still needs the mailbox.
 """
 
 import threading
@@ -32,7 +32,9 @@ from tenants.models import User
 
 
 def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:
-    """Remove all second factors of a user. Raises Conflict for a user's own."""
+    """Remove all second factors of a user, and the password. Raises NotFound for an unknown user, and Conflict when the
+    user has no second factor or is the staff member who acts.
+    """
     if user_id == actor_user_id:
         raise Conflict("Another member of staff must do this for you.")
     with transaction.atomic():
@@ -61,7 +63,9 @@ def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:
 
 
 AT_ONCE = 4
-"""Most hashes of a process at once. In a flood of log-ins, not every thread may use 19 MiB."""
+"""The most password hashes that a process computes at once. In a flood of log-ins, every thread would otherwise use 19
+MiB.
+"""
 
 room = threading.BoundedSemaphore(AT_ONCE)
 
@@ -86,7 +90,9 @@ PURPOSE = "second_factor"
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
-    """Sends mails through `mail.py`. Counts failed log-ins per email address, whatever the request's host name."""
+    """Sends mails through `mail.py`. Counts failed log-ins per email address. The count does not depend on the
+    request's host name.
+    """
 
     error_messages: ClassVar = DefaultAccountAdapter.error_messages | {
         "email_password_mismatch": "The email address or the password is wrong."
@@ -132,7 +138,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """Encrypts authenticator secrets, and stops staff from removing a second factor that their role requires."""
+    """Encrypts authenticator secrets. Stops staff from removing the second factor that they must have."""
 
     def encrypt(self, text: str) -> str:
         return encrypt(text, purpose=PURPOSE)
@@ -154,7 +160,9 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
 @encryption.register
 def rotate_second_factors() -> int:
-    """Re-encrypt authenticator secrets and the seeds of recovery codes (`manage.py rotate_encryption`)."""
+    """Re-encrypt authenticator secrets and the seeds of recovery codes (`manage.py rotate_encryption`). Returns their
+    number.
+    """
     changed = 0
     for key in Authenticator.objects.values_list("pk", flat=True):
         with transaction.atomic():
@@ -184,7 +192,7 @@ def lacks_second_factor(user: User) -> bool:
 
 
 def check_second_factor(user: User, code: str) -> bool:
-    """Check a code of the authenticator app, or an unused recovery code. A code works once."""
+    """Whether a text is a current code of the authenticator app or an unused recovery code. A code works once."""
     if not code.isascii() or len(code) > 20:
         return False
     codes = (Authenticator.Type.TOTP, Authenticator.Type.RECOVERY_CODES)

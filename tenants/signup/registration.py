@@ -1,8 +1,8 @@
 """Hosted sign-up: form → mailed link → confirmation → a tenant that waits for approval (decision "Sign-up").
 
-Called by the console pages. An email address with an account gets another mail but the same page, so the form never
-reveals who has an account. The confirmation creates the user and the tenant from the form that the link belongs to, so
-nobody can put a password or a business on another person's address.
+Called by the console pages. For an email address that has an account, the mail differs but the page is the same, so the
+form never reveals who has an account. The confirmation creates the user and the tenant from the form of its link. So
+nobody can set a password or a business for another person's address.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ _SIGNER = signing.TimestampSigner(salt="tenants.signup.registration")
 
 
 class ConfirmationLinkError(Exception):
-    """A confirmation link is wrong, too old or used."""
+    """The confirmation link is wrong, too old or used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The business as typed in, checked by `console.forms.ApplicationForm`."""
+    """The business as it was typed into the form. `console.forms.ApplicationForm` has checked it."""
 
     company: str
     website: str
@@ -57,12 +57,13 @@ def start(
     ip: str | None,
     agreed_texts: Mapping[str, str] | None = None,
 ) -> UUID | None:
-    """Store the form and mail its link. An address that has an account gets a mail that says so instead.
+    """Store the form and mail its link. An address that has an account gets a mail about that account instead.
 
-    Returns the id of the stored form. `agreed_texts` are the digests of the terms that the form named.
+    Returns the id of the stored form, or None for an address that has an account. `agreed_texts` has the digests of the
+    texts that the form named.
     """
     email = email.lower()
-    # The password is hashed for known addresses too, so the response takes as long as for new ones.
+    # The password is hashed for every address, so the response time does not reveal who has an account.
     hashed = make_password(password)
     with transaction.atomic():
         if User.objects.filter(email=email).exists():
@@ -76,7 +77,9 @@ def start(
 
 
 def start_again(sign_up_id: UUID | None, *, email: str) -> None:
-    """Mail the link of a sign-up again, or the mail of `start` to an address that has an account."""
+    """Mail the link of an unconfirmed sign-up again. An address that has an account gets the mail about that account
+    instead.
+    """
     with transaction.atomic():
         waiting = SignUp.objects.filter(email=email, confirmed_at=None, created_at__gt=now() - LINK_LIFETIME)
         found = waiting.filter(pk=sign_up_id).first() if sign_up_id else None
@@ -112,8 +115,8 @@ def find(token: str) -> SignUp:
 
 
 def confirm(token: str) -> Tenant:
-    """Create the user and the tenant of a sign-up. Raises ConfirmationLinkError, also for the second of two
-    simultaneous calls.
+    """Create the user and the tenant of a sign-up. Raises ConfirmationLinkError for an invalid link, and for the second
+    of two simultaneous calls.
     """
     try:
         with transaction.atomic():
@@ -122,7 +125,7 @@ def confirm(token: str) -> Tenant:
                 raise ConfirmationLinkError
             return _confirm(sign_up)
     except IntegrityError:
-        # Another sign-up of the same address was confirmed at the same moment.
+        # Another sign-up with the same address was confirmed at the same time.
         raise ConfirmationLinkError from None
 
 
@@ -156,10 +159,10 @@ def _confirm(sign_up: SignUp) -> Tenant:
 
 
 def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
-    """Correct the application of a tenant that waits or was rejected. It is in the queue again from then on.
+    """Correct the application of a tenant that waits or was rejected. The tenant then waits for approval again.
 
-    The audit entry has the previous answers. Raises Conflict in any other status, and for a tenant that did not sign up
-    in the console.
+    The audit entry has the previous answers. Raises Conflict for a tenant in another status, and for one that did not
+    sign up in the console.
     """
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)

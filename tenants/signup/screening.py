@@ -1,11 +1,11 @@
 """Flags for the reviewer of a sign-up, and the e-mail domains that may sign up.
 
-Flags are `[{code, severity, detail}]`, computed at confirmation and without the network. A flag never blocks. The
-website check below may add `website_*` later.
+Flags are `[{code, severity, detail}]`. They are computed without the network at the confirmation and when a tenant
+applies again. A flag never blocks a sign-up. The website check below may add a flag `website_*` later.
 
-An e-mail domain must be a business's own, not free or disposable mail. Staff rules (`EmailDomainRule`) come first, then
-two published lists and `email_domains_blocked.txt`, which adds what those lists miss. A rule or an entry also covers
-its sub-domains.
+An e-mail domain must not be one of free or disposable mail. The rules of staff (`EmailDomainRule`) are checked first,
+then two published lists and `email_domains_blocked.txt`, which adds domains that those lists miss. A rule or an entry
+also covers the sub-domains of its domain.
 """
 
 import re
@@ -50,16 +50,16 @@ ROLE_NAMES = frozenset(
         "support",
     ]
 )
-"""Local parts of mailboxes that several people read."""
+"""Local parts of e-mail addresses that several people read."""
 
 
 class InvalidWebsiteError(ValueError):
-    """The text is not a website address. The message says why, for the person who typed it."""
+    """The text is not a website address. The message gives the reason to the person who typed it."""
 
 
 @cache
 def _extract() -> tldextract.TLDExtract:
-    # Uses the public suffix list in the package. Without these arguments it would download one.
+    # These arguments select the public suffix list in the package. Without them, the package would download a list.
     return tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
 
 
@@ -79,7 +79,7 @@ def ascii_host(text: str) -> str | None:
 
 
 def registrable(host: str) -> str:
-    """The registrable domain: `mail.shop.co.in` → `shop.co.in`. Empty when there is none."""
+    """The registrable domain of a host: `mail.shop.co.in` → `shop.co.in`. Empty when the host has none."""
     return _extract()(host).top_domain_under_public_suffix
 
 
@@ -101,7 +101,9 @@ def is_business(domain: str) -> bool:
 
 
 def _self_and_parents(domain: str) -> list[str]:
-    """The domain and its parents down to the registrable one, most specific first."""
+    """The domain and its parent domains up to the registrable domain, most specific first. Empty without a registrable
+    domain.
+    """
     top = registrable(domain)
     if not top:
         return []
@@ -191,7 +193,7 @@ def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
     domain = registrable(sign_up.email.split("@")[1])
     same_tax_id = Q(tax_id=tax.number)
     same_pan = Q(tax_id__contains=tax.pan) if tax.pan else Q(pk__in=[])
-    # Hosts without a public suffix have no domain to compare, so they never count as the same.
+    # A host without a public suffix has no domain to compare, so it never counts as a duplicate.
     same_domain = Q(email_domain=domain) if domain else Q(pk__in=[])
     same_website = Q(website=sign_up.website)
     others: Any = Tenant.objects.exclude(tax_id__isnull=True)
@@ -222,16 +224,16 @@ def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
 
 
 def _expected_holder(company: str) -> str | None:
-    """The fourth letter of the PAN that a company's name suggests."""
+    """The fourth letter of the PAN that a company's name suggests. None when the name suggests nothing."""
     name = company.lower().rstrip(".")
     if name.endswith(_FIRM_WORDS):
         return "F"
     return "C" if name.endswith(_COMPANY_WORDS) else None
 
 
-# --- Website check of a new business: adds flags for the reviewer, never rejects (WEBSITE_CHECK, off by default).
+# --- Website check of a new business. It adds flags for the reviewer and never rejects (WEBSITE_CHECK, off by default).
 #
-# Runs as a task after the confirmation, through the guarded client for addresses that tenants enter.
+# It runs as a task after the confirmation. It uses the guarded client for addresses that tenants enter.
 log = structlog.get_logger(__name__)
 
 _PARKED = (b"domain is for sale", b"buy this domain", b"parked free", b"domain parking", b"sedoparking")
@@ -244,7 +246,9 @@ def after_commit(tenant: Tenant) -> None:
 
 
 def check(tenant_id: UUID) -> None:
-    """Fetch the website once. Flag it when it does not answer or is a parking page."""
+    """Fetch a tenant's website once. Flag the tenant when the website does not answer, answers with an error or is a
+    parking page.
+    """
     tenant = Tenant.objects.get(pk=tenant_id)
     if not tenant.website:
         return

@@ -1,8 +1,8 @@
 """Indian tax ids of businesses: GSTIN and PAN, checked offline (sign-up form, reviewer flags, invoices).
 
-The patterns are the GST portal's: a GSTIN is a state code, ten characters of PAN, an entity digit, a form letter
-(nearly always `Z`) and a Luhn check character over base 36. Forms for UN bodies and embassies (UIN) and for those who
-deduct tax (TDS, from a TAN) contain no PAN. Only the portal knows whether a number is registered.
+The patterns are those of the GST portal. A GSTIN is a state code, ten characters of PAN, an entity digit, a form letter
+(nearly always `Z`) and a Luhn check character over base 36. The GSTINs of UN bodies and embassies (UIN), and of those
+who deduct tax (TDS, from a TAN), contain no PAN. Only the portal knows whether a number is registered.
 """
 
 import re
@@ -53,10 +53,10 @@ STATES = {
     "97": "Other Territory",
     "99": "Centre Jurisdiction",
 }
-"""GST state codes. A business's address is in one of `ADDRESS_STATES`."""
+"""GST state codes. The address of a business is in one of `ADDRESS_STATES`."""
 ADDRESS_STATES = {code: name for code, name in STATES.items() if code < "90"}
 _FORMER = {"25": "26", "28": "37"}
-"""Codes of merged or divided states, which older GSTINs still begin with."""
+"""The former codes of merged or divided states, each with its present code. Older GSTINs begin with the former code."""
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PAN = re.compile(r"[A-Z]{5}\d{4}[A-Z]", re.ASCII)
@@ -67,7 +67,9 @@ _UIN = re.compile(r"\d{4}[A-Z]{3}\d{5}(?:UN|ON|NR)[0-9A-Z]")
 
 @dataclass(frozen=True, slots=True)
 class TaxId:
-    """A checked tax id. `pan` is the PAN itself or the one inside a GSTIN; `state_code` is that of a GSTIN."""
+    """A checked tax id. `pan` is the PAN itself, or the PAN inside a GSTIN. `state_code` is the state code
+    of a GSTIN.
+    """
 
     kind: Literal["gstin", "pan"]
     number: str
@@ -77,17 +79,19 @@ class TaxId:
 
     @property
     def holder_letter(self) -> str | None:
-        """The fourth letter of the PAN: C company, F firm or LLP, P individual, H family, T trust and so on."""
+        """The fourth letter of the PAN: C company, F firm or LLP, P individual, H family, T trust, and others. None
+        without a PAN.
+        """
         return self.pan[3] if self.pan else None
 
     @property
     def holder(self) -> str | None:
-        """The kind of holder that the PAN names, in words."""
+        """The kind of holder that the PAN names, in words. None without a PAN."""
         return pan_format.info(self.pan)["holder_type"] if self.pan else None
 
 
 class InvalidTaxIdError(ValueError):
-    """The text is neither a GSTIN nor a PAN. The message says why, for the person who typed it."""
+    """The text is neither a GSTIN nor a PAN. The message gives the reason to the person who typed it."""
 
 
 def parse(text: str) -> TaxId:

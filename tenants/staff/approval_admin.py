@@ -1,4 +1,5 @@
-"""The approval queue and the tenants in the staff admin: evidence, flags, and the four decisions, each with a dialog.
+"""The approval queue and the tenants in the staff admin, with evidence, flags and the four decisions. Each decision has
+a dialog.
 
 The decisions are the functions of `tenant_status.py`, which `/v1/admin` calls too.
 """
@@ -395,8 +396,8 @@ def _flag_rows(tenant: Tenant) -> list[tuple[str, str, str]]:
 def _decide(
     request: HttpRequest, object_id: str, outcome: str, decide: Callable[..., Tenant], **arguments: Any
 ) -> HttpResponse:
-    """Run a decision and show the result. Redirects to the next tenant in the queue, or back to the tenant when another
-    member of staff was first.
+    """Run a decision and show the result. After an approval or a rejection, redirect to the next tenant in the queue.
+    In all other cases, also when another member of staff was first, redirect to the tenant.
     """
     try:
         tenant = decide(tenant_id=object_id, actor_user_id=request.user.pk, **arguments)

@@ -1,4 +1,4 @@
-"""The first page of the staff admin: cards of what needs attention, charts and tables of the last day.
+"""The first page of the staff admin: cards with figures that may need attention, and charts and tables of the last day.
 
 Each app registers its own cards, charts and tables, in its module `staff.cards`. Cards use the figures of
 `/v1/admin/health`. Charts and tables read many rows, so they are cached for a minute.
@@ -37,7 +37,9 @@ CHART_OPTIONS = json.dumps(
 
 
 class Card(NamedTuple):
-    """One figure: what it counts, where to look, and whether a value above zero needs attention."""
+    """A figure with its title, a note, and the page that shows its rows. `worry`: a value above zero needs
+    attention.
+    """
 
     title: str
     value: int
@@ -64,11 +66,11 @@ class Table(NamedTuple):
 
 
 Cards = Callable[[dict[str, Any]], list[Card]]
-"""Creates cards from the health report."""
+"""Returns cards from the health report."""
 Charts = Callable[[], dict[str, str] | None]
-"""Returns chart data by name, as the JSON that the chart component takes. None while the tables are too busy."""
+"""Returns chart data by name, as JSON for the chart component. None while the database is too busy to read it."""
 Tables = Callable[[], Table | None]
-"""Creates a table. None while its data is too busy."""
+"""Returns a table. None while the database is too busy to read it."""
 
 _cards: list[Cards] = []
 _charts: list[Charts] = []

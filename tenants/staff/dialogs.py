@@ -1,6 +1,7 @@
-"""Dialogs of the staff admin: an action asks for confirmation, runs one flow, and shows staff the result.
+"""Dialogs of the staff admin. An action asks for confirmation, runs a flow, and shows the result.
 
-When the flow raises an error, the dialog opens again with the input, the reason beside its field, and the focus there.
+When the flow raises an error, the dialog opens again with the input. The reason stands beside the invalid field, which
+has the focus.
 """
 
 from collections.abc import Callable
@@ -24,23 +25,27 @@ Method = TypeVar("Method", bound=Callable[..., HttpResponse])
 TEMPLATE = "unfold/helpers/dialog.html"
 """The service's version of the theme's dialog."""
 PAGE = "admin/dialog_page.html"
-"""A dialog as a full page: opened in a tab of its own, or submitted before the page's script handled the form."""
+"""The template of a dialog as a full page. It is used when a dialog is opened in a new tab, or submitted before the
+page's script has handled the form.
+"""
 
 
 class DialogForm(BaseDialogForm):  # type: ignore[misc]
     """The form in a dialog."""
 
     finding = ""
-    """The result of a count, before the confirmation."""
+    """The result of a count that the dialog shows before the confirmation."""
     counted = ""
-    """The choices that the count was made for."""
+    """The choices for which the count was made."""
 
     def is_confirmed(self, choices: str) -> bool:
-        """Whether the count was made for exactly the choices of this submission."""
+        """Whether the count was made for `choices`, the choices of this submission."""
         return bool(self.request.POST.get("counted") == choices)
 
     def shown_fields(self) -> list[BoundField]:
-        """The visible fields. The first invalid field gets the focus, or else the first one."""
+        """The visible fields. The first invalid field gets the focus. Without an invalid field, the first field gets
+        it.
+        """
         fields: list[BoundField] = self.visible_fields()
         focused = next((field for field in fields if field.errors), fields[0] if fields else None)
         if focused is not None:
@@ -48,7 +53,7 @@ class DialogForm(BaseDialogForm):  # type: ignore[misc]
         return fields
 
     def refuse(self, error: ServiceError) -> None:
-        """Show a flow's error beside the fields that it names."""
+        """Show a flow's error beside the fields that the error names, or else above the form."""
         named: dict[str, list[str]] = (error.details or {}).get("fields", {})
         for name, problems in named.items():
             self.add_error(name if name in self.fields else None, problems)
@@ -62,7 +67,8 @@ def dialog(title: str, description: str, submit: str, form: type[DialogForm] = D
 
 
 def action(*, dialog: dict[str, Any], **options: Any) -> Callable[[Method], Method]:
-    """An action with a dialog. `description`, `permissions`, `icon` and `variant` are the theme's.
+    """An action with a dialog. The options `description`, `permissions`, `icon` and `variant` are those of the theme's
+    decorator.
 
     The method receives the valid form and returns `done`. A ServiceError that it raises is shown in the dialog.
     """
@@ -97,9 +103,10 @@ def action(*, dialog: dict[str, Any], **options: Any) -> Callable[[Method], Meth
 def ask_again(
     request: HttpRequest, dialog: dict[str, Any], form: DialogForm, choices: str, finding: str, submit: str
 ) -> HttpResponse:
-    """Response of a dialog that counts first: the same dialog with the result of the count.
+    """The response of a dialog that counts first: the same dialog, now with the result of the count.
 
-    The button with the text `submit` confirms the count of these choices. Without a text, the button counts again.
+    A button with the text `submit` confirms the count of these choices. When `submit` is empty, the button counts
+    again.
     """
     form.finding = finding
     form.counted = choices if submit else ""
@@ -111,7 +118,7 @@ def _shown(request: HttpRequest, dialog: dict[str, Any], form: DialogForm, submi
 
 
 def done(request: HttpRequest, said: str, url: str) -> HttpResponse:
-    """Response of a dialog that succeeded: redirect the page to an address that shows `said`."""
+    """The response of a dialog that succeeded. It redirects the whole page to `url`, which shows the message `said`."""
     messages.success(request, said)
     return redirect_dialog(request, url)
 
@@ -125,8 +132,8 @@ def change_url(model: type[Model], key: Any) -> str:
 def redirect_dialog(request: HttpRequest, url: str) -> HttpResponse:
     """Response to a dialog's form that redirects the whole page.
 
-    A form submitted before the page's script handled it is an ordinary request of the browser, which follows a
-    redirect.
+    A form that was submitted before the page's script handled it is an ordinary request of the browser, so it gets an
+    HTTP redirect.
     """
     if "HX-Request" in request.headers:
         return HttpResponse(headers={"HX-Redirect": url})

@@ -1,6 +1,6 @@
 """Base classes of the staff admin: rows are read only, and big tables are never counted.
 
-Every app's `admin.py` builds on these. The fields of a page are always listed, so a new column with a secret is never
+Every app's `admin.py` uses these classes. The fields of a page are always listed, so a new column with a secret is not
 shown by default.
 """
 
@@ -53,7 +53,7 @@ def shown_moment(at: datetime) -> str:
 
 
 class StatusLabel(NamedTuple):
-    """A status as lists show it, for `display(label=…)`. On a row's page it reads as its text."""
+    """A status for `display(label=…)`. A list shows it as a coloured label, a row's page as its text."""
 
     status: str
     text: str
@@ -65,7 +65,7 @@ class StatusLabel(NamedTuple):
 def status_label(
     colours: Mapping[str, str], column: str = "status", description: str = ""
 ) -> Callable[[Any, Any], StatusLabel]:
-    """A status column that shows the label in the colour of its value."""
+    """A status column that shows each label in the colour of its value."""
 
     @display(description=description or label(column), label=colours, ordering=column)
     def shown(model_admin: Any, row: Any) -> StatusLabel:
@@ -75,7 +75,7 @@ def status_label(
 
 
 def row_name(description: str) -> Callable[[Any, Any], str]:
-    """The first column of a list: the row's name or id, headed by the name of its kind."""
+    """The first column of a list: the row's name or id. `description` is the heading."""
 
     @display(description=description)
     def shown(model_admin: Any, row: Any) -> str:
@@ -96,7 +96,7 @@ def tenant_link(tenant_id: UUID | None, name: str | None = None) -> str:
 
 
 def labelled(column: str, description: str = "") -> Callable[[Any, Any], str]:
-    """A column of codes, such as Meta's, shown as labels."""
+    """A column of codes, such as Meta's codes, shown as labels."""
 
     @display(description=description or label(column), ordering=column)
     def shown(model_admin: Any, row: Any) -> str:
@@ -106,7 +106,7 @@ def labelled(column: str, description: str = "") -> Callable[[Any, Any], str]:
 
 
 def person(column: str) -> Callable[[Any, Any], str]:
-    """A column with the id of a staff member, shown as the mail address."""
+    """A column with the id of a staff member. It shows the member's mail address."""
 
     @display(description=label(column))
     def shown(model_admin: Any, row: Any) -> str:
@@ -161,7 +161,7 @@ class TenantRowsAdmin(ReadOnlyAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any
     ) -> HttpResponse:
-        """Name the tenant in the page title, because staff have pages of many tenants open."""
+        """Add the tenant to the page title, because staff may have pages of many tenants open."""
         if row := options.get("obj"):
             context["subtitle"] = f"{row}, {row.tenant.name}"
         answer: HttpResponse = super().render_change_form(request, context, *args, **options)
@@ -173,7 +173,7 @@ class TenantRowsAdmin(ReadOnlyAdmin):
 
 
 class PeriodFilter(SimpleListFilter):
-    """The period that a list over time-ordered ids covers. It limits how much the database reads."""
+    """The period that a list with time-ordered ids covers. It limits the rows that the database reads."""
 
     title = "period"
     parameter_name = "period"
@@ -194,7 +194,9 @@ class PeriodFilter(SimpleListFilter):
 
 
 def _add_tenant_names(rows: Iterable[Any]) -> None:
-    """Set `tenant_name` on rows with a tenant. Citus joins its nodes' rows with no table of the coordinator."""
+    """Set `tenant_name` on rows with a tenant. A join is impossible: Citus cannot join the rows of its nodes with a
+    table of the coordinator.
+    """
     owned = [row for row in rows if hasattr(row, "tenant_id")]
     tenants = Tenant.objects.filter(pk__in={row.tenant_id for row in owned})
     names = dict(tenants.values_list("pk", "name"))
@@ -203,8 +205,8 @@ def _add_tenant_names(rows: Iterable[Any]) -> None:
 
 
 class _NewestFirst(ChangeList):  # type: ignore[misc]
-    """The rows of a list in the one order that has an index. `sortable_by` hides the links but ignores the parameter
-    `o`.
+    """The rows of a list in the only order that has an index. `sortable_by` hides the links to other orders, but does
+    not disable the parameter `o`.
     """
 
     def get_ordering_field(self, field_name: str) -> None:
@@ -216,10 +218,10 @@ class _NewestFirst(ChangeList):  # type: ignore[misc]
 
 
 class HistoryAdmin(ReadOnlyAdmin):
-    """A big, time-ordered table: newest first only, never counted, searched by indexed values only.
+    """A big, time-ordered table. It is always shown newest first, never counted, and searched only by indexed values.
 
-    `id_searches` maps a public prefix to the column to search. `uuid_searches` are the columns that are compared with a
-    bare uuid.
+    `id_searches` maps the prefix of a public id to the column to search. `uuid_searches` lists the columns to search
+    for a bare UUID.
     """
 
     paginator = InfinitePaginator
@@ -232,7 +234,7 @@ class HistoryAdmin(ReadOnlyAdmin):
 
     @property
     def looks_back(self) -> bool:
-        """Whether the list covers only the chosen period, which its empty page then says."""
+        """Whether the list covers only the chosen period. The empty list then says so."""
         return PeriodFilter in (self.list_filter or ())
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

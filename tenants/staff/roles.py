@@ -1,7 +1,8 @@
 """The staff roles as Django groups, created and updated by every `migrate`.
 
-`support` sees everything in the admin and writes notes. `reviewer` also decides about tenants. `finance` credits,
-replaces, records and pays back. A superuser does the rest (platform apps, e-mail domain rules, users, prices).
+`support` sees everything in the admin and writes notes. `reviewer` also decides about tenants and revokes API keys.
+`finance` sees the same as `support` and acts on money: credit notes, payments, refunds and closed months. A superuser
+does the rest (platform apps, e-mail domain rules, users, prices).
 """
 
 from typing import Any
@@ -27,7 +28,7 @@ OWN_APPS = ("tenants", "webhooks", "numbers", "messaging", "billing", "request_l
 
 
 def sync(app_config: AppConfig, **_: Any) -> None:
-    """Create all groups with the existing permissions, after the migrations of the last app."""
+    """Create or update all groups, after the migrations of the last app."""
     from django.contrib.auth.models import Group, Permission
 
     if not is_last_migrated(app_config):

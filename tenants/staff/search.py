@@ -1,6 +1,7 @@
-"""Staff search and tenant pages: each app contributes finders of hits and lines of a tenant's page.
+"""Staff search and tenant pages. Each app adds finders, which return hits, and lines of a tenant's page.
 
-A finder looks up exact indexed values, or a substring in a small table. It runs only for staff who may see its model.
+A finder looks up exact indexed values, or a part of a text in a small table. It runs only for staff who may see its
+model.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,7 @@ from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tenants.staff.dialogs import change_url
 
 MOST_HITS = 10
-"""Most hits of one finder."""
+"""The most hits of one finder."""
 LONGEST_TEXT = 200
 
 
@@ -33,7 +34,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a tenant's page: the number of its rows of a kind, with a link to them."""
+    """A line of a tenant's page, such as the number of the tenant's keys with a link to them."""
 
     title: str
     text: str
@@ -91,7 +92,7 @@ def lines_of(user: Any, tenant: Tenant) -> Iterator[Line]:
 
 
 def uuid_of(text: str) -> UUID | None:
-    """Parse a UUID. None when the text is not one."""
+    """Parse a UUID. None when the text is not a UUID."""
     try:
         return UUID(text)
     except ValueError:

@@ -22,14 +22,16 @@ from tenants.models import User
 from tenants.staff import search
 from tenants.staff.roles import OWN_APPS
 
-# --- The side bar of the staff admin: groups of links, to which each app adds its own pages.
+# --- The side bar of the staff admin: groups of links. Each app adds links to its own pages.
 
 View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 Group = Literal["Businesses", "Messaging", "Webhooks", "Billing", "Staff"]
 
 
 class NavigationLink(NamedTuple):
-    """A link: its text, its icon (Material Symbols), the admin's view, and a filter of its list."""
+    """A link of the side bar: its text, its icon (Material Symbols), the name of the admin's view, and a query that
+    filters its list.
+    """
 
     title: str
     icon: str
@@ -59,7 +61,7 @@ def register_page(route: str, name: str) -> Callable[[View], View]:
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    """The theme's side bar, with the links whose pages are registered."""
+    """The theme's side bar. A link whose page is not registered is left out."""
     groups = []
     for title, links in _links.items():
         items = []
@@ -82,11 +84,15 @@ ADMIN_CSP = {
     "script-src": ["'self'", "'unsafe-inline'", "'unsafe-eval'"],
     "style-src": ["'self'", "'unsafe-inline'"],
 }
-"""The admin theme evaluates scripts in attributes (Alpine) and uses inline styles. Only /admin allows them."""
+"""The admin's theme evaluates scripts in attributes (Alpine) and uses inline styles. Only pages under /admin allow
+this.
+"""
 
 
 class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
-    """The admin's site. It requires the console's log-in, and a second factor when STAFF_SECOND_FACTOR is on."""
+    """The admin's site. It requires a log-in in the console, and also a second factor when
+    STAFF_SECOND_FACTOR is on.
+    """
 
     index_title = "Overview"
     enable_nav_sidebar = True
@@ -96,7 +102,9 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         self.empty_value_display = NOTHING
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
-        """Register only the service's own pages. Pages of packages may show what no page should (TOTP secrets)."""
+        """Register only the service's own models. The admin pages of packages may show secrets, such as TOTP
+        secrets.
+        """
         models: list[Any] = (
             list(model_or_iterable) if isinstance(model_or_iterable, Iterable) else [model_or_iterable]
         )
@@ -116,7 +124,7 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         return [*own, *super().get_urls()]
 
     def find(self, request: HttpRequest) -> HttpResponseBase:
-        """Search all apps. A single hit opens at once."""
+        """Search all apps. A single hit redirects to its page."""
         asked = request.GET.get("q", "")
         hits = search.find(request.user, asked)
         if len(hits) == 1:
@@ -150,14 +158,14 @@ def _in_own_zone(view: Any) -> Any:
     def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         with timezone.override(ZoneInfo(getattr(request.user, "time_zone", "UTC"))):
             response: HttpResponseBase = view(request, *args, **kwargs)
-            # Rendered here, because later rendering would use another zone.
+            # The response is rendered here, because later rendering would use another zone.
             return response.render() if isinstance(response, SimpleTemplateResponse) else response
 
     return answered
 
 
 def _reloading(view: Any) -> Any:
-    """Wrap a view so that its redirects, such as to the log-in, load the whole page instead of a dialog on it."""
+    """Wrap a view so that a redirect of a dialog's request, such as to the log-in, reloads the whole page."""
 
     @wraps(view)
     def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -185,5 +193,5 @@ def script(request: HttpRequest) -> str:
 
 
 def environment_badge(request: HttpRequest) -> list[str]:
-    """The badge in the admin's corner."""
+    """The text and the colour of the badge in the admin's corner."""
     return ["Production", "danger"] if settings.PRODUCTION else ["Development", "info"]

@@ -1,6 +1,7 @@
 """Support views: a staff member sees a tenant's console, read only, for half an hour.
 
-The view is stored in the session of the staff member, so log-out ends it. `console/visit.py` makes a visit of it.
+The view is stored in the session of the staff member, so log-out ends it. `console/visit.py` creates a visit from the
+view.
 """
 
 from dataclasses import dataclass
@@ -52,20 +53,21 @@ SHOWN_PAGES = frozenset(
         "_templates",
     )
 )
-"""The routes of the console that a view may read. All other pages, including new ones, are closed to staff."""
+"""The names of the console's routes that a view may read. All other pages, including new ones, are closed to staff."""
 PREFERENCES = "console_preferences"
-"""The one page that a view may change: staff switch their own environment and zone, which does not affect the tenant.
+"""The only route on which a view may make changes. Staff change their own environment and time zone there, which does
+not affect the tenant.
 """
 
 
 def allows(page: str, *, is_read: bool) -> bool:
-    """Whether a view may read, or change, a page of the console, by its route."""
+    """Whether a view may read (`is_read`) or change a page of the console, by the name of its route."""
     return page == PREFERENCES or (is_read and page in SHOWN_PAGES)
 
 
 @dataclass(frozen=True, slots=True)
 class SupportView:
-    """A tenant that a staff member views, until a moment."""
+    """A tenant that a staff member views, and the end of the view."""
 
     tenant: Tenant
     until: datetime
@@ -87,7 +89,9 @@ def begin(request: HttpRequest, *, tenant: Tenant, user: User, reason: str) -> N
 
 
 def current(request: HttpRequest, user: User) -> SupportView | None:
-    """The open view of a user. None once it has expired, and for users who may not enter the staff admin."""
+    """The open view of a user. None without an open view, after its end, and for a user who may not enter the staff
+    admin.
+    """
     kept = request.session.get(_KEY)
     if kept is None or kept["user"] != user.pk:
         return None
@@ -99,7 +103,7 @@ def current(request: HttpRequest, user: User) -> SupportView | None:
 
 
 def end(request: HttpRequest, user: User) -> Tenant | None:
-    """End the open view of a user, and record that. Returns its tenant; None when none was open."""
+    """End the open view of a user and record the end. Returns the view's tenant, or None when no view was open."""
     view = current(request, user)
     if view is not None:
         with transaction.atomic():

@@ -1,7 +1,7 @@
 """Invitations to a tenant's team: a mailed link lets somebody choose a password and become a member with a role.
 
-The link is signed, works once and for 24 hours. Only its page, which the owner of the mailbox opens, says whether the
-address has an account. The member who invites never learns that.
+The link is signed and works once, within 24 hours. Only the page of the link, which the owner of the mailbox opens,
+says whether the address has an account. The member who invites does not learn whether it has one.
 """
 
 from datetime import timedelta
@@ -21,13 +21,13 @@ from tenants.models import LINK_LIFETIME, Invitation, Tenant, User
 from tenants.team.members import lock_team, require_room
 
 MAILS_A_DAY = 30
-"""Most invitations of a tenant in 24 hours, so that it cannot flood other people's mailboxes."""
+"""The most invitations of a tenant in 24 hours. Without this limit, a tenant could flood other people's mailboxes."""
 KEPT = timedelta(days=7)
 _SIGNER = signing.TimestampSigner(salt="tenants.team.invitations")
 
 
 class InvitationLinkError(Exception):
-    """An invitation link is wrong, too old, used or withdrawn."""
+    """The invitation link is wrong, too old, used or withdrawn."""
 
 
 class AddressTakenError(Exception):
@@ -35,8 +35,8 @@ class AddressTakenError(Exception):
 
 
 def invite(*, tenant_id: UUID, email: str, role: str, actor_user_id: int) -> Invitation:
-    """Mail an invitation link to an address. An open invitation of the same address ends. Raises Conflict,
-    Forbidden.
+    """Mail an invitation link to an address. An open invitation of the same address ends. Raises Conflict for an
+    address of the team, for a full team and at the limit of mails, and Forbidden for an actor who is not an owner.
     """
     email = email.lower()
     with transaction.atomic():
@@ -95,13 +95,14 @@ def find(token: str) -> Invitation:
 
 
 def accept(token: str, *, password: str) -> User:
-    """Create the member. Raises InvitationLinkError, also for the second of two simultaneous calls, and
-    AddressTakenError.
+    """Create the invited member. Raises InvitationLinkError for an invalid link and for the second of two simultaneous
+    calls. Raises AddressTakenError for an address that has an account.
     """
     tenant_id = find(token).tenant_id
     try:
         with transaction.atomic():
-            # The lock of the team, so an invitation cannot be accepted while it is withdrawn or sent again.
+            # This is the lock of the team. It prevents that an invitation is accepted while it is withdrawn or sent
+            # again.
             Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
             return _accept(find(token), password)
     except IntegrityError:

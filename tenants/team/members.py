@@ -1,7 +1,7 @@
 """Members of a tenant's team: their roles and their removal. Called by the console's team pages.
 
-Every change of a team locks its tenant, so simultaneous changes run one after the other. A tenant always has an owner,
-and a member who was removed meanwhile can change nothing more.
+Every change of a team locks its tenant, so simultaneous changes run one after the other. So a tenant always keeps an
+owner, and a member who was removed meanwhile cannot change anything.
 """
 
 from collections.abc import Collection
@@ -18,13 +18,13 @@ from tenants.credentials import api_keys
 from tenants.models import LINK_LIFETIME, ApiKey, AppConnection, Invitation, Tenant, User
 
 MOST_PEOPLE = 50
-"""Most members and open invitations of a tenant."""
+"""The most members and open invitations of a tenant, together."""
 
 
 def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
-    """Lock a team until the transaction ends. Raises Forbidden for an actor who is no longer an owner.
+    """Lock a team until the transaction ends. Returns its tenant. Raises Forbidden for an actor who is not an owner.
 
-    Rows that refer to the tenant can still be written: messages and events continue.
+    Rows that refer to the tenant can still be written, so messages and events are not delayed.
     """
     tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
     if not _owners(tenant_id).filter(pk=actor_user_id).exists():
@@ -41,7 +41,7 @@ def require_room(tenant_id: UUID) -> None:
 
 
 def find(*, tenant_id: UUID, user_id: int) -> User:
-    """A member of the team. Raises NotFound, also for members of other teams."""
+    """The member of the team with this id. Raises NotFound, also for a member of another team."""
     member = User.objects.filter(tenant_id=tenant_id, is_active=True, pk=user_id).first()
     if member is None:
         raise NotFound("There is no such person in your team.")
@@ -49,13 +49,17 @@ def find(*, tenant_id: UUID, user_id: int) -> User:
 
 
 def only_owner(tenant_id: UUID) -> int | None:
-    """The only owner of a tenant, who can be neither removed nor given another role. None when there are several."""
+    """The id of a tenant's only owner. This owner cannot be removed or given another role. None when there are several
+    owners.
+    """
     owners = list(_owners(tenant_id).values_list("pk", flat=True)[:2])
     return owners[0] if len(owners) == 1 else None
 
 
 def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int) -> User:
-    """Change the role of a member, from the member's next request on. Raises NotFound, Conflict, Forbidden."""
+    """Change the role of a member. It applies from the member's next request. Raises NotFound, Forbidden for an actor
+    who is not an owner, and Conflict for the only owner.
+    """
     with transaction.atomic():
         lock_team(tenant_id, actor_user_id=actor_user_id)
         member = find(tenant_id=tenant_id, user_id=user_id)
@@ -77,15 +81,15 @@ def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int)
 
 
 def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Collection[UUID] = ()) -> None:
-    """End a member's access at once, including the member's invitations and connected apps.
+    """End a member's access at once. The open invitations that the member sent and the member's connected apps end too.
 
     Raises NotFound, Conflict, Forbidden.
 
-    Of the keys that the member made (`api_keys.made_by`), those in `ending_keys` are revoked. The audit entry names the
-    revoked keys and the remaining ones.
+    `ending_keys` names the keys to revoke among those that the member made (`api_keys.made_by`). The audit entry names
+    the revoked keys and the remaining ones.
 
-    The account is deleted, so another tenant can invite the address; the audit log still has the address. Staff only
-    leave the team. Mails of the tenant that went to the member's address go to another owner.
+    The user is deleted, so another tenant can invite the address. The audit log still has the address. A staff member
+    keeps the user and only leaves the team. The tenant's mails to the member's address go to another owner.
     """
     with transaction.atomic():
         tenant = lock_team(tenant_id, actor_user_id=actor_user_id)
@@ -121,9 +125,10 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
 
 
 def remove_all(*, tenant_id: UUID, actor_user_id: int | None) -> int:
-    """End the access of all members of a tenant that closes, and all open invitations. Returns the number of members.
+    """End the access of all members of a tenant that closes, and end all open invitations. Returns the number of
+    members.
 
-    The tenant's addresses stay, for its invoices.
+    The tenant's mail addresses stay, because its invoices are mailed to them.
     """
     with transaction.atomic():
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
@@ -143,7 +148,7 @@ def remove_all(*, tenant_id: UUID, actor_user_id: int | None) -> int:
 
 
 def _end_access(member: User) -> None:
-    """Delete a member who leaves. Staff only leave the team."""
+    """Delete the user of a member who leaves. A staff member keeps the user and only leaves the team."""
     if member.is_staff:
         User.objects.filter(pk=member.pk).update(tenant=None)
     else:
@@ -151,7 +156,9 @@ def _end_access(member: User) -> None:
 
 
 def _take_over_mails(tenant: Tenant, member: User) -> None:
-    """Redirect mails from the address of a leaving member to another owner. Bills then go to the contact address."""
+    """Replace the address of a leaving member by another owner's as the contact address. Bills that went to the member
+    go to the contact address.
+    """
     heir = _owners(tenant.id).exclude(pk=member.pk).order_by("pk").first()
     if heir is not None and (tenant.contact_email or "").lower() == member.email:
         tenant.contact_email = heir.email

@@ -1,4 +1,4 @@
-"""Template filter of mails that quotes and cuts names which users typed."""
+"""Template filter of mails. It quotes and shortens names that users typed."""
 
 from django import template
 
