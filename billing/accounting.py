@@ -16,8 +16,8 @@ from django.db.models.functions import TruncMonth
 from billing.models import BillingSnapshot, LedgerEntry, LedgerPosting
 from billing.pricing.money import CURRENCY, plain
 from billing.pricing.periods import Period, ist_date
+from gateway.clock import IST
 from gateway.csv_cells import as_text
-from tenants.lifecycle import IST
 
 Account, Act = LedgerPosting.Account, LedgerEntry.Act
 

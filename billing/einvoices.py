@@ -21,8 +21,8 @@ from django.db.models import Q, QuerySet
 from billing.models import CreditNote, Invoice
 from billing.pricing import gst
 from billing.pricing.periods import ist_date
+from gateway.clock import IST
 from tenants import audit
-from tenants.lifecycle import IST
 
 Document = dict[str, Any]
 CANCELLABLE_FOR = timedelta(hours=24)

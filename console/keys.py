@@ -23,9 +23,8 @@ from gateway.clock import now
 from gateway.request_log import views as request_log
 from gateway.roles import KeyScope, known_scopes, scopes_of_role
 from tenants.credentials import api_keys
-from tenants.credentials.api_keys import Grant, possible_scopes
+from tenants.credentials.api_keys import LONGEST_NUMBER_ID, MOST_NUMBERS, Grant, possible_scopes
 from tenants.models import ApiKey, Tenant
-from tenants.serializers import LONGEST_NUMBER_ID, MOST_NUMBERS
 
 ENVIRONMENTS = [
     (ApiKey.Environment.TEST, "Test: no real phone"),

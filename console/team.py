@@ -118,7 +118,10 @@ def team(request: HttpRequest, visit: Visit) -> HttpResponse:
             "form": form,
             "people": people.order_by("email"),
             "only_owner": members.only_owner(visit.tenant.id),
-            "invitations": Invitation.objects.for_tenant(visit.tenant.id).open().order_by("-id"),
+            "invitations": [
+                (invitation, invitations.expires_at(invitation), invitations.is_expired(invitation))
+                for invitation in Invitation.objects.for_tenant(visit.tenant.id).open().order_by("-id")
+            ],
         },
         status=400 if form.errors else 200,
     )

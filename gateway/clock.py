@@ -2,6 +2,10 @@
 
 from datetime import UTC, datetime
 from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+IST = ZoneInfo("Asia/Kolkata")
+"""Indian time, in which billing counts months."""
 
 
 def now() -> datetime:

@@ -3,13 +3,12 @@
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
-from gateway.clock import now
+from gateway.clock import IST, now
 from tenants import audit
 from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
@@ -19,7 +18,6 @@ from tenants.signals import sandbox_wanted
 
 MOST_SANDBOX_TENANTS = 100
 """The most sandbox tenants of a platform app. Each also has numbers and conversations in the simulator's memory."""
-IST = ZoneInfo("Asia/Kolkata")
 
 
 def trial_end(start: datetime) -> datetime:

@@ -6,7 +6,6 @@ Rows and their invariants only. The writers are `signup/registration.py`, `tenan
 """
 
 from collections.abc import Collection
-from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self, TypeVar
 from uuid import UUID
 
@@ -78,8 +77,6 @@ class DeviceLogin(models.Model):
 
 # --- Invitations: an owner of a business invites a person to its team by a mailed link.
 
-LINK_LIFETIME = timedelta(hours=24)
-
 
 class InvitationQuerySet(TenantRows["Invitation"]):
     def open(self) -> Self:
@@ -113,16 +110,6 @@ class Invitation(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
-
-    @property
-    def expires_at(self) -> datetime:
-        """When the link expires."""
-        return self.created_at + LINK_LIFETIME
-
-    @property
-    def is_expired(self) -> bool:
-        """Whether the link has expired."""
-        return self.expires_at <= now()
 
 
 class PlatformApp(models.Model):

@@ -8,12 +8,9 @@ from rest_framework import serializers
 from gateway.clock import now
 from gateway.roles import NUMBER_SCOPES, KeyScope
 from tenants import tenant_status
+from tenants.credentials.api_keys import LONGEST_NUMBER_ID, MOST_NUMBERS
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
 from tenants.names import check_name
-
-MOST_NUMBERS = 100
-"""Most numbers that a key can be limited to."""
-LONGEST_NUMBER_ID = 64
 
 
 class ChecklistOut(serializers.Serializer[dict[str, bool]]):

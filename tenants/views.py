@@ -7,10 +7,6 @@ failures: 5 per account and 20 per address in 15 minutes.
 from typing import Any, ClassVar
 from uuid import UUID
 
-from allauth.account.adapter import get_adapter
-from allauth.core import ratelimit
-from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.permissions import BasePermission
@@ -19,7 +15,7 @@ from rest_framework.response import Response
 
 from gateway.api import query
 from gateway.api.authentication import AppCaller, ConsoleCaller, caller_of, tenant_of
-from gateway.api.errors import Forbidden, NotFound, RateLimited, Unauthorized
+from gateway.api.errors import Forbidden, NotFound, Unauthorized
 from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
@@ -28,8 +24,8 @@ from tenants import lifecycle
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.credentials.api_keys import Grant
 from tenants.credentials.bearer_tokens import BearerAuthentication
-from tenants.credentials.log_in import check_second_factor, has_second_factor
-from tenants.models import ApiKey, ConsoleSession, Tenant, User
+from tenants.credentials.log_in import identify
+from tenants.models import ApiKey, ConsoleSession, Tenant
 from tenants.serializers import (
     ApiKeyIn,
     ApiKeyOut,
@@ -310,9 +306,6 @@ def _with_key(shown: dict[str, Any], new: api_keys.NewKey) -> dict[str, Any]:
     return members
 
 
-FAILURE_WINDOW_SECONDS = 15 * 60
-
-
 class ConsoleSessionsView(ResourceViewSet):
     """Log in with e-mail and password, and a code where a second factor is on."""
 
@@ -330,7 +323,7 @@ class ConsoleSessionsView(ResourceViewSet):
         responses={201: NewConsoleSessionOut},
     )
     def create(self, request: Request) -> Response:
-        user = _identify(request, **checked(ConsoleSessionIn(data=request.data)))
+        user = identify(request._request, **checked(ConsoleSessionIn(data=request.data)))
         new = bearer_tokens.open_session(user)
         return Response({"token": new.token, **_shown(new.row)}, status=201)
 
@@ -360,44 +353,6 @@ class CurrentConsoleSessionView(ResourceViewSet):
     def destroy(self, request: Request) -> Response:
         bearer_tokens.close_session(_current(request))
         return Response(status=204)
-
-
-def _identify(request: Request, *, email: str, password: str, otp: str) -> User:
-    """The user with these credentials. Raises Unauthorized, Forbidden, RateLimited."""
-    try:
-        user = get_adapter().authenticate(request._request, email=email.lower(), password=password)
-    except ValidationError:
-        raise _too_many() from None
-    if user is None or not user.is_active:
-        raise Unauthorized(
-            "Email address or password is wrong.", hint="A new password is set from the log-in page."
-        )
-    if has_second_factor(user):
-        if not otp:
-            raise Unauthorized(
-                "This account has a second factor: send its code as `otp`.",
-                hint="Send the same body with `otp`.",
-            )
-        limit = {"action": "login_failed", "key": f"mfa-auth-user-{user.pk}"}
-        if not ratelimit.consume(request._request, **limit):
-            raise _too_many()
-        if not check_second_factor(user, otp):
-            raise Unauthorized(
-                "The code is wrong or was used already.", hint="Send the next code that the app shows."
-            )
-        ratelimit.clear(request._request, **limit)
-    elif user.is_staff and settings.STAFF_SECOND_FACTOR:
-        raise Forbidden("Staff need a second factor: log in to the console once and add one.")
-    if not user.is_staff and user.tenant_id is None:
-        raise Forbidden("This account belongs to no business.")
-    return user  # type: ignore[no-any-return]
-
-
-def _too_many() -> RateLimited:
-    return RateLimited(
-        "Too many failed attempts. Wait as long as Retry-After says, or reset the password.",
-        headers={"Retry-After": str(FAILURE_WINDOW_SECONDS)},
-    )
 
 
 def _current(request: Request) -> ConsoleSession:

@@ -120,7 +120,7 @@ def invitation_link(tenant: Tenant) -> IsOpen:
 
 def invitation_in_the_list(tenant: Tenant) -> IsOpen:
     row = Invitation(tenant=tenant, created_at=START)
-    return lambda: not row.is_expired
+    return lambda: not invitations.is_expired(row)
 
 
 def sign_up_link(tenant: Tenant) -> IsOpen:

@@ -17,7 +17,7 @@ from billing.payments.corrections import correcting
 from billing.pricing import gst
 from billing.pricing.money import rupees
 from gateway.api.errors import Conflict, InvalidRequest
-from tenants.lifecycle import IST
+from gateway.clock import IST
 
 
 def issue(

@@ -28,8 +28,7 @@ from billing.models import CreditNote, Invoice, IssuedPdf
 from billing.pricing import gst
 from billing.pricing.money import CURRENCY, SMALLEST_PAISE, in_words, plain, rounded_share, rupees
 from billing.pricing.periods import Period, indian_date, ist_date
-from gateway.clock import now
-from tenants.lifecycle import IST
+from gateway.clock import IST, now
 
 Document = dict[str, Any]
 TEMPLATE = settings.BASE_DIR / "templates" / "billing" / "document.typ"

@@ -10,7 +10,7 @@ from billing.isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payments import attempts
 from billing.pricing.money import SMALLEST_PAISE
-from tenants.lifecycle import IST
+from gateway.clock import IST
 
 Kind, Method = PaymentAttempt.Kind, Mandate.Method
 

@@ -35,8 +35,8 @@ from billing.payments.provider import (
     Settlement,
 )
 from billing.pricing.money import CURRENCY, SMALLEST_PAISE
+from gateway.clock import IST
 from gateway.database.transactions import leave_database
-from tenants.lifecycle import IST
 
 TIMEOUT_SECONDS = 20.0
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Self
 
-from tenants.lifecycle import IST
+from gateway.clock import IST
 
 
 @dataclass(frozen=True, slots=True, order=True)

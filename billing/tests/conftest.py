@@ -12,8 +12,8 @@ from pytest_django import Settings
 from billing import buyers, ledger
 from billing.models import BillingProfile, Invoice, LedgerPosting
 from billing.pricing.periods import Period
+from gateway.clock import IST
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
-from tenants.lifecycle import IST
 from tenants.models import Tenant, User
 from tests.browsers import logged_in
 from tests.simulated import RunningSimulator

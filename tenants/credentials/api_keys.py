@@ -37,6 +37,9 @@ from tenants.signals import sandbox_wanted
 ROTATION_OVERLAP = timedelta(hours=24)
 MOST_KEYS = 100
 """The most working keys of a tenant or platform app in one environment. A rotation may exceed this limit."""
+MOST_NUMBERS = 100
+"""The most numbers to which a key can be limited."""
+LONGEST_NUMBER_ID = 64
 PREFIX_CHARACTERS = 16
 """Characters of a key that are stored and shown. A search with a whole key uses only these."""
 _BASE62 = string.ascii_letters + string.digits

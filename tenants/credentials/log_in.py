@@ -14,18 +14,20 @@ then chooses a new password by a mailed link, so an attacker who deceives staff 
 import threading
 from typing import Any, ClassVar
 
-from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.adapter import DefaultAccountAdapter, get_adapter
+from allauth.core import ratelimit
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib.auth.hashers import Argon2PasswordHasher
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 
 from gateway import encryption
-from gateway.api.errors import Conflict, NotFound
+from gateway.api.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthorized
 from gateway.encryption import decrypt, encrypt, rotated
 from tenants import audit, mail
 from tenants.models import User
@@ -198,3 +200,47 @@ def check_second_factor(user: User, code: str) -> bool:
     codes = (Authenticator.Type.TOTP, Authenticator.Type.RECOVERY_CODES)
     factors = Authenticator.objects.filter(user=user, type__in=codes)
     return any(authenticator.wrap().validate_code(code) for authenticator in factors)
+
+
+FAILURE_WINDOW_SECONDS = 15 * 60
+
+
+def identify(request: HttpRequest, *, email: str, password: str, otp: str) -> User:
+    """The user with these credentials, for a console session. Raises Unauthorized, Forbidden, RateLimited.
+
+    The log-in page and console sessions share one count of failures (ACCOUNT_RATE_LIMITS).
+    """
+    try:
+        user = get_adapter().authenticate(request, email=email.lower(), password=password)
+    except ValidationError:
+        raise _too_many() from None
+    if user is None or not user.is_active:
+        raise Unauthorized(
+            "Email address or password is wrong.", hint="A new password is set from the log-in page."
+        )
+    if has_second_factor(user):
+        if not otp:
+            raise Unauthorized(
+                "This account has a second factor: send its code as `otp`.",
+                hint="Send the same body with `otp`.",
+            )
+        limit = {"action": "login_failed", "key": f"mfa-auth-user-{user.pk}"}
+        if not ratelimit.consume(request, **limit):
+            raise _too_many()
+        if not check_second_factor(user, otp):
+            raise Unauthorized(
+                "The code is wrong or was used already.", hint="Send the next code that the app shows."
+            )
+        ratelimit.clear(request, **limit)
+    elif user.is_staff and settings.STAFF_SECOND_FACTOR:
+        raise Forbidden("Staff need a second factor: log in to the console once and add one.")
+    if not user.is_staff and user.tenant_id is None:
+        raise Forbidden("This account belongs to no business.")
+    return user  # type: ignore[no-any-return]
+
+
+def _too_many() -> RateLimited:
+    return RateLimited(
+        "Too many failed attempts. Wait as long as Retry-After says, or reset the password.",
+        headers={"Retry-After": str(FAILURE_WINDOW_SECONDS)},
+    )

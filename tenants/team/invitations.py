@@ -4,7 +4,7 @@ The link is signed and works once, within 24 hours. Only the page of the link, w
 says whether the address has an account. The member who invites does not learn whether it has one.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from allauth.account.models import EmailAddress
@@ -17,9 +17,11 @@ from gateway.clock import now
 from gateway.database.partitions import delete_free
 from gateway.roles import Role
 from tenants import audit, mail
-from tenants.models import LINK_LIFETIME, Invitation, Tenant, User
+from tenants.models import Invitation, Tenant, User
 from tenants.team.members import lock_team, require_room
 
+LIFETIME = timedelta(hours=24)
+"""How long the link of an invitation works."""
 MAILS_A_DAY = 30
 """The most invitations of a tenant in 24 hours. Without this limit, a tenant could flood other people's mailboxes."""
 KEPT = timedelta(days=7)
@@ -82,10 +84,20 @@ def link_for(invitation: Invitation) -> str:
     return f"{settings.APP_URL}/invitation/{_SIGNER.sign(invitation.id.hex)}"
 
 
+def expires_at(invitation: Invitation) -> datetime:
+    """When the link of an invitation expires."""
+    return invitation.created_at + LIFETIME
+
+
+def is_expired(invitation: Invitation) -> bool:
+    """Whether the link of an invitation has expired."""
+    return expires_at(invitation) <= now()
+
+
 def find(token: str) -> Invitation:
     """The open invitation that a link's token names. Raises InvitationLinkError."""
     try:
-        invitation_id = UUID(_SIGNER.unsign(token, max_age=LINK_LIFETIME))
+        invitation_id = UUID(_SIGNER.unsign(token, max_age=LIFETIME))
     except (signing.BadSignature, ValueError):
         raise InvitationLinkError from None
     found = Invitation.objects.open().select_related("tenant").filter(pk=invitation_id).first()
@@ -138,8 +150,8 @@ def _end_open(tenant_id: UUID, *, email: str) -> None:
 
 
 def _check_bounds(tenant_id: UUID) -> None:
-    require_room(tenant_id)
     own = Invitation.objects.for_tenant(tenant_id)
+    require_room(tenant_id, invited=own.open().filter(created_at__gt=now() - LIFETIME).count())
     if own.filter(created_at__gt=now() - timedelta(days=1)).count() >= MAILS_A_DAY:
         raise Conflict(f"At most {MAILS_A_DAY} invitations are sent in 24 hours. Try again tomorrow.")
 

@@ -15,7 +15,7 @@ from gateway.clock import now
 from gateway.roles import Role
 from tenants import audit
 from tenants.credentials import api_keys
-from tenants.models import LINK_LIFETIME, ApiKey, AppConnection, Invitation, Tenant, User
+from tenants.models import ApiKey, AppConnection, Invitation, Tenant, User
 
 MOST_PEOPLE = 50
 """The most members and open invitations of a tenant, together."""
@@ -32,11 +32,10 @@ def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
     return tenant
 
 
-def require_room(tenant_id: UUID) -> None:
-    """Raise Conflict when the team is full. Call it under `lock_team`."""
-    invited = Invitation.objects.for_tenant(tenant_id).open().filter(created_at__gt=now() - LINK_LIFETIME)
+def require_room(tenant_id: UUID, *, invited: int) -> None:
+    """Raise Conflict when the team with its invited people is full. Call it under `lock_team`."""
     people = User.objects.filter(tenant_id=tenant_id, is_active=True).count()
-    if people + invited.count() >= MOST_PEOPLE:
+    if people + invited >= MOST_PEOPLE:
         raise Conflict(f"A team has at most {MOST_PEOPLE} people, open invitations included.")
 
 

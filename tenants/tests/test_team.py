@@ -90,7 +90,7 @@ class TestInvitation:
         assert Client().post(second, {"password": PASSWORD}).status_code == 410
         browser.post("/console/team", {"email": "ravi@traders.example", "role": "owner"})
         third = link_in_last_mail()
-        monkeypatch.setattr(invitations, "LINK_LIFETIME", timedelta(seconds=-1))
+        monkeypatch.setattr(invitations, "LIFETIME", timedelta(seconds=-1))
         assert Client().post(third, {"password": PASSWORD}).status_code == 410
         assert User.objects.count() == 1
         Invitation.objects.update(created_at=now() - timedelta(hours=25))

@@ -34,7 +34,7 @@ from simulator import customers
 from simulator.settings import Keep
 from simulator.world import conversation_log, media_store
 from simulator.world import state as world
-from tenants import audit, device_login, serializers
+from tenants import audit, device_login
 from tenants import lifecycle as tenant_lifecycle
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
@@ -44,8 +44,9 @@ from tests.pages import PAGES, ROOT, blocks, page
 from web import strangers, stream_slots
 from web.routes import ROUTES
 from webhooks.delivery import caps, ordering
+from webhooks.destinations import archives
 from webhooks.endpoints import lifecycle
-from webhooks.requests import signed_request, verify_ping
+from webhooks.requests import verify_ping
 from webhooks.templatetags import delivery_errors
 
 UUID = "01a1fcf7-c4b7-7114-8090-8d27a4cd24a9"
@@ -227,7 +228,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["events in one request of a webhook"] == (
         f"{caps.MOST_BATCH_EVENTS}, or a customer's {ordering.LONGEST_LINE} that were collected"
     )
-    assert limits["events in an object of an archive"] == f"{signed_request.ARCHIVED.events:,}"
+    assert limits["events in an object of an archive"] == f"{archives.FULL_OBJECT:,}"
     assert (
         limits["`Idempotency-Key`"]
         == f"1 to 255 characters, remembered for {hours(idempotency.WINDOW)} hours"
@@ -237,7 +238,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["webhook endpoints"] == f"{lifecycle.MOST_ENDPOINTS} in each environment"
     for name in ("API keys that work", "platform keys that work"):
         assert limits[name] == f"{api_keys.MOST_KEYS} in each environment"
-    assert limits["numbers that one key is limited to"] == str(serializers.MOST_NUMBERS)
+    assert limits["numbers that one key is limited to"] == str(api_keys.MOST_NUMBERS)
     assert limits["event streams"].startswith(f"{stream_slots.STREAMS_PER_TENANT} (")
     assert limits["open connect sessions"] == f"{sessions.MOST_OPEN} in each environment"
     assert limits["messages of batches that wait"] == (

@@ -11,7 +11,9 @@ from webhooks.models import Endpoint
 from webhooks.waiting_deliveries import MOST_HURRIED
 
 FULL_OBJECT = 1_000
-"""With this many waiting deliveries, an archive gets an object before the hour ends."""
+"""Most events in an object. With this many waiting deliveries, an archive gets an object before the hour ends."""
+OBJECT_SECONDS = 0.5
+"""How long an object waits for more claimed events."""
 
 _WAITS = "d.status = 'pending' AND d.attempts = 0 AND d.leased_until IS NULL AND d.next_attempt_at > now()"
 _OF_ENDPOINT = f"{of_tenant('d')} AND d.endpoint_id = e.id"

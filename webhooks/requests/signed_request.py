@@ -30,6 +30,7 @@ from gateway.monitoring import tracing
 from gateway.monitoring.spans import OFF, Span
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer
 from webhooks.delivery_rows import StoredTarget
+from webhooks.destinations.archives import FULL_OBJECT, OBJECT_SECONDS
 from webhooks.destinations.s3 import S3Settings
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint, steps_of
@@ -219,10 +220,6 @@ class BatchShape(NamedTuple):
     seconds: float
 
 
-ARCHIVED = BatchShape(1_000, 0.5)
-"""The limits of an archive's object: events, and seconds to wait for more claimed events."""
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """The target of a delivery. `keys` has the key of the newest secret and, during an overlap, that of the previous
@@ -317,7 +314,7 @@ def _target(
         if overlaps and (former := opened("previous_secret")):
             keys.append(key_of(former))
     archives = isinstance(credentials.destination, S3Settings)
-    batch = ARCHIVED if archives else None
+    batch = BatchShape(FULL_OBJECT, OBJECT_SECONDS) if archives else None
     if row.batch_events is not None and not archives:
         batch = BatchShape(row.batch_events, (row.batch_milliseconds or 0) / 1000)
     collects = row.quiet_seconds is not None

@@ -8,9 +8,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
 from billing.billing_run import run
-from gateway.clock import now
+from gateway.clock import IST, now
 from gateway.database.transactions import limited_locks
-from tenants.lifecycle import IST
 
 
 class Command(BaseCommand):
