@@ -1,6 +1,7 @@
-"""Staff admin of accounts and numbers: read only, with the action of releasing them. No page shows tokens or PINs.
+"""Staff admin of accounts and numbers. It is read only, except that staff can release them. No page shows tokens or
+PINs.
 
-Also contains the cards of the first page, the staff search, and the lines on a tenant's page.
+Also contains cards of the first page, finders of the staff search, and lines of a tenant's page.
 """
 
 import re

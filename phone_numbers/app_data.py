@@ -1,9 +1,9 @@
-"""The data of the WhatsApp Business app of a coexistence number: its contacts and its chats, synced once.
+"""The contacts and chats that a coexistence number has in the WhatsApp Business app. They are synced once.
 
-Meta accepts one request for each, contacts first, within 24 hours of the onboarding (upstream fact 1.10), and then
-sends notifications. A failed request is retried with back-off until the 24 hours are over. Beat claims due requests by
-lease, so a request is due again after a crash. When Meta answers that it already has a request, the request counts as
-made.
+Within 24 hours of the onboarding, Meta accepts one request for the contacts and then one for the chats (upstream fact
+1.10). It then sends the data in notifications. A failed request is retried with back-off until the 24 hours are over.
+Beat claims due requests by lease, so a request is due again after a crash. When Meta answers that it already has the
+request, the request is stored as made.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ Kind, Status = AppData.Kind, AppData.Status
 OPEN_FOR = timedelta(hours=24)
 """How long after the onboarding Meta accepts the requests."""
 LEASE = timedelta(minutes=2)
-"""Longer than a call can take."""
+"""How long a process owns a request that it claimed. It is longer than a call can take."""
 FIRST_RETRY, LONGEST_RETRY = timedelta(seconds=30), timedelta(minutes=30)
 WAITS_FOR_CONTACTS = 3
-"""After this many refusals of the contacts, the chats are requested without them."""
+"""After this many attempts to request the contacts, the chats are requested without them."""
 BATCH = 50
 REQUESTED_BEFORE, TOO_LATE, DECLINED = 2593107, 2593108, 2593109
 """Error codes of Meta (upstream fact 1.10)."""
@@ -38,7 +38,9 @@ log = structlog.get_logger(__name__)
 
 
 def begin(number: PhoneNumber) -> None:
-    """Schedule both syncs of a coexistence number. Syncs that began before do not change."""
+    """Schedule both syncs of a coexistence number. A sync that began before is not changed. Other numbers
+    are ignored.
+    """
     if not number.coexistence:
         return
     ends_at = now() + OPEN_FOR
@@ -49,7 +51,9 @@ def begin(number: PhoneNumber) -> None:
 
 
 def request_due() -> int:
-    """Send the due requests. Returns how many were sent. Called by beat and after an onboarding."""
+    """Send the due requests, and end those that are too late. Returns their number. Called by beat and after an
+    onboarding.
+    """
     requested = 0
     while claimed := _claim():
         for row in claimed:
@@ -112,11 +116,11 @@ def _request(row: AppData) -> None:
 
 
 def _settle(row: AppData, **outcome: Any) -> None:
-    """Store an outcome, unless a notification came first, which has newer facts."""
+    """Store an outcome. A notification that came first has newer facts, so then nothing is stored."""
     AppData.objects.filter(pk=row.pk, status=Status.PENDING).update(**outcome)
 
 
-# --- Notifications of Meta, applied inside the transaction of their event, once for each new change.
+# --- Notifications of Meta. Each new change is applied once, inside the transaction of its event.
 def apply_notification(*, field: str, value: Mapping[str, Any], phone_number_id: str | None) -> None:
     """Apply a `history` or `smb_app_state_sync` change to the number's progress."""
     number = PhoneNumber.objects.filter(phone_number_id=phone_number_id).first()
@@ -141,7 +145,7 @@ def apply_notification(*, field: str, value: Mapping[str, Any], phone_number_id:
 
 
 def _row(number: PhoneNumber, kind: str) -> Any:
-    """The row of a sync. Created when the request was made elsewhere."""
+    """The query for the row of a sync. Creates the row when it is missing, because the request was made elsewhere."""
     AppData.objects.bulk_create(
         [AppData(number=number, kind=kind, ends_at=now() + OPEN_FOR)], ignore_conflicts=True
     )
@@ -149,7 +153,9 @@ def _row(number: PhoneNumber, kind: str) -> Any:
 
 
 def _receive(number: PhoneNumber, kind: str, *, count: int, progress: int = 0) -> None:
-    """Count received items. Pieces come in any order, so the progress never decreases, and 100 completes the sync."""
+    """Add to the count of received items. Pieces come in any order, so the stored progress never decreases. A progress
+    of 100 completes the sync.
+    """
     is_whole = progress >= 100
     _row(number, kind).update(
         received=F("received") + count,
@@ -163,6 +169,6 @@ def _receive(number: PhoneNumber, kind: str, *, count: int, progress: int = 0) -
 
 
 def progress_of(number: PhoneNumber) -> dict[str, AppData | None]:
-    """Both syncs of a number. None for one that never began."""
+    """Both syncs of a number. None for a sync that never began."""
     rows = {row.kind: row for row in AppData.objects.filter(number=number)}
     return {"contacts": rows.get(Kind.CONTACTS), "history": rows.get(Kind.HISTORY)}

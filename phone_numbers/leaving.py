@@ -26,17 +26,18 @@ from webhooks.endpoints import lifecycle
 from webhooks.events.publish import publish
 from webhooks.models import Endpoint
 
-# --- Release: the owner or staff release a number or an account, or it makes way for its new owner.
+# --- Release: the owner or staff release a number or an account, or its new owner connects it after Meta has taken it
+# away.
 #
-# unsubscribe at Meta, where the token still works → delete the rows, token and PIN included, in one transaction
+# unsubscribe the account at Meta, if its token still works → delete the rows with token and PIN, in one transaction
 #
-# The rows are deleted, so the next owner can neither use nor see anything of the previous one. Events, deliveries and
-# the intervals that measure usage stay with the previous tenant. A waiting batch of the number ends by itself.
+# The rows are deleted, so the next owner can neither use nor see data of the previous owner. Events, deliveries and the
+# intervals that measure usage stay with the previous tenant. A waiting batch of the number ends without further action.
 
 log = structlog.get_logger(__name__)
 
 RELEASED = "released"
-"""The connection detail of the last `number.connection` event of a number."""
+"""The connection detail of the `number.connection` event that a released number gets last."""
 
 
 def release_number(number: PhoneNumber, *, actor: Actor) -> None:
@@ -61,7 +62,9 @@ def release_number(number: PhoneNumber, *, actor: Actor) -> None:
 
 
 def release_account(account: BusinessAccount, *, actor: Actor) -> list[str]:
-    """Release an account with all its numbers. Returns their ids. Raises NotFound when it is already gone."""
+    """Release an account with all its numbers. Returns the ids of the numbers. Raises NotFound when the account is
+    already gone.
+    """
     unsubscribe(account)
     removed = _remove_account(account, actor=actor, action="account.release")
     if removed is None:
@@ -70,7 +73,7 @@ def release_account(account: BusinessAccount, *, actor: Actor) -> list[str]:
 
 
 def unsubscribe(account: BusinessAccount) -> None:
-    """Unsubscribe an account at Meta, so that Meta sends no more notifications of it. An error does not stop the
+    """Unsubscribe an account at Meta, so that Meta sends no more notifications about it. An error does not stop the
     release.
     """
     if account.token_invalid_at is not None or account.taken_away == TakenAway.ACCOUNT_REMOVED:
@@ -82,9 +85,10 @@ def unsubscribe(account: BusinessAccount) -> None:
 
 
 def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID, actor: Actor) -> None:
-    """Remove from other tenants what Meta has taken away from them, before `new_owner` connects it with a valid token.
+    """Remove accounts and numbers that Meta has taken away from other tenants, before `new_owner` connects them with a
+    valid token.
 
-    Everything else that another tenant has stays, so the claim then finds it and is rejected.
+    All other accounts and numbers of other tenants stay, so connecting them is rejected later.
     """
     accounts = BusinessAccount.objects.filter(waba_id=waba_id, taken_away=TakenAway.ACCOUNT_REMOVED)
     for account in accounts.exclude(tenant_id=new_owner).defer("access_token"):
@@ -109,9 +113,11 @@ def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID
 def _remove_account(
     account: BusinessAccount, *, actor: Actor, action: str, only_empty: bool = False, **details: object
 ) -> list[str] | None:
-    """Delete an account with its token and all its numbers. Returns the numbers' ids, or None when it stays or is gone.
+    """Delete an account with its token and all its numbers. Returns the ids of the numbers, or None when the account
+    stays or was already gone.
 
-    `account_removed` is checked again under the lock. With `only_empty`, an account that has numbers again stays.
+    For a move, `account_removed` is checked again under the lock. With `only_empty`, an account that has numbers again
+    stays.
     """
     chosen = BusinessAccount.objects.filter(pk=account.pk)
     if action == "account.move":
@@ -132,24 +138,26 @@ def _remove_account(
         )
         for number in numbers:
             _remove_number(number, current)
-        # The token is also stored with the sign-up code that gave it, for a day.
+        # For a day, the token is also stored with the sign-up code from which it came.
         RedeemedCode.objects.filter(tenant_id=account.tenant_id, environment=account.environment).delete()
         current.delete()
     return phone_number_ids
 
 
 def _locked_numbers() -> QuerySet[PhoneNumber]:
-    """Numbers under lock, without their PINs, so a number whose PIN cannot be decrypted can be released too."""
+    """Query for numbers under lock. PINs are not read, so a number whose PIN cannot be decrypted can be
+    released too.
+    """
     return PhoneNumber.objects.select_for_update(of=("self",)).defer("pin", "meta_snapshot").order_by("id")
 
 
 def held_by_another(what: str) -> Conflict:
-    """The error when a tenant claims an account or a number (`what`) that another tenant has."""
+    """The error for a tenant that connects an account or a number (`what`) of another tenant."""
     return Conflict(f"This {what} is connected to another business. Its owner can release it.")
 
 
 def _remove_number(number: PhoneNumber, account: BusinessAccount) -> None:
-    """Delete a number under the tenant's lock, with its last event and the end of its interval."""
+    """Delete a number under the tenant's lock. Publishes its last event and closes its interval."""
     publish(
         tenant_id=number.tenant_id,
         events=[
@@ -167,30 +175,30 @@ def _remove_number(number: PhoneNumber, account: BusinessAccount) -> None:
 
 
 # --- Closing a tenant: staff suspend it, and its members, keys, endpoints, accounts, numbers, open batches and mandate
-# end. Higher apps end what they own when they receive `tenant_closing`.
+# end. Higher apps end their own rows of the tenant when they receive `tenant_closing`.
 #
-# Called by `manage.py close_tenant`. Each step commits by itself and is safe to repeat, so after a crash a second run
-# does the rest. Stored events are deleted at once or after the tenant's retention. Invoices and the audit log stay for
-# as long as the law requires.
+# Called by `manage.py close_tenant`. Each step commits separately and is safe to repeat, so a second run completes a
+# closing that crashed. Stored events are deleted at once or after the tenant's retention. Invoices and the audit log
+# stay for as long as the law requires.
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one closing ended, as the mail to the tenant reports it."""
+    """The result of one closing, as the mail to the tenant reports it."""
 
     tenant_id: UUID
     closed_at: datetime
     ended: dict[str, int]
-    """How many rows of each kind this closing ended."""
+    """The number of rows of each kind that this closing ended."""
     data_until: date | None
-    """When the last bodies of stored events are deleted. None when they are deleted now."""
+    """The day on which the last bodies of stored events are deleted. None when they are deleted now."""
 
 
 def close(*, tenant_id: UUID, actor_user_id: int | None = None, delete_data: bool = False) -> Receipt:
     """End all access of a tenant and mail its contact a receipt. Raises NotFound for an unknown tenant.
 
-    The tenant is suspended with the reason `admin`. Reinstating it restores nothing that was ended. `delete_data`
-    deletes the bodies of its events now instead of after their retention.
+    The tenant is suspended with the reason `admin`. Reinstating the tenant does not restore anything that the closing
+    ended. With `delete_data`, the bodies of its events are deleted now instead of after their retention.
     """
     tenant = Tenant.objects.filter(pk=tenant_id).first()
     if tenant is None:

@@ -1,7 +1,7 @@
-"""Look-up of accounts and numbers for the two hot flows of `messaging`: the `from` of a send, the owners of a
-notification's numbers.
+"""Look-up of accounts and numbers for the two hot flows of `messaging`: the number in the `from` of a send, and the
+owners of a notification's numbers.
 
-Reads only, with one or two queries a call, regardless of how many numbers are looked up.
+Each call reads with one or two queries, however many numbers are looked up, and writes nothing.
 """
 
 import re
@@ -19,7 +19,7 @@ from phone_numbers.models import PhoneNumber
 _FROM = re.compile(r"\+?[0-9]{1,64}", re.ASCII)
 
 
-# Not through the ORM: every send runs this, and composing the query would take longer than running it.
+# Not through the ORM: every send runs this query, and the ORM would take longer to compose it than Postgres to run it.
 _SENDER = """
 SELECT n.phone_number_id, a.waba_id, a.access_token, n.environment, n.connection_state, n.connection_detail,
        n.digits, n.throughput_level, n.coexistence
@@ -45,7 +45,7 @@ class Sender:
     connection_state: str
     connection_detail: str | None
     digits: str
-    """The number as envelopes show it. Empty until Meta has sent it."""
+    """The number's digits, as envelopes show them. Empty until Meta has sent the number."""
     throughput_level: str | None
     coexistence: bool
 
@@ -91,14 +91,15 @@ class NumberNotConnected(ServiceError):
 def sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender | None:
     """The tenant's number that `from` names: a phone_number_id, or E.164 with or without `+`. One query.
 
-    None when the environment has no such number (send rule 4). When several numbers have the same digits (a migrated
-    number keeps its old row), a connected one comes first, then the newest.
+    None when the environment has no such number (send rule 4). A number whose phone_number_id is `from_` comes first.
+    Among several numbers with the same digits (a migrated number keeps its old row), a connected number comes first,
+    then the newest.
     """
     return run(finding_sender(tenant_id=tenant_id, environment=environment, from_=from_), prepared=True)
 
 
 def finding_sender(*, tenant_id: UUID, environment: str, from_: str) -> Statements[Sender | None]:
-    """The statement of `sender`."""
+    """`sender` as a statement."""
     if not _FROM.fullmatch(from_):
         return None
     digits = from_.removeprefix("+")
@@ -108,7 +109,7 @@ def finding_sender(*, tenant_id: UUID, environment: str, from_: str) -> Statemen
 
 
 NAMED_NUMBERS = 10
-"""Most numbers that the error for a wrong `from` names."""
+"""The most numbers that the error for a wrong `from` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class SenderQuery:
     from_: str
 
 
-# `place` is the position of the query. Each branch uses its own index.
+# `place` is the position of a send in the list of queries. Each branch of the statement uses its own index.
 _SENDERS = """
 SELECT w.place::int, n.phone_number_id, a.waba_id, a.access_token, n.environment, n.connection_state,
        n.connection_detail, n.digits, n.throughput_level, n.coexistence
@@ -138,9 +139,10 @@ ORDER BY n.id DESC
 
 
 def finding_senders(queries: Sequence[SenderQuery]) -> Statements[list[Sender | None]]:
-    """`sender` for several sends at once, in order, with one statement."""
+    """`sender` for several sends, with one statement. The result has the order of `queries`."""
     if len(queries) == 1:
-        # At a moderate rate nearly every send comes alone, and the statement for one takes two thirds of the time.
+        # At a moderate rate nearly every call has only one send. The statement for one send takes two thirds of the
+        # time of the other.
         (query,) = queries
         found_alone = yield from finding_sender(
             tenant_id=query.tenant_id, environment=query.environment, from_=query.from_
@@ -165,8 +167,8 @@ def finding_senders(queries: Sequence[SenderQuery]) -> Statements[list[Sender | 
 
 
 def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
-    """Choose among numbers with the same digits: a connected one first, then the newest. `rows` has the newest
-    first.
+    """Choose among the numbers that `from_` names: one with this phone_number_id first, then a connected one, then the
+    newest. `rows` has the newest first.
     """
     found = [
         Sender(row[0], row[1], decrypt(row[2], purpose="upstream_token") if row[2] else "", *row[3:])
@@ -183,15 +185,15 @@ def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
 
 
 def is_within(phone_number_ids: Collection[str] | None, number: Sender) -> bool:
-    """Whether a key that is limited to these numbers (None: no limit) may send from this one."""
+    """Whether a key that is limited to these numbers (None: no limit) may send from `number`."""
     return phone_number_ids is None or number.phone_number_id in phone_number_ids
 
 
 def required_sender(
     *, tenant_id: UUID, environment: str, from_: str, within: Collection[str] | None = None
 ) -> Sender:
-    """`sender`, restricted to the numbers in `within`. Raises InvalidRequest for `from` when there is none (send rule
-    4).
+    """`sender`, restricted to the numbers in `within`. Raises InvalidRequest for `from` when no number is found (send
+    rule 4).
     """
     number = sender(tenant_id=tenant_id, environment=environment, from_=from_)
     if number is None or not is_within(within, number):
@@ -210,7 +212,7 @@ def connected_sender(
 
 
 def connection_problem(number: Sender) -> NumberNotConnected | None:
-    """The error of a number that is not connected; None for one that may send."""
+    """The error of a number that is not connected. None for a connected number."""
     if number.is_connected:
         return None
     return NumberNotConnected(
@@ -225,7 +227,7 @@ def connection_problem(number: Sender) -> NumberNotConnected | None:
 def unknown_sender(
     *, tenant_id: UUID, environment: str, within: Collection[str] | None = None
 ) -> Statements[InvalidRequest]:
-    """The error for a `from` that names no number of the key. It lists the numbers that the key can use."""
+    """The error for a `from` that names no number of the key. The error lists numbers that the key can use."""
     among = list(within) if within is not None else None
     rows = yield _NUMBERS, [tenant_id, environment, among, among, NAMED_NUMBERS]
     if not rows:
@@ -268,11 +270,11 @@ class Routes:
     numbers: Mapping[str, NumberRoute]
     """By phone_number_id."""
     by_digits: Mapping[tuple[str, str], NumberRoute]
-    """By (waba_id, digits), because management events name a number by its display digits."""
+    """By (waba_id, digits), because Meta's management events name a number by its digits."""
 
 
-# One round trip, because every notification needs it. Each branch uses its own index. The rows of accounts have no
-# number; numbers are in the order of their creation.
+# A single statement, because every notification needs it. Each branch uses its own index. The rows of accounts have no
+# number. Rows are in the order of their creation.
 _ROUTES = """
 SELECT tenant_id, waba_id, NULL, NULL, NULL::timestamptz, environment, id
 FROM numbers_businessaccount
@@ -315,8 +317,8 @@ def routing(
     """Find the owners of all accounts and numbers that notifications name, with one query.
 
     `environments` are those whose app secret signed the notification. So the simulator's notifications never reach a
-    live account. `digits` are display numbers as Meta writes them, digits only. Unknown ids are missing from the
-    result.
+    live account. `digits` are the digits of the display numbers in the notifications. The result leaves out unknown
+    ids.
     """
     rows = yield (
         _ROUTES,

@@ -3,7 +3,7 @@ sessions.
 
 A waba_id or phone_number_id belongs to one tenant (docs/numbers.md). Facts (subscribed, registered, token, taken away)
 are written only inside `connection.facts_change`, which derives the connection state from them. The ids of a tenant's
-sandbox account are derived from the tenant's id, so creating it twice creates one.
+sandbox are derived from the tenant's id, so a sandbox that is created twice exists only once.
 """
 
 import hashlib
@@ -42,16 +42,18 @@ class BusinessAccount(models.Model):
     subscribed = models.BooleanField(default=False)
     taken_away = models.CharField(max_length=32, choices=TakenAway.choices, null=True, blank=True)
     facts_changed_at = models.DateTimeField(null=True, blank=True)
-    """When a command or event last changed a fact. The result of a Graph API read that began earlier does not overwrite
-    it.
+    """When a command or event last changed a fact. A Graph API read that began before this time does not overwrite the
+    fact.
     """
     token_checked_at = models.DateTimeField(null=True, blank=True)
     token_questioned_at = models.DateTimeField(null=True, blank=True)
     """When Meta was last asked about the token because a call with it was refused."""
     token_mailed_at = models.DateTimeField(null=True, blank=True)
-    """When the tenant was last mailed that the token is refused."""
+    """When the last mail about the refused token was sent to the tenant."""
     token_warned_days = models.PositiveSmallIntegerField(null=True, blank=True)
-    """Days of the last `token.expiring` for this token: 7 or 1 before its end."""
+    """The last `token.expiring` event of this token: 7 or 1 (days before the token's end). Null without
+    such an event.
+    """
     synced_at = models.DateTimeField(null=True, blank=True)
     next_sync_at = models.DateTimeField(default=now)
     sync_lease_until = models.DateTimeField(null=True, blank=True)
@@ -85,14 +87,18 @@ class PhoneNumber(models.Model):
     phone_number_id = models.CharField(max_length=64, unique=True)
     display_phone_number = models.CharField(max_length=32, default="", blank=True)
     digits = models.CharField(max_length=20, default="", blank=True)
-    """The digits of the number. Callers' E.164 `from` and Meta's management events name the number by them."""
+    """The digits of the number. The E.164 `from` of callers and Meta's management events name the number
+    by its digits.
+    """
     verified_name = models.CharField(max_length=255, null=True, blank=True)
     quality_rating = models.CharField(max_length=20, null=True, blank=True)
     messaging_limit_tier = models.CharField(max_length=32, null=True, blank=True)
     throughput_level = models.CharField(max_length=32, null=True, blank=True)
     name_status = models.CharField(max_length=32, null=True, blank=True)
     coexistence = models.BooleanField(default=False)
-    """Also in use in the WhatsApp Business app. The service never registers or deregisters such a number."""
+    """Whether the number is also in use in the WhatsApp Business app. The service never registers or deregisters such a
+    number.
+    """
     pin = EncryptedTextField(purpose="number_pin", null=True, blank=True)
     pin_is_untold = models.BooleanField(default=False, db_default=False)
     """Whether the service generated the PIN and no response has contained it yet."""
@@ -104,7 +110,7 @@ class PhoneNumber(models.Model):
     connection_changes = models.PositiveIntegerField(default=0)
     """The count of `number.connection` events of this number."""
     disconnect_mailed_at = models.DateTimeField(null=True, blank=True)
-    """When the tenant was last mailed that the number is disconnected."""
+    """When the last mail about a disconnection of the number was sent to the tenant."""
     taken_away = models.CharField(max_length=32, choices=TakenAway.choices, null=True, blank=True)
     facts_changed_at = models.DateTimeField(null=True, blank=True)
     last_event_at = models.DateTimeField(null=True, blank=True)
@@ -131,9 +137,7 @@ class PhoneNumber(models.Model):
 
 
 class AppData(models.Model):
-    """A sync of the contacts or chats in the WhatsApp Business app of a coexistence number. Written by
-    `app_data.py`.
-    """
+    """The sync of a coexistence number's contacts or chats in the WhatsApp Business app. Written by `app_data.py`."""
 
     class Kind(models.TextChoices):
         CONTACTS = "smb_app_state_sync", "Contacts"
@@ -153,13 +157,13 @@ class AppData(models.Model):
     kind = models.CharField(max_length=20, choices=Kind.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     ends_at = models.DateTimeField()
-    """The end of the time in which Meta accepts the request."""
+    """Until when Meta accepts the request."""
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(default=now)
     requested_at = models.DateTimeField(null=True, blank=True)
     request_id = models.CharField(max_length=255, null=True, blank=True)
     progress = models.PositiveSmallIntegerField(default=0)
-    """Percent of the chats, as Meta reports it."""
+    """The percentage of the chats that was sent, as Meta reports it."""
     received = models.PositiveIntegerField(default=0)
     """The count of contacts or messages received so far."""
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -182,11 +186,11 @@ class AppData(models.Model):
 
 
 class NumberStateInterval(models.Model):
-    """An interval in which a number was in a connection state. Usage is measured with these.
+    """An interval in which a number was in a connection state. Usage is measured with these intervals.
 
-    Written in the transaction that changes the state, so it always agrees with the stored state. `to_at` is null while
-    the interval lasts. The tenant is the owner at that time. Once the number has left it, `number` is null and the
-    interval itself has what usage shows of the number.
+    Written in the transaction that changes the state, so the interval always agrees with the stored state. `to_at` is
+    null while the interval lasts. `tenant` is the owner of the number at that time. After the number has left the
+    tenant, `number` is null and the interval has a copy of the values that usage shows.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -220,8 +224,8 @@ class NumberStateInterval(models.Model):
 
 
 class RedeemedCode(models.Model):
-    """The token from the code of an embedded sign-up. Meta accepts a code once, so a repeated call finds the token
-    here.
+    """The token from the code of an embedded sign-up. Meta accepts a code only once, so a repeated call uses the stored
+    token.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -252,7 +256,7 @@ class ConnectSession(ids.PublicId, models.Model):
         FAILED = "failed"
 
     EXPIRED = "expired"
-    """Shown for an open session past its end. Never stored."""
+    """The status that is shown for an open session past its end. It is never stored."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     id_prefix = ids.CONNECT_SESSION
@@ -262,7 +266,7 @@ class ConnectSession(ids.PublicId, models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
     expires_at = models.DateTimeField()
     finishing_until = models.DateTimeField(null=True, blank=True)
-    """Lease of the request that finishes the session. A second request is rejected while it is held."""
+    """The end of the lease of the request that finishes the session. Until then a second request is rejected."""
     completed_at = models.DateTimeField(null=True, blank=True)
     waba_id = models.CharField(max_length=64, null=True, blank=True)
     phone_number_ids = ArrayField(models.CharField(max_length=64), default=list, blank=True)

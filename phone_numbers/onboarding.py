@@ -1,15 +1,16 @@
-"""Onboarding: embedded sign-up and connect, in five steps that resume where they stopped.
+"""Onboarding: embedded sign-up and connect. It has five steps, and a repeated call resumes where the previous one
+stopped.
 
     exchange the code → check the token → subscribe the account → register the number → store Meta's view
 
-A coexistence number is not registered; the data of its app is requested at the end (`app_data.py`).
+A coexistence number is not registered. Its contacts and chats are requested at the end (`app_data.py`).
 
 Called by the API and by the hosted connect page. No step holds a transaction across its call to Meta. Each step stores
-its result: the token of a code is stored with the code's hash, and the account and the number exist as soon as the
-token has proved them. So a second call, or `subscribe`, finishes what failed.
+its result. The token of a code is stored with the code's hash, and the account and the number are stored as soon as the
+token has proved them. So a second call, or `subscribe`, completes an onboarding that failed.
 
-A tenant with long overdue bills (docs/billing.md) may connect its own numbers again, because a new token is a repair,
-but no additional number. The sandbox is never billed, so it is not restricted.
+A tenant with long overdue bills (docs/billing.md) cannot add numbers. It can connect its own numbers again, because a
+new token is a repair. The sandbox is never billed, so it is not restricted.
 """
 
 import hashlib
@@ -51,7 +52,7 @@ def require_new_number_allowed(*, tenant_id: UUID, environment: str) -> None:
 def numbers_allowed(*, tenant_id: UUID, environment: str, waba_id: str) -> frozenset[str] | None:
     """The ids of the numbers that may be connected on an account. None for any number.
 
-    Raises NewNumbersClosed when there are none.
+    Raises NewNumbersClosed when no number may be connected.
     """
     if not _is_bounded(tenant_id, environment):
         return None
@@ -80,7 +81,9 @@ def _is_bounded(tenant_id: UUID, environment: str) -> bool:
 
 
 def _needs_a_token(tenant_id: UUID, environment: str) -> bool:
-    """Whether the token of an account with numbers is refused, withdrawn, or about to expire."""
+    """Whether the token of any account with numbers is refused or about to expire, or Meta has removed the account or
+    one of its numbers.
+    """
     removed = TakenAway.ACCOUNT_REMOVED
     lost = Q(token_invalid_at__isnull=False) | Q(taken_away=removed) | Q(numbers__taken_away=removed)
     accounts = BusinessAccount.objects.for_environment(tenant_id, environment).filter(numbers__isnull=False)
@@ -121,8 +124,8 @@ def embedded_signup(
 ) -> PhoneNumber:
     """Connect one number with the code of an embedded sign-up (specification 4).
 
-    Raises InvalidRequest (connect rule), Conflict (another tenant's account), NewNumbersClosed (overdue bills), Refused
-    and UpstreamUnreachable.
+    Raises InvalidRequest (connect rule), Conflict (account or number of another tenant, or a simultaneous call),
+    NewNumbersClosed (overdue bills), Refused, MetaUnreachable and UpstreamUnreachable.
     """
     allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
     if allowed is not None and phone_number_id not in allowed:
@@ -150,10 +153,11 @@ def connect(
     access_token: str | None = None,
     code: str | None = None,
 ) -> tuple[list[PhoneNumber], list[str]]:
-    """Connect an account with all its numbers, by a token or by a code. Does not register numbers.
+    """Connect an account with all its numbers, with a token or a code. Numbers are not registered.
 
-    Returns the account's numbers, and the ids of those that another tenant has. Those stay with that tenant; the others
-    are connected. Skips numbers that `numbers_allowed` excludes. Raises the errors of `embedded_signup`.
+    Returns the tenant's numbers of the account, and the ids of the account's numbers that another tenant has. The
+    numbers of the other tenant stay there. Numbers that `numbers_allowed` excludes are skipped. Raises the errors of
+    `embedded_signup`.
     """
     allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
     token = access_token or exchange(tenant_id=tenant_id, environment=environment, code=code or "")
@@ -174,8 +178,9 @@ def connect(
 def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
     """Exchange a code for its token. The same code returns the same token for a day, without a call to Meta.
 
-    Raises Conflict when a simultaneous call with the same code was faster. If both calls went on, the number would be
-    registered twice, and Meta allows ten registrations in 72 hours.
+    Raises Conflict when a simultaneous call with the same code was faster. If both calls continued, the number would be
+    registered twice, and Meta allows only ten registrations in 72 hours. Raises InvalidRequest when Meta returns no
+    token, and the errors of `accepted`.
     """
     code_hash = hashlib.sha256(code.encode()).hexdigest()
     redeemed = RedeemedCode.objects.filter(tenant_id=tenant_id, environment=environment, code_hash=code_hash)
@@ -203,7 +208,7 @@ def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
 
 
 def _is_used(answer: GraphAnswer) -> bool:
-    """Whether Meta answers that the code was used before (upstream fact 1.8)."""
+    """Whether Meta answered that the code was used before (upstream fact 1.8)."""
     error = answer.json().get("error")
     return isinstance(error, dict) and error.get("error_subcode") == USED_CODE
 
@@ -225,11 +230,11 @@ def prune_redeemed_codes() -> None:
 
 # --- Step 2: check the token, and what it proves ------------------------------------------------------------
 def check(*, environment: str, token: str, waba_id: str) -> Grant:
-    """The connect rule: the token is valid, of the service's app, has both scopes, and lists the account in its
-    granular scopes.
+    """Check the connect rule. The token must be valid, belong to the service's app, have both scopes, and list the
+    account in the granular scopes.
 
-    Newer tokens have `whatsapp_business_manage_events` instead of the management scope. They pass when they can read
-    the account's numbers (upstream fact 0.8). Otherwise 400 with `details.granular_scopes`.
+    Newer tokens have `whatsapp_business_manage_events` instead of the management scope. Such a token passes when it can
+    read the account's numbers (upstream fact 0.8). Raises InvalidRequest with `details.granular_scopes`.
     """
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=environment, token=token)))
     if not facts.valid:
@@ -264,9 +269,11 @@ def _refuse(reason: str, facts: oauth.TokenFacts) -> NoReturn:
 
 
 def prove_number(grant: Grant, phone_number_id: str) -> Mapping[str, Any]:
-    """Meta's view of the number, read with the token. The number must be part of the account.
+    """Meta's view of the number, read with the token. Raises InvalidRequest or Refused when the number is not part of
+    the account.
 
-    For a token that opens only this account, reading the number is proof. Otherwise the list of the account decides.
+    When the token opens only this account, reading the number is proof. Otherwise the account's list of numbers must
+    contain it.
     """
     if not all(grant.facts.opens_only(scope, grant.waba_id) for scope in (oauth.MESSAGING, oauth.MANAGEMENT)):
         listed = {str(view["id"]): view for view in list_numbers(grant.graph, grant.waba_id)}
@@ -277,7 +284,7 @@ def prove_number(grant: Grant, phone_number_id: str) -> Mapping[str, Any]:
 
 
 def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
-    """Meta's view of all numbers of an account. Raises Refused at the first error of any page."""
+    """Meta's view of all numbers of an account. Raises the errors of `accepted` for the first page that fails."""
     return [
         view for page in graph.number_pages(waba_id) for view in client.rows(accepted(page)) if view.get("id")
     ]
@@ -286,10 +293,11 @@ def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
 def adopt(
     *, tenant_id: UUID, grant: Grant, views: Mapping[str, Mapping[str, Any]], actor: Actor
 ) -> tuple[BusinessAccount, Sequence[PhoneNumber]]:
-    """Store the account with its token and its proven numbers for the tenant. Raises Conflict for the account.
+    """Store the account with its token and its proven numbers for the tenant. Raises Conflict for an account of another
+    tenant or environment.
 
-    Excludes numbers that another tenant has. New numbers are `pending` with `not_subscribed` until the next steps set
-    their facts.
+    Numbers that another tenant has are left out. New numbers are `pending` with `not_subscribed` until the next steps
+    set their facts.
     """
     leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id, actor=actor)
     with state.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
@@ -364,7 +372,7 @@ def _adopt_number(
 def subscribe(account: BusinessAccount) -> None:
     """Subscribe the service's app to the account's notifications. Safe to repeat.
 
-    A successful subscription also proves that an account reported as removed is back.
+    A successful subscription also proves that an account which Meta reported as removed is back.
     """
     accepted_for(account, graph_of(account).subscribe(account.waba_id))
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
@@ -386,9 +394,7 @@ def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) 
 
 
 def stored_or_new_pin(number: PhoneNumber) -> str:
-    """The number's stored PIN, or a new one. A new PIN is stored before its first use, because only the service knows
-    it.
-    """
+    """The number's stored PIN, or a new PIN. A new PIN is stored before its first use, because nobody else knows it."""
     with transaction.atomic():
         current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)
         if current.pin is None:
@@ -399,7 +405,7 @@ def stored_or_new_pin(number: PhoneNumber) -> str:
 
 
 def record_registered(number: PhoneNumber, *, pin: str | None) -> None:
-    """Store that Meta registered the number, with the caller's PIN or with the stored one."""
+    """Store that Meta registered the number. `pin` is the caller's PIN. None means that the stored PIN was used."""
     moment = now()
     kept = {} if pin is None else {"pin": pin, "pin_is_untold": False}
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
@@ -409,7 +415,9 @@ def record_registered(number: PhoneNumber, *, pin: str | None) -> None:
 
 
 def take_unshown_pin(number: PhoneNumber) -> str | None:
-    """The PIN that the service generated and registered the number with. Returned once; None afterwards."""
+    """The PIN that the service generated and with which it registered the number. Only the first call returns it; later
+    calls return None.
+    """
     with transaction.atomic():
         current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)
         if not (current.pin_is_untold and current.registered):

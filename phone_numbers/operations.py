@@ -1,11 +1,11 @@
-"""Operations on one number (specification 4): a Graph API call, the change that it causes here, and Meta's own
-response.
+"""Operations on one number (specification 4). Each makes a Graph API call and stores the change that the call causes.
+Some return Meta's own response.
 
-Each operation needs a number of the tenant, otherwise the answer is 404. Refusals of Meta become `Refused` with the
-response to pass through. Registration and verification are in `registration.py`.
+`find` raises NotFound for a number of another tenant. A refusal of Meta raises `Refused`, which has the response to
+pass through. Registration and verification are in `registration.py`.
 
-Meta's `health_status` is a list of entities that a message passes (number, business account, business, app). Each is
-AVAILABLE, LIMITED (with `additional_info`) or BLOCKED (with `errors`).
+Meta's `health_status` lists the entities on which sending a message depends (number, business account, business, app).
+Each entity is AVAILABLE, LIMITED (with `additional_info`) or BLOCKED (with `errors`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,8 +42,8 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str) -> PhoneNum
 
 
 def refresh(number: PhoneNumber) -> PhoneNumber:
-    """Read the number from the Graph API and store the view as `meta_snapshot`. A token that works again is valid
-    again.
+    """Read the number from the Graph API and store the view as `meta_snapshot`. A token that was marked invalid is
+    checked again. Raises the errors of `accepted`.
     """
     onboarding.refresh(number.account, number)
     _ask_again(number.account)
@@ -51,9 +51,9 @@ def refresh(number: PhoneNumber) -> PhoneNumber:
 
 
 def subscribe(number: PhoneNumber) -> PhoneNumber:
-    """Repair: subscribe the account again, read the number again, and recompute its connection.
+    """Repair a number: subscribe its account again, read the number again, and recompute its connection.
 
-    Only the subscription must succeed. When the view cannot be read, the next sync reads it.
+    Only an error of the subscription is raised. When the number cannot be read, the next sync reads it.
     """
     onboarding.subscribe(number.account)
     try:
@@ -65,7 +65,7 @@ def subscribe(number: PhoneNumber) -> PhoneNumber:
 
 
 def _ask_again(account: BusinessAccount) -> None:
-    """Check a token that was invalid and has just opened the account. Without an answer nothing changes."""
+    """Check a token that is marked invalid but has just worked for a call. When the check fails, nothing changes."""
     if account.token_invalid_at is not None:
         try:
             tokens.check(account)
@@ -88,7 +88,7 @@ def business_profile(number: PhoneNumber) -> GraphAnswer:
 
 
 def set_business_profile(number: PhoneNumber, *, body: bytes) -> GraphAnswer:
-    """Change the business profile with the caller's body, byte for byte."""
+    """Change the business profile. The caller's body is sent unchanged."""
     graph = graph_of(number.account)
     return accepted_for(number.account, graph.set_business_profile(number.phone_number_id, body))
 

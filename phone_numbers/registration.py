@@ -1,8 +1,9 @@
-"""Registration of a number with Meta: its proof by a verification code, the two-step PIN, and the move from another
-provider (specification 4).
+"""Registration of a number with Meta, its verification by a code, its two-step PIN, and its move from another provider
+(specification 4).
 
-Each operation is a Graph API call, the change that it causes here, and Meta's own response. Refusals of Meta become
-`Refused` with the response to pass through. Coexistence numbers are never registered or deregistered (409 `conflict`).
+Each operation makes a Graph API call, stores the change that the call causes, and returns Meta's own response. A
+refusal of Meta raises `Refused`, which has the response to pass through. Coexistence numbers are never registered or
+deregistered (409 `conflict`).
 """
 
 from uuid import UUID
@@ -21,9 +22,9 @@ from tenants.audit import Actor
 
 
 def register(number: PhoneNumber, *, actor: Actor, pin: str | None, body: bytes | None = None) -> GraphAnswer:
-    """Register with the given PIN, the stored one, or a new one. Raises Conflict for a coexistence number.
+    """Register a number with the given PIN, the stored PIN or a new PIN. Raises Conflict for a coexistence number.
 
-    `body` is the caller's own body for Meta, and `pin` its PIN. With a body, no PIN is generated.
+    `body` is the caller's own body for Meta, and `pin` is the PIN in it. With a body, no PIN is generated.
     """
     _refuse_coexistence(number, "registered")
     actor.require_room(tenant_id=number.tenant_id)
@@ -59,7 +60,7 @@ def _refuse_coexistence(number: PhoneNumber, done: str) -> None:
 def set_two_step_pin(
     number: PhoneNumber, *, actor: Actor, pin: str, body: bytes | None = None
 ) -> GraphAnswer:
-    """Set the two-step PIN, and store it for later registrations. `body` is the caller's own body with that PIN."""
+    """Set the two-step PIN and store it for later registrations. `body` is the caller's own body with this PIN."""
     actor.require_room(tenant_id=number.tenant_id)
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.set_pin(number.phone_number_id, pin=pin, body=body))
@@ -79,7 +80,7 @@ def request_code(number: PhoneNumber, *, code_method: str, language: str) -> Gra
 
 
 def verify_code(number: PhoneNumber, *, code: str) -> GraphAnswer:
-    """Verify the number with the code that Meta sent. Removes the dash of the code's printed form."""
+    """Verify the number with the code that Meta sent. A dash in the code is removed."""
     graph = graph_of(number.account)
     return accepted_for(number.account, graph.verify_code(number.phone_number_id, code=code.replace("-", "")))
 
@@ -87,9 +88,11 @@ def verify_code(number: PhoneNumber, *, code: str) -> GraphAnswer:
 def migrate(
     *, tenant_id: UUID, environment: str, actor: Actor, waba_id: str, cc: str, phone_number: str
 ) -> GraphAnswer:
-    """Begin to move a number from another provider. request-code, verify-code and register follow (upstream fact 1.5).
+    """Begin to move a number from another provider. The next calls are request-code, verify-code and register (upstream
+    fact 1.5).
 
-    Meta's response contains the number's id. The number exists here from then on, as `pending`.
+    Meta's response contains the number's id. The number is then stored as `pending`. Raises InvalidRequest for an
+    account that the tenant does not have.
     """
     account = (
         BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=waba_id, environment=environment).first()

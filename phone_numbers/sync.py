@@ -1,12 +1,13 @@
 """Sync of accounts and numbers with Meta: every six hours and after notifications, with back-off.
 
 Beat calls `start_due`, which claims accounts by lease and enqueues a task for each, so a slow or failing account does
-not delay others. A lease belongs to one run. A task that finds another's lease does nothing, so only one run at a time
-reads an account and its numbers. After a crash the lease expires, and the account is due again.
+not delay others. A lease belongs to one run. A task whose lease is no longer the account's does nothing, so only one
+run at a time reads an account and its numbers. After a crash the lease expires, and the account is due again.
 
 The incoming flow of `messaging` applies notifications about accounts and numbers (upstream facts 3.3, 3.9 and 3.10) in
-its transaction, and only new ones: a repeat days later must not undo a repair. When a notification only hints at a
-change, the sync reads it from the Graph API after the commit. The caller publishes the tenant's event.
+its own transaction. It applies only new notifications, because a repeated one must not undo a repair days later. When a
+notification does not contain the changed value, the sync reads it from the Graph API after the commit. The caller
+publishes the tenant's event.
 """
 
 import random
@@ -32,13 +33,14 @@ from phone_numbers.models import AppData, BusinessAccount, PhoneNumber, TakenAwa
 from phone_numbers.tokens import FAILURES, Refused, accepted_for, graph_of
 
 
-# --- Meta's view of numbers, stored: quality, tier, name, throughput, registration.
+# --- Storing Meta's view of numbers: quality, tier, name, throughput, registration.
 #
 # Written after onboarding, by `refresh=true` and by the sync. `meta_snapshot` has the whole view.
 def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -> None:
-    """Store what Meta returned for a number at `read_at`, and recompute its connection.
+    """Store the view of a number that Meta returned, and recompute the number's connection. The read began at
+    `read_at`.
 
-    A command or an event after `read_at` takes precedence for the registration.
+    A command or an event after `read_at` is newer, so the registration in the view is then ignored.
     """
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         current = (
@@ -61,14 +63,14 @@ def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetim
 
 # --- Schedule of syncs (accounts here, templates in `messaging`): interval, lease, back-off.
 #
-# A failed account is retried after a minute, doubled up to the interval. A claimed account is due again when its lease
-# ends, so a crash only delays it.
+# A failed account is retried after a minute. The wait is doubled after each further failure, up to the interval. A
+# claimed account is due again when its lease ends, so a crash only delays its sync.
 INTERVAL = timedelta(hours=6)
 LEASE = timedelta(minutes=10)
-"""How long a claimed account may wait in the queue, and a run may take from one call to the next."""
+"""How long a claimed account may wait in the queue, and how long a run may take between two calls."""
 FIRST_RETRY = timedelta(minutes=1)
 BATCH = 200
-"""Most accounts that one call of beat claims."""
+"""The most accounts that one claim takes."""
 MOST_FAILURES = 20
 
 
@@ -78,7 +80,9 @@ def next_interval() -> timedelta:
 
 
 def after_failure(failures: int, error: Exception) -> tuple[int, timedelta]:
-    """The number of consecutive failures, and the time until the next attempt, which respects a throttling answer."""
+    """The number of consecutive failures and the time until the next attempt. The time is at least the wait that a
+    throttling answer asks for.
+    """
     failures = min(failures + 1, MOST_FAILURES)
     wait = min(FIRST_RETRY * 2 ** (failures - 1), INTERVAL) * random.uniform(0.8, 1.2)  # noqa: S311
     if isinstance(error, Refused) and error.verdict.retry_after:
@@ -89,7 +93,9 @@ def after_failure(failures: int, error: Exception) -> tuple[int, timedelta]:
 log = structlog.get_logger(__name__)
 
 SETTLED = timedelta(hours=1)
-"""How long after a ban Meta's view of the account may still be stale, so it cannot lift the ban."""
+"""How long after a ban Meta's view of the account may still be stale. During this time, the view
+cannot lift the ban.
+"""
 
 
 class SyncLeaseLost(Exception):
@@ -97,14 +103,15 @@ class SyncLeaseLost(Exception):
 
 
 def start_due() -> int:
-    """Claim due accounts and enqueue a task for each. Returns how many. Called by beat."""
+    """Claim due accounts and enqueue a task for each. Returns the number of tasks. Called by beat."""
     return _start(_claim(Q(next_sync_at__lte=now()) | Q(sync_lease_until__lt=now())))
 
 
 def request_sync(*, waba_id: str) -> None:
-    """Schedule a sync of the account, after a notification about it, or an answer that contradicts the stored view.
+    """Schedule a sync of the account, after a notification about the account or an answer that contradicts the stored
+    view.
 
-    It starts when the current transaction commits. If a sync is under way, another one follows.
+    The sync starts after the commit of the current transaction. If a sync is already running, another sync follows.
     """
     transaction.on_commit(lambda: _request_sync(waba_id), robust=True)
 
@@ -145,7 +152,9 @@ def _start(claimed: Iterable[tuple[UUID, datetime]]) -> int:
 
 
 def run(*, account_id: UUID, lease: datetime) -> None:
-    """Sync one account: its token's health when that is due, its numbers, its subscription, and whether it may send."""
+    """Sync one account. First its token is checked, if that is due. If the token works, its numbers, its subscription
+    and whether it may send are read.
+    """
     sync = _Run(account_id, lease)
     try:
         sync.read()
@@ -162,7 +171,7 @@ def run(*, account_id: UUID, lease: datetime) -> None:
 
 
 class _Run:
-    """One run under its lease, renewed before each call."""
+    """One run of a sync. It renews its lease between its calls to Meta."""
 
     def __init__(self, account_id: UUID, lease: datetime) -> None:
         self.account_id, self.lease = account_id, lease
@@ -225,13 +234,13 @@ class _Run:
                 ).update(taken_away=None)
 
     def finish(self) -> None:
-        """Release the lease. The claim, or a later request, has set the next time."""
+        """Release the lease. The claim or a later request has already set the time of the next sync."""
         BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease).update(
             sync_lease_until=None, sync_failures=0, synced_at=now()
         )
 
     def retry_later(self, error: Exception) -> None:
-        """Release the lease and schedule a retry."""
+        """Release the lease and schedule a retry, unless another run has claimed the account."""
         held = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
         failures = held.values_list("sync_failures", flat=True).first()
         if failures is None:
@@ -243,7 +252,9 @@ class _Run:
 
 
 _MAY_SEND = ("AVAILABLE", "LIMITED")
-"""Answers for an account that is not blocked. A limited account can send within its limits (upstream fact 3.10)."""
+"""Meta's values for an account that is not blocked. A limited account can send within its limits
+(upstream fact 3.10).
+"""
 
 
 def _unchanged_since(moment: datetime) -> Q:
@@ -263,7 +274,7 @@ def _store(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -
 
 
 def _mark_unregistered(number: PhoneNumber, *, read_at: datetime) -> None:
-    """Mark a number that its account no longer lists as not registered."""
+    """Mark a number as not registered, because its account no longer lists it."""
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         PhoneNumber.objects.filter(_unchanged_since(read_at), pk=number.pk).update(registered=False)
 
@@ -274,9 +285,9 @@ _TIERS = {250: "TIER_250", 1000: "TIER_1K", 2000: "TIER_2K", 10_000: "TIER_10K",
 def apply_notification(
     *, field: str, value: Mapping[str, Any], waba_id: str, phone_number_id: str | None = None
 ) -> None:
-    """Apply one change of a notification to its account and number.
+    """Apply one change in a notification to its account and number, and request a sync of the account.
 
-    Ignores fields without a side effect, and accounts without a tenant.
+    Fields without a handler and unknown accounts are ignored.
     """
     handler = HANDLERS.get(field)
     account = BusinessAccount.objects.filter(waba_id=waba_id).first() if handler else None
@@ -316,8 +327,9 @@ def _of_our_app(account: BusinessAccount, value: Mapping[str, Any]) -> bool:
 
 
 def _business_left(account: BusinessAccount, value: Mapping[str, Any]) -> None:
-    """Apply that a business has left. This affects one coexistence number where the event names it, all coexistence
-    numbers when their device changed, else the whole account.
+    """Apply that a business has left. An event that names a number affects only this number. An `ACCOUNT_OFFBOARDED`
+    event without a number (a change of the device) affects all coexistence numbers. In all other cases the whole
+    account is affected.
     """
     numbers = PhoneNumber.objects.filter(account=account)
     if named := digits_of(str(value.get("phone_number") or "")):
@@ -327,7 +339,8 @@ def _business_left(account: BusinessAccount, value: Mapping[str, Any]) -> None:
     else:
         numbers = numbers.none()
     if value.get("event") == "PARTNER_REMOVED":
-        # The next onboarding syncs again. After a change of the device, WhatsApp reconnects by itself.
+        # The next onboarding syncs the contacts and chats again. After a change of the device, WhatsApp reconnects the
+        # numbers itself.
         synced = AppData.objects.filter(number__account=account)
         (synced.filter(number__digits=named) if named else synced).delete()
     parted = numbers.update(taken_away=TakenAway.ACCOUNT_REMOVED, facts_changed_at=now())
@@ -346,7 +359,9 @@ def _release(account: BusinessAccount, why: TakenAway) -> None:
 
 
 def _quality(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
-    """Store the new limit, which some of these events contain. The sync reads the quality, which none contains."""
+    """Store the new limit, if the event contains one. The sync reads the quality, because these events do not contain
+    it.
+    """
     limit = _tier(value.get("current_limit")) or _tier(value.get("max_daily_conversations_per_business"))
     if limit:
         _numbers(account, phone_number_id).update(messaging_limit_tier=limit)
@@ -378,7 +393,7 @@ def _numbers(account: BusinessAccount, phone_number_id: str | None) -> Any:
 
 
 def _sync_only(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
-    """Store nothing of the event. The sync reads what changed."""
+    """Store nothing from the event. The sync reads the changed values."""
 
 
 HANDLERS: Mapping[str, Callable[[BusinessAccount, Mapping[str, Any], str | None], None]] = {
@@ -392,4 +407,4 @@ HANDLERS: Mapping[str, Callable[[BusinessAccount, Mapping[str, Any], str | None]
     "phone_number_name_update": _name,
     "security": _sync_only,
 }
-"""Handlers of notifications by Meta's field."""
+"""Handlers of changes in notifications, by Meta's `field`."""

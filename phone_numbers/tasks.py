@@ -37,7 +37,7 @@ def warn_of_token_ends(**_: Any) -> None:
 
 @shared_task
 def prune_redeemed_codes(**_: Any) -> None:
-    """Hourly: prune the tokens of codes that are too old to repeat."""
+    """Hourly: delete the tokens of sign-up codes after a day."""
     onboarding.prune_redeemed_codes()
 
 
@@ -49,11 +49,13 @@ def prune_connect_sessions(**_: Any) -> None:
 
 @shared_task
 def make_sandbox(*, tenant_id: str, **_: Any) -> None:
-    """After the confirmation of a sign-up: create the tenant's sandbox. `make_missing_sandboxes` retries a failure."""
+    """After a sign-up is confirmed, or a sandbox tenant or a test key is created: create the tenant's sandbox.
+    `make_missing_sandboxes` retries a failure.
+    """
     control.try_to_make(UUID(tenant_id))
 
 
 @shared_task
 def make_missing_sandboxes(**_: Any) -> None:
-    """Every five minutes: create sandboxes that could not be created."""
+    """Every five minutes: create missing sandboxes of recent tenants."""
     control.make_missing()

@@ -1,8 +1,8 @@
 """Token health: checked at Meta daily and after a refusal. Notifies the tenant before a token ends and when it fails.
 
-`token.expiring` is published 7 days and 1 day before a token ends, `token.invalid` once for each failure
-(`connection.token_failed`). Called by the sync, by beat, and by every flow whose call Meta refused with 190 or a
-similar code. The section `tokens` of `/v1/admin/health` counts both.
+`token.expiring` is published 7 days and 1 day before a token ends. `token.invalid` is published once for each failure
+(`connection.token_failed`). The sync, beat, and every flow whose call Meta refused with 190 or a similar code call this
+module. The section `tokens` of `/v1/admin/health` counts tokens that expire soon and tokens that fail.
 """
 
 from datetime import timedelta
@@ -24,7 +24,8 @@ from phone_numbers.connection import state
 from phone_numbers.connection.notices import TOKEN_WARNING_DAYS
 from phone_numbers.models import BusinessAccount
 
-# --- Graph API calls with an account's token. A refusal is an exception that the views pass through verbatim.
+# --- Graph API calls with an account's token. A refusal of Meta is an exception. The views pass its response through
+# verbatim.
 #
 # Used by the onboarding, the number operations, the templates and the syncs.
 
@@ -38,7 +39,7 @@ class Refused(Exception):
 
 
 FAILURES = (Refused, MetaUnreachable, UpstreamUnreachable)
-"""Errors of a call: refused, an unusable answer, no answer."""
+"""The errors of a call: Meta refused it, gave an unusable answer, or gave no answer."""
 
 
 def accepted(answer: GraphAnswer) -> GraphAnswer:
@@ -57,13 +58,17 @@ def graph_of(account: BusinessAccount) -> Graph:
 log = structlog.get_logger(__name__)
 
 CHECK_INTERVAL = timedelta(hours=23)
-"""A little under a day, so that a sync every six hours checks it daily."""
+"""How often a token is checked. It is a little less than a day, so that a sync every six hours checks
+the token daily.
+"""
 QUESTION_INTERVAL = timedelta(seconds=3)
-"""Shortest time between two checks of a token that many calls report as refused."""
+"""The shortest time between two checks of a token that many calls report as refused."""
 
 
 def check_is_due(account: BusinessAccount) -> bool:
-    """Whether to check the token's health: once a day, at every sync while it is invalid, and after its end."""
+    """Whether the sync has to check the token: once a day, at every sync while the token is invalid, and once after its
+    end.
+    """
     checked_at, end, moment = account.token_checked_at, state.token_end(account), now()
     return (
         account.token_invalid_at is not None
@@ -74,11 +79,12 @@ def check_is_due(account: BusinessAccount) -> bool:
 
 
 def question(*, waba_id: str, token: str) -> None:
-    """Check a token whose call was refused with a token error. It is marked invalid only when the check confirms it.
+    """Check a token after Meta refused a call with a token error. The token is marked invalid only when the check
+    confirms the error.
 
-    A refusal can concern only its recipient. All processes together check once in QUESTION_INTERVAL. Without an answer
-    the token stays as it is, and the next refusal checks again. Makes network calls, so call it outside of
-    transactions.
+    The check is needed because a refusal can concern only the recipient of a message. All processes together check a
+    token once in QUESTION_INTERVAL. When the check gets no answer, the token stays as it is, and the next refusal
+    checks again. The function makes network calls, so call it outside of transactions.
     """
     moment = now()
     not_asked = Q(token_questioned_at__isnull=True) | Q(token_questioned_at__lt=moment - QUESTION_INTERVAL)
@@ -113,7 +119,8 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=account.environment, token=token)))
     works = facts.valid and facts.app_id == platform(account.environment).app_id
     if works and (doubted or account.token_invalid_at is not None):
-        # Meta refused the token, so `debug_token` is not proof enough: the token must also open the account.
+        # Meta has refused the token, so the answer of `debug_token` is not enough: the token must also open the
+        # account.
         works = not classify(graph_of(account).account(account.waba_id)).token_problem
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
         current = BusinessAccount.objects.select_for_update().filter(pk=account.pk).first()
@@ -137,7 +144,7 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
 
 
 def ends_soon() -> Q:
-    """The condition on accounts whose working token ends within the time of the first warning."""
+    """The condition for accounts whose working token ends within 7 days, the time of the first warning."""
     return _ending_within(max(TOKEN_WARNING_DAYS))
 
 
@@ -149,9 +156,9 @@ def _ending_within(days: int) -> Q:
 
 
 def warn_of_ends() -> int:
-    """Notify tenants of tokens that expire within 7 days and within 1 day, once each. Returns how many were notified.
+    """Notify tenants of tokens that expire within 7 days, and again within 1 day. Returns the number of notifications.
 
-    A failure for one account is logged and retried at the next run. It does not stop the others.
+    A failure for one account is logged, does not stop the others, and is retried at the next run.
     """
     notified = 0
     for days in TOKEN_WARNING_DAYS:

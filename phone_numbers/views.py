@@ -70,7 +70,7 @@ class UpstreamCallsView(ResourceViewSet):
 
 
 _COLUMNS = ", ".join("a.waba_id" if name == "waba_id" else f"n.{name}" for name in ListedNumber._fields)
-# Not through the ORM, which would take longer to compose the query than Postgres to run it.
+# Not through the ORM: it would take longer to compose the query than Postgres to run it.
 _LIST = f"""
 SELECT {_COLUMNS}
 FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id

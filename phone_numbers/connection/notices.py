@@ -1,4 +1,4 @@
-"""Explanations of connection problems: sentences with a repair for pages, and mails (live environment only)."""
+"""Explanations of connection problems: sentences and repairs for pages, and mails (live environment only)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,11 +13,11 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import mail
 from tenants.models import ApiKey, Tenant
 
-# --- Connection details in words: the reason in a sentence, and its repair. Pure functions.
+# --- Connection details in words: the reason as a sentence, and the repair. Pure functions.
 
 
 class Explained(NamedTuple):
-    """The explanation of a connection detail. `repair` names the form or link that the page shows."""
+    """The explanation of a connection detail. `repair` names the form or link that the page shows, if any."""
 
     reason: str
     repair: str | None
@@ -53,7 +53,9 @@ _CODE = "What the sign-up gives works once, for a few minutes. Connect again."
 
 
 def explained_failure(error: Mapping[str, Any] | None) -> str:
-    """Explain the error `{source, code, message}` of a failed session. None means that nobody finished the session."""
+    """Explain the error `{source, code, message}` of a failed session. Without an error, the explanation says that
+    nobody finished the sign-up.
+    """
     if not error or error["code"] == "cancelled":
         return _CANCELLED
     said = str(error["message"]).rstrip(".")
@@ -71,19 +73,21 @@ def explained_failure(error: Mapping[str, Any] | None) -> str:
 # --- Mails about numbers that were taken away and tokens that fail or expire. Live environment only.
 #
 # Called inside the transaction of the change, under the tenant's lock. A mail that cannot be stored is logged; it never
-# undoes the change. A number or token whose state changes often causes at most one mail a day.
+# undoes the change. A number or token causes at most one mail a day, however often its state changes.
 
 log = structlog.get_logger(__name__)
 
 AT_MOST_EVERY = timedelta(days=1)
 TOKEN_WARNING_DAYS = (1, 7)
-"""Days before the end of a token at which a tenant is warned."""
+"""How many days before the end of a token its tenant is warned."""
 MOST_NUMBERS = 20
-"""Most numbers that one mail names. It counts the others."""
+"""The most numbers that one mail names. The mail has only the count of the others."""
 
 
 def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:
-    """Mail a tenant about its numbers that just disconnected. Sets their `disconnect_mailed_at`, without saving."""
+    """Mail a tenant about its numbers that just disconnected. Sets `disconnect_mailed_at` of these numbers, without
+    saving.
+    """
     mailed = [
         number
         for number in numbers
@@ -104,7 +108,9 @@ def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:
 
 
 def token_refused(account: BusinessAccount) -> None:
-    """Mail a tenant that the token of an account does not work. Sets `token_mailed_at`, without saving."""
+    """Mail a tenant that the token of an account does not work. Sets `token_mailed_at` of the account,
+    without saving.
+    """
     if account.environment == ApiKey.Environment.LIVE and _is_due(account.token_mailed_at):
         account.token_mailed_at = now()
         _send(account.tenant_id, "token_invalid", {"account": account, "numbers": _names(account)})

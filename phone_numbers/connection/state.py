@@ -1,11 +1,12 @@
-"""Connection state of a number: a pure function of facts, and the only code that stores its result.
+"""Connection state of a number: the pure function that derives it from facts, and the only code that stores it.
 
-Every cause (onboarding, number operations, endpoints, notifications, token health) changes its facts inside
-`facts_change`. At its end, the affected numbers of the tenant are recomputed under lock, and each change becomes one
-`number.connection` event. All of it commits together. docs/numbers.md lists the states and details.
+Onboarding, number operations, endpoints, notifications and token health change facts inside `facts_change`. When
+`facts_change` ends, the affected numbers of the tenant are recomputed under lock, and each changed connection becomes
+one `number.connection` event. The facts, the states and the events commit together. docs/numbers.md lists the states
+and details.
 
-A state interval records from when to when a number was in a state; usage is measured with it. Intervals are written in
-the transaction that changes the state, under the tenant's lock.
+A state interval records from when to when a number was in a state. Usage is measured with these intervals. They are
+written in the transaction that changes the state, under the tenant's lock.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ from webhooks.events.publish import publish
 
 
 def change_state(numbers: Sequence[PhoneNumber]) -> None:
-    """Close the intervals of numbers and open those of their new states."""
+    """Close the open intervals of numbers, and open intervals of their new states."""
     if not numbers:
         return
     moment = now()
@@ -51,8 +52,8 @@ def change_state(numbers: Sequence[PhoneNumber]) -> None:
 
 
 def end_interval(number: PhoneNumber) -> None:
-    """Close the interval of a number that leaves its tenant. The tenant's intervals keep a copy of what usage shows of
-    the number.
+    """Close the interval of a number that leaves its tenant. The values that usage shows are copied from the number to
+    its intervals.
     """
     _close([number], now())
     NumberStateInterval.objects.filter(number=number).update(
@@ -70,7 +71,7 @@ def _close(numbers: Sequence[PhoneNumber], moment: datetime) -> None:
 
 
 LAST_EVENT_GRAIN = timedelta(seconds=1)
-"""The precision of `last_event_at`, so that the row of a busy number is not rewritten for each of its events."""
+"""The precision of `last_event_at`. It prevents that the row of a busy number is rewritten for every event."""
 
 CONNECTED, PENDING, DISCONNECTED = (
     PhoneNumber.State.CONNECTED,
@@ -81,7 +82,7 @@ CONNECTED, PENDING, DISCONNECTED = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """The facts that a number's connection depends on."""
+    """The facts on which a number's connection depends."""
 
     taken_away: str | None
     token_valid: bool
@@ -125,8 +126,8 @@ def facts_change(
     waba_id: str | None = None,
     phone_number_id: str | None = None,
 ) -> Iterator[None]:
-    """A transaction in which facts of the tenant change. At its end, it recomputes the numbers that the arguments
-    select.
+    """A transaction in which facts of the tenant change. At its end, the numbers that the arguments select are
+    recomputed.
 
     The tenant's row is locked first, so changes of one tenant run one after the other. The lock order is always tenant,
     account, number, which prevents deadlocks.
@@ -144,7 +145,7 @@ def recompute(
     waba_id: str | None = None,
     phone_number_id: str | None = None,
 ) -> None:
-    """Recompute connections after facts changed elsewhere, such as an endpoint or a finished onboarding."""
+    """Recompute connections after facts have changed elsewhere, such as after an endpoint was verified."""
     with facts_change(
         tenant_id=tenant_id, environment=environment, waba_id=waba_id, phone_number_id=phone_number_id
     ):
@@ -162,7 +163,8 @@ def _recompute(
     if phone_number_id is not None:
         chosen = chosen.filter(phone_number_id=phone_number_id)
     numbers = list(chosen.select_for_update(of=("self",)).defer("pin", "meta_snapshot").order_by("id"))
-    # Read after the lock, each with its own statement, so that each sees the latest commit.
+    # Accounts and endpoints are read after the lock, with separate statements, so that each statement sees the latest
+    # commit.
     accounts = BusinessAccount.objects.defer("access_token").in_bulk(
         {number.account_id for number in numbers}
     )
@@ -188,7 +190,7 @@ def _recompute(
         number.ever_connected = number.ever_connected or new.state == CONNECTED
         number.connection_changes += 1
         events.append(connection_event(number, account, old.state, new))
-    # A refused token has its own mail.
+    # A refused token causes another mail.
     notices.numbers_lost(
         tenant_id,
         [
@@ -220,7 +222,7 @@ def _facts_of(number: PhoneNumber, account: BusinessAccount, *, endpoint_verifie
         token_valid=account.token_invalid_at is None,
         subscribed=account.subscribed,
         registered=number.registered,
-        # Sandbox events are also read with the event stream, so no endpoint is needed (decision "Sandbox").
+        # Events of the sandbox can also be read with the event stream, so no endpoint is needed (decision "Sandbox").
         endpoint_verified=endpoint_verified or account.waba_id == sandbox_waba_id_of(number.tenant_id),
         ever_connected=number.ever_connected,
     )
@@ -229,7 +231,7 @@ def _facts_of(number: PhoneNumber, account: BusinessAccount, *, endpoint_verifie
 def mark_number_connected(tenant_id: UUID) -> None:
     """Update the first step `number_connected`.
 
-    Numbers of the sandbox exist by default, so they count only for a sandbox tenant, which has no others.
+    Sandbox numbers exist by default, so they complete the step only for a sandbox tenant, which has no other numbers.
     """
     numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(connection_state=CONNECTED)
     own = numbers.exclude(tenant__sandbox=False, account__waba_id=sandbox_waba_id_of(tenant_id))
@@ -260,7 +262,8 @@ def connection_event(
 
 
 def on_endpoints_changed(*, tenant_id: UUID, environment: str, **_: Any) -> None:
-    """Receiver of `webhooks.endpoints.lifecycle.endpoints_changed`: an endpoint was verified, disabled, deleted …
+    """Receiver of `webhooks.endpoints.lifecycle.endpoints_changed`, sent when an endpoint was verified, disabled or
+    deleted, for example.
 
     Recomputes only the numbers of the endpoint's environment.
     """
@@ -268,10 +271,10 @@ def on_endpoints_changed(*, tenant_id: UUID, environment: str, **_: Any) -> None
 
 
 def token_failed(*, waba_id: str, token: str | None = None) -> None:
-    """Mark an account's token as not working, and notify the tenant once. Disconnects the account's numbers.
+    """Mark an account's token as not working, and notify the tenant once. This disconnects the account's numbers.
 
-    `token` is the token that was used. Nothing changes if it has been replaced meanwhile. The sync soon checks the
-    token again, with back-off; once it works, the numbers are connected again.
+    `token` is the token that was used. If the account has another token by now, nothing changes. The sync soon checks
+    the token again, with back-off. When the token works again, the numbers are connected again.
     """
     account = BusinessAccount.objects.only("tenant_id").filter(waba_id=waba_id).first()
     if account is None:
@@ -294,8 +297,8 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
 
 
 def token_expiring(account: BusinessAccount, *, days: int) -> None:
-    """Notify the tenant that a token expires within this many days. Runs in the caller's transaction, under its
-    lock.
+    """Notify the tenant that a token expires within this many days. The caller opens the transaction and locks the
+    account.
     """
     end = token_end(account)
     publish(
@@ -306,7 +309,7 @@ def token_expiring(account: BusinessAccount, *, days: int) -> None:
 
 
 def token_end(account: BusinessAccount) -> datetime | None:
-    """When a token stops working: at its own end or at that of its data access, whichever is first. None means
+    """When a token stops working: at its own end or at the end of its data access, whichever is first. None means
     never.
     """
     return min(filter(None, (account.token_expires_at, account.data_access_expires_at)), default=None)
@@ -324,9 +327,9 @@ def _token_event(event_type: str, account: BusinessAccount, suffix: str) -> NewE
 
 
 def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
-    """Record that events of these numbers arrived, once the transaction of their notification commits.
+    """After the commit of the current transaction, record that events of these numbers arrived.
 
-    Skips rows that another process has locked, because it records the same fact.
+    A row that another process has locked is skipped, because that process records the same fact.
     """
     touched = numbers_to_touch(numbers)
     if touched:
@@ -343,7 +346,7 @@ def numbers_to_touch(numbers: Iterable[NumberRoute]) -> set[str]:
     }
 
 
-# Not through the ORM: one statement with its own transaction, which a busy number needs every second.
+# Not through the ORM: this is a single statement in its own transaction, and a busy number needs it every second.
 _TOUCH = """
 UPDATE numbers_phonenumber SET last_event_at = clock_timestamp()
 WHERE id IN (SELECT id FROM numbers_phonenumber
@@ -354,5 +357,5 @@ WHERE id IN (SELECT id FROM numbers_phonenumber
 
 
 def touching(phone_number_ids: Collection[str]) -> Statements[None]:
-    """Record that events of these numbers arrived."""
+    """Run the statement that records that events of these numbers arrived."""
     yield _TOUCH, [list(phone_number_ids), LAST_EVENT_GRAIN.total_seconds()]

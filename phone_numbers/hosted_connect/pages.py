@@ -1,8 +1,8 @@
 """The hosted connect page at `{APP_URL}/connect/<token>`, embedded sign-up in the browser, and its JSON bodies.
 
-GET shows the page, or redirects when the session is over. POST receives the result of the sign-up. It is protected by
-Django's CSRF check and by a state that belongs to the session. Its response contains the address that the page opens
-next. Meta's SDK is the only foreign script that the page's policy allows.
+GET shows the page, or redirects when the session is over. POST receives the result of the sign-up. The POST is
+protected by Django's CSRF check and by a state that belongs to the session. Its response contains the address that the
+page opens next. Meta's SDK is the only foreign script that the page's content security policy allows.
 """
 
 from typing import Any
@@ -95,8 +95,8 @@ META_ORIGINS = "https://*.facebook.com"
 @never_cache
 @ensure_csrf_cookie
 def connect_page(request: HttpRequest, token: str) -> HttpResponse:
-    """The page of an open session. Redirects to the return_url when the session is over. An expired, unknown or
-    suspended session gets a page that says so.
+    """The page of an open session. Redirects to the return_url when the session is over. An expired session, an unknown
+    link and a tenant that is not active each get a page that says so.
     """
     session = sessions.by_link(token)
     if session is None:
@@ -131,8 +131,9 @@ def connect_answer(request: HttpRequest, token: str) -> JsonResponse:
     """Receive the sign-up's result: {state, code, waba_id, phone_number_id?}, or {state, reason?} when the business
     left.
 
-    Returns 200 {status, redirect}. 409 while another result is processed and 503 when Meta was unreachable or busy both
-    have {retry: true}: the same result may be sent again. 400 and 403 for what this page never sends.
+    Returns 200 {status, redirect}. Returns {retry: true} with 409 while another result is processed, and with 503 when
+    Meta was unreachable or busy: the same result may then be sent again. Returns 404 for an unknown link, 403 for a
+    wrong state or a tenant that is not active, and 400 for an invalid body.
     """
     session = sessions.by_link(token)
     if session is None:
@@ -173,7 +174,9 @@ def _apply(session: ConnectSession, given: dict[str, Any]) -> ConnectSession:
 
 
 def sdk_url_for(environment: str) -> str:
-    """The script of the embedded sign-up: the simulator's where the simulator serves the environment, else Meta's."""
+    """The address of the embedded sign-up's script: the simulator's script when the simulator serves the environment,
+    otherwise Meta's.
+    """
     is_simulated = environment == "test" or settings.META_GRAPH_URL == settings.SANDBOX_GRAPH_URL
     return settings.SANDBOX_SIGNUP_SDK_URL if is_simulated else SDK_URL
 
@@ -191,16 +194,17 @@ def _page(
     status: int = 200,
     sdk_origin: str = "",
 ) -> HttpResponse:
-    # The person who connects may have no login of the console, so the page has no navigation.
+    # The person who connects may have no login for the console, so the page has no navigation.
     response = render(request, template, {"console": None, **(context or {})}, status=status)
     response["Content-Security-Policy"] = _policy(sdk_origin)
-    # The sign-up's window posts to its opener, so it must keep one.
+    # The window of the sign-up sends messages to the page that opened it. This value keeps the link between both
+    # windows.
     response["Cross-Origin-Opener-Policy"] = "same-origin-allow-popups"
     return response
 
 
 def _policy(sdk_origin: str) -> str:
-    """The page's policy: no inline code, and no foreign origins but those of the SDK."""
+    """The page's content security policy. It allows no inline code, and no foreign origins except those of the SDK."""
     foreign = f"{sdk_origin} {META_ORIGINS}" if sdk_origin == META_SDK_ORIGIN else sdk_origin
     sources = {
         "default-src": "'none'",

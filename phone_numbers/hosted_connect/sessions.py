@@ -1,8 +1,8 @@
 """Connect sessions: hosted links with which a business connects its account to a tenant by embedded sign-up.
 
 The API creates and shows sessions. The hosted page (`pages.py`) finishes them through the same onboarding as `POST
-/v1/numbers/embedded-signup`. A session ends once, as `connected` or `failed`; open sessions expire after an hour. The
-link contains the session's id under a signature, so it can be shown again and cannot be guessed.
+/v1/numbers/embedded-signup`. A session ends once, as `connected` or `failed`. An open session expires after an hour.
+The link contains the session's id with a signature, so the link can be shown again and cannot be guessed.
 """
 
 import math
@@ -31,15 +31,15 @@ from phone_numbers.tokens import Refused
 from tenants.audit import Actor
 from tenants.models import Tenant
 
-# --- The return_url of a connect session, validated when the tenant passes it.
+# --- The return_url of a connect session. It is validated when the tenant creates the session.
 
 MAX_LENGTH = 2048
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def problem_of(url: str) -> str | None:
-    """What is wrong with a return_url, or None. It must be https, or http on this machine, and unambiguous to
-    browsers.
+    """What is wrong with a return_url, or None. It must be an https address, or an http address of localhost. All
+    browsers must read it in the same way.
     """
     if len(url) > MAX_LENGTH:
         return f"Must be at most {MAX_LENGTH} characters."
@@ -58,7 +58,7 @@ def problem_of(url: str) -> str | None:
 
 
 def with_result(url: str, *, session_id: str, status: str) -> str:
-    """The return_url with `session_id` and `status` in its query. Replaces parameters of those names."""
+    """The return_url with `session_id` and `status` in its query. Existing parameters with these names are replaced."""
     parts = urlsplit(url)
     own = {"session_id": session_id, "status": status}
     kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in own]
@@ -67,9 +67,9 @@ def with_result(url: str, *, session_id: str, status: str) -> str:
 
 LIFETIME = timedelta(hours=1)
 MOST_OPEN = 200
-"""Most open sessions of a tenant in one environment."""
+"""The most open sessions of a tenant in one environment."""
 FINISHING = timedelta(minutes=3)
-"""How long one result may be processed before another may be: six calls to Meta at their slowest."""
+"""How long one result may be processed before another result is accepted: the time of six slow calls to Meta."""
 
 _LINKS = signing.Signer(salt="connect-link", sep=".")
 _STATES = signing.Signer(salt="connect-state", sep=".")
@@ -77,9 +77,11 @@ _TOKEN = re.compile(r"EAA[A-Za-z0-9]+")
 
 
 def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSession:
-    """Create an open session of one hour. `return_url` has been validated. Raises RateLimited at the limit."""
+    """Create a session that is open for an hour. The caller has validated `return_url`. Raises RateLimited at the limit
+    of open sessions.
+    """
     with transaction.atomic():
-        # The lock makes simultaneous calls wait, so the limit holds.
+        # The lock makes simultaneous calls wait, so they cannot exceed the limit together.
         Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant_id)
         waiting = open_sessions(tenant_id=tenant_id, environment=environment)
         if waiting.count() >= MOST_OPEN:
@@ -97,14 +99,14 @@ def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSess
 
 
 def open_sessions(*, tenant_id: UUID, environment: str) -> QuerySet[ConnectSession]:
-    """The open sessions of a tenant."""
+    """The open sessions of a tenant in one environment."""
     return ConnectSession.objects.for_environment(tenant_id, environment).filter(
         status=ConnectSession.Status.OPEN, expires_at__gt=now()
     )
 
 
 def find(*, tenant_id: UUID, environment: str, session_id: str) -> ConnectSession:
-    """The tenant's session by its public id. Raises NotFound."""
+    """The tenant's session with this public id. Raises NotFound."""
     own = ConnectSession.objects.for_environment(tenant_id, environment)
     return by_public_id(own, ids.CONNECT_SESSION, session_id, "connect session")
 
@@ -115,7 +117,7 @@ def url_of(session: ConnectSession) -> str:
 
 
 def by_link(token: str) -> ConnectSession | None:
-    """The session behind a hosted link, or None when no session has that link."""
+    """The session of a hosted link. None when no session has the link."""
     return _signed(_LINKS, token)
 
 
@@ -125,7 +127,7 @@ def state_of(session: ConnectSession) -> str:
 
 
 def is_state_of(session: ConnectSession, state: str) -> bool:
-    """Whether a state is that of this session."""
+    """Whether a state belongs to this session."""
     stated = _signed(_STATES, state)
     return stated is not None and stated.pk == session.pk
 
@@ -152,8 +154,9 @@ def finish(
     """Finish an open session with the result of the sign-up. Without a number, all numbers of the account are imported.
 
     A refusal of Meta ends the session as `failed`. When Meta is unreachable or busy, the session stays open and the
-    same result may be sent again. Raises Conflict while another result is processed, MetaUnreachable, and Refused
-    (throttled, or an error on Meta's side). Returns a session that is over unchanged.
+    same result may be sent again. Raises Conflict while another result is processed, and MetaUnreachable,
+    UpstreamUnreachable or Refused (throttled, or an error on Meta's side). A session that is over is returned
+    unchanged.
     """
     with _working_on(session) as open_session:
         if open_session is None:
@@ -198,7 +201,9 @@ def _onboard(
 
 
 def give_up(session: ConnectSession, *, reason: str | None) -> ConnectSession:
-    """Mark a session as failed: the business left without connecting, or the sign-up's dialog reported an error."""
+    """End a session as `failed`, because the business left without connecting or the sign-up's dialog reported an
+    error. Raises Conflict while another result is processed.
+    """
     with _working_on(session) as open_session:
         if open_session is None:
             return ConnectSession.objects.get(pk=session.pk)
@@ -209,7 +214,9 @@ def give_up(session: ConnectSession, *, reason: str | None) -> ConnectSession:
 
 @contextmanager
 def _working_on(session: ConnectSession) -> Iterator[ConnectSession | None]:
-    """Claim an open session. None when it is over or expired. Raises Conflict while another result is processed."""
+    """Claim an open session. Yields None when the session is over or expired. Raises Conflict while another result is
+    processed.
+    """
     moment = now()
     free = Q(finishing_until__isnull=True) | Q(finishing_until__lt=moment)
     rows = ConnectSession.objects.filter(pk=session.pk, status=ConnectSession.Status.OPEN)
@@ -247,6 +254,6 @@ def _end(session: ConnectSession, **outcome: Any) -> ConnectSession:
 
 
 def prune() -> int:
-    """Delete sessions made more than EVENT_METADATA_DAYS ago. Returns the number of rows."""
+    """Delete sessions that were created more than EVENT_METADATA_DAYS ago. Returns the number of rows."""
     kept_from = ids.first_at(now() - timedelta(days=settings.EVENT_METADATA_DAYS))
     return delete_free(ConnectSession.objects.filter(pk__lt=kept_from))

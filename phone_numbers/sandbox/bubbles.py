@@ -1,5 +1,5 @@
-"""Messages of the sandbox as a customer's phone shows them: the text of a bubble, and its possible answers. Pure
-functions.
+"""Messages of the sandbox as a customer's phone shows them: the content of a bubble, and the answers that the customer
+can tap. Pure functions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class Bubble:
 
     id: str
     is_mine: bool
-    """Whether the customer, to whom the phone belongs, wrote it."""
+    """Whether the customer, to whom the phone belongs, wrote the message."""
     at: datetime
     lines: list[str]
     head: str = ""
@@ -54,8 +54,8 @@ class Bubble:
 
 
 def bubbles_of(messages: list[Mapping[str, Any]]) -> list[Bubble]:
-    """The bubbles of a conversation, oldest first. `messages` has the newest first. A reaction is shown on its
-    message.
+    """The bubbles of a conversation, oldest first. `messages` has the newest first. A reaction has no bubble of its
+    own; the message to which it belongs shows it.
     """
     gists = {str(message["id"]): gist(message) for message in messages}
     return [
@@ -75,7 +75,7 @@ def gist(message: Mapping[str, Any]) -> str:
 
 
 def bubble_of(message: Mapping[str, Any], gists: Mapping[str, str]) -> Bubble:
-    """The bubble of a message. `gists` has the messages that it may quote."""
+    """The bubble of a message. `gists` has the gist of each message that it may quote, by id."""
     body = message["body"]
     is_mine = message["direction"] == "inbound"
     error = message.get("error") or {}
@@ -102,7 +102,7 @@ def bubble_of(message: Mapping[str, Any], gists: Mapping[str, str]) -> Bubble:
 
 
 def _content(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a bubble that depend on the message's own object."""
+    """The members of a bubble that depend on the message's type and content."""
     body = message["body"]
     kind = str(body.get("type", "text"))
     content = body.get(kind)
@@ -149,7 +149,7 @@ def _file(kind: str, content: Mapping[str, Any]) -> File:
 
 
 def _web(url: Any) -> str:
-    """A URL that a page may link to. Empty for any other value, such as a script."""
+    """The value as a URL to which a page may link. Empty for any other value, such as a script."""
     text = str(url or "")[:_LONGEST]
     return text if text.startswith(("https://", "http://")) else ""
 

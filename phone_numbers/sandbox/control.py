@@ -1,13 +1,14 @@
 """The sandbox of a tenant: its account and numbers, its customers and their messages, and decisions of Meta.
 
-A sandbox is an account of the simulator with a ready number, connected like any other account. Creating it is safe to
-repeat and to race, because its ids are derived from the tenant's. A task creates it after the confirmation of a
-sign-up, for a new sandbox tenant of a platform, and at a test key. A periodic task retries failures, and the first use
-creates what is still missing (decision "Sandbox"). Its numbers are connected without an endpoint, because their events
-can also be read with the event stream, the event log or `GET /v1/test/conversations`.
+A sandbox is an account of the simulator with a ready number, connected like any other account. Its ids are derived from
+the tenant's id, so repeated and simultaneous creations create one sandbox. A task creates it after the confirmation of
+a sign-up, for a new sandbox tenant of a platform, and when a test key is created. A periodic task retries failures, and
+the first use creates the parts that are still missing (decision "Sandbox"). The numbers of a sandbox are connected
+without an endpoint, because their events can also be read with the event stream, the event log or `GET
+/v1/test/conversations`.
 
-Magic recipients and texts cause fixed behaviour. What a customer or Meta does goes through `call_simulator`. The
-simulator answers only callers that know `SANDBOX_CONTROL_TOKEN`.
+Magic recipients and texts cause fixed behaviour. The acts of customers and of Meta are calls to the simulator
+(`call_simulator`). The simulator answers only callers that know `SANDBOX_CONTROL_TOKEN`.
 """
 
 import random
@@ -41,7 +42,9 @@ from tenants.models import Tenant
 def call_simulator(
     method: str, path: str, *, json: Any = None, params: Mapping[str, str] | None = None
 ) -> GraphAnswer:
-    """Call `/sim/{path}` of the simulator. Raises UpstreamUnreachable, also when the sandbox is off."""
+    """Call `/sim/{path}` of the simulator. Raises UpstreamUnreachable when the simulator does not answer, and when the
+    sandbox is off.
+    """
     if not settings.SANDBOX_GRAPH_URL:
         raise UpstreamUnreachable("sandbox_off", 0.0, is_unsent=True)
     headers = {"Accept": "application/json", "User-Agent": settings.SERVICE_NAME}
@@ -58,9 +61,7 @@ def call_simulator(
 
 
 def accepted_object(answer: GraphAnswer) -> dict[str, Any]:
-    """The object in an answer. Raises InvalidRequest for a 400, and UpstreamUnreachable for errors that the caller
-    cannot repair.
-    """
+    """The object in an answer. Raises InvalidRequest for a 400, and UpstreamUnreachable for any other error."""
     if answer.status == 400:
         raise InvalidRequest(str(answer.json().get("error")))
     if not answer.ok:
@@ -72,24 +73,28 @@ log = structlog.get_logger(__name__)
 
 ENVIRONMENT = "test"
 SOUGHT = timedelta(days=7)
-"""How long after a tenant's creation a task creates its missing sandbox. Later, the first use creates it."""
+"""How long after a tenant's creation the periodic task creates a missing sandbox. Later, only the
+first use creates it.
+"""
 FAILURES = (*tokens.FAILURES, ServiceError)
-"""Errors while creating a sandbox: the simulator is unavailable, or answers with an error."""
+"""Errors of a creation: the simulator is unavailable or answers with an error."""
 MOST_AT_ONCE = 50
 MOST_FAILURES = 3
-"""A round ends after this many failures, because the simulator is unavailable and each attempt can take the whole
-time-out.
+"""A round ends after this many failures. The simulator is then probably unavailable, and each attempt can take the
+whole time-out.
 """
 
 
 def is_made(tenant_id: UUID) -> bool:
-    """Whether the stored sandbox is complete: its account is subscribed and has a number."""
+    """Whether the tenant's sandbox is complete in the database: its account is subscribed and has a number."""
     accounts = BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=sandbox_waba_id_of(tenant_id))
     return accounts.filter(subscribed=True, numbers__isnull=False).exists()
 
 
 def make(tenant_id: UUID) -> None:
-    """Create the sandbox, or what is missing of it, also at a simulator that has lost it. Raises `FAILURES`."""
+    """Create the sandbox or its missing parts, in the simulator too when it has lost the sandbox. Raises one of
+    `FAILURES`.
+    """
     account = (
         BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=sandbox_waba_id_of(tenant_id)).first()
     )
@@ -106,7 +111,7 @@ def make(tenant_id: UUID) -> None:
                 "waba_id": sandbox_waba_id_of(tenant_id),
                 "name": "Sandbox",
                 "numbers": known or [{"phone_number_id": sandbox_number_id_of(tenant_id)}],
-                # A simulator that lost its state accepts the stored token again.
+                # With this token, a simulator that has lost its state accepts the stored token again.
                 "access_token": account.access_token if account else None,
             },
         )
@@ -124,15 +129,17 @@ def connect(tenant_id: UUID, token: str) -> None:
 
 
 def make_after_commit(*, tenant_id: UUID, **_: object) -> None:
-    """Receiver of `tenants.signals.sandbox_wanted`: enqueue the creation when the current transaction commits."""
+    """Receiver of `tenants.signals.sandbox_wanted`. Enqueues the creation of a missing sandbox for the commit of the
+    current transaction.
+    """
     if settings.SANDBOX_GRAPH_URL and not is_made(tenant_id):
         transaction.on_commit(lambda: enqueue("phone_numbers.tasks.make_sandbox", tenant_id=str(tenant_id)))
 
 
 def make_missing() -> int:
-    """Create the missing sandboxes of recent tenants. Returns how many were created.
+    """Create the missing sandboxes of tenants younger than `SOUGHT`. Returns the number of created sandboxes.
 
-    The order is random, so a sandbox that can never be created does not block the others.
+    The order is random, so sandboxes that can never be created do not block the others.
     """
     missing = _missing() if settings.SANDBOX_GRAPH_URL else []
     random.shuffle(missing)
@@ -146,7 +153,9 @@ def make_missing() -> int:
 
 
 def try_to_make(tenant_id: UUID) -> bool:
-    """Create the sandbox. A failure is logged; the next round or the first use retries."""
+    """Create the sandbox. Returns whether this succeeded. A failure is logged, and the next round or the first use
+    retries.
+    """
     try:
         make(tenant_id)
     except FAILURES as error:
@@ -182,18 +191,20 @@ INBOUND_MEMBERS = frozenset(
 )
 """Members of an inbound message that a caller may set."""
 _SET_HERE = frozenset({"id", "timestamp", "from_user_id"})
-"""Members of a message as WhatsApp has it that the sandbox sets itself."""
+"""Members of WhatsApp's message that the sandbox itself sets. They are ignored in a request."""
 
 
 def ensure(tenant_id: UUID) -> list[PhoneNumber]:
-    """The numbers of a tenant's sandbox, which is created if missing. Raises UpstreamUnreachable."""
+    """The numbers of a tenant's sandbox. A missing sandbox is created first. Raises one of `FAILURES`."""
     if not is_made(tenant_id):
         make(tenant_id)
     return _numbers(tenant_id)
 
 
 def add_number(tenant_id: UUID, *, coexistence: bool = False) -> PhoneNumber:
-    """Add a number, with `coexistence` one in the WhatsApp Business app. Raises InvalidRequest beyond the limit."""
+    """Add a number to the sandbox. With `coexistence`, the number is also in the WhatsApp Business app. Raises
+    InvalidRequest at the limit.
+    """
     before = {number.phone_number_id for number in ensure(tenant_id)}
     if len(before) >= MOST_NUMBERS:
         raise InvalidRequest(f"A sandbox has at most {MOST_NUMBERS} numbers.")
@@ -205,7 +216,9 @@ def add_number(tenant_id: UUID, *, coexistence: bool = False) -> PhoneNumber:
 
 
 def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Send as a customer of the sandbox. Raises NotFound for a number outside of it, InvalidRequest."""
+    """Send a message as a customer of the sandbox. Raises NotFound for a number outside of the sandbox, and
+    InvalidRequest.
+    """
     number = number_of(tenant_id, message.get("phone_number_id"))
     given = [name for name in message if name not in _SET_HERE]
     if problems := unknown_members(given, INBOUND_MEMBERS | {"phone_number_id"}):
@@ -215,7 +228,9 @@ def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def echo(tenant_id: UUID, *, to: str, text: str, phone_number_id: str | None = None) -> dict[str, Any]:
-    """Write as the business in the WhatsApp Business app. Raises NotFound, InvalidRequest for a number without it."""
+    """Write as the business in the WhatsApp Business app. Raises NotFound, and InvalidRequest for a number that is not
+    in the app.
+    """
     number = _in_app(number_of(tenant_id, phone_number_id))
     return _control(tenant_id, "echoes", {"phone_number_id": number.phone_number_id, "to": to, "text": text})
 
@@ -223,14 +238,14 @@ def echo(tenant_id: UUID, *, to: str, text: str, phone_number_id: str | None = N
 def prefer(
     tenant_id: UUID, *, customer: str, value: str, phone_number_id: str | None = None
 ) -> dict[str, Any]:
-    """Stop or resume marketing messages as a customer of the sandbox. Raises NotFound, InvalidRequest."""
+    """Stop or resume marketing messages as a customer of the sandbox. Raises NotFound and InvalidRequest."""
     number = number_of(tenant_id, phone_number_id)
     said = {"from": customer, "value": value, "phone_number_id": number.phone_number_id}
     return _control(tenant_id, "preferences", said)
 
 
 def call_business(tenant_id: UUID, *, phone_number_id: str | None, **caller: Any) -> dict[str, Any]:
-    """Let a customer call a number of the sandbox. Raises NotFound, InvalidRequest."""
+    """Call a number of the sandbox as a customer. Raises NotFound and InvalidRequest."""
     number = number_of(tenant_id, phone_number_id)
     if number.coexistence:
         raise InvalidRequest.of(phone_number_id="This number's calls ring only in the WhatsApp Business app.")
@@ -238,17 +253,17 @@ def call_business(tenant_id: UUID, *, phone_number_id: str | None, **caller: Any
 
 
 def calls(tenant_id: UUID, *, phone_number_id: str | None) -> list[Any]:
-    """The calls of a number that ring or are active. Raises NotFound."""
+    """The ringing and active calls of a number. Raises NotFound."""
     return _listed(tenant_id, "calls", phone_number_id)
 
 
 def act_on_call(tenant_id: UUID, *, call_id: str, action: str) -> dict[str, Any]:
-    """Act on a call as the customer. Raises NotFound for a call of another sandbox, InvalidRequest."""
+    """Act on a call as the customer. Raises NotFound for a call of another sandbox, and InvalidRequest."""
     return _decide(tenant_id, f"calls/{quote(call_id, safe='')}", {"action": action}, "call")
 
 
 def has_flow(tenant_id: UUID, message_id: str) -> bool:
-    """Whether the sandbox has the Flow of a sent message, with its screens."""
+    """Whether the sandbox has the Flow of a sent message and the Flow's screens."""
     try:
         flow_step(tenant_id, message_id, probe=True)
     except NotFound:
@@ -257,8 +272,8 @@ def has_flow(tenant_id: UUID, message_id: str) -> bool:
 
 
 def flow_step(tenant_id: UUID, message_id: str, **step: Any) -> dict[str, Any]:
-    """Open the Flow of a message, or press the button of its `screen`. Returns the next screen, `closed`, or why it
-    `failed`.
+    """Open the Flow of a message, or press the button of the given `screen`. The result is the next screen, `closed`,
+    or the reason why the Flow `failed`.
 
     Raises NotFound for a message of another sandbox or a Flow without screens, and InvalidRequest.
     """
@@ -289,7 +304,7 @@ def file(tenant_id: UUID, media_id: str) -> GraphAnswer:
 
 
 def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
-    """The sandbox's number with this id, or its first for None. Raises NotFound for any other id."""
+    """The sandbox's number with this id, or its first number for None. Raises NotFound for any other id."""
     numbers = ensure(tenant_id)
     if phone_number_id is None:
         return numbers[0]
@@ -300,17 +315,17 @@ def number_of(tenant_id: UUID, phone_number_id: object) -> PhoneNumber:
 
 
 def _in_app(number: PhoneNumber) -> PhoneNumber:
-    """Return the number. Raises InvalidRequest unless it is in the WhatsApp Business app."""
+    """Return the number. Raises InvalidRequest for a number that is not in the WhatsApp Business app."""
     if not number.coexistence:
         raise InvalidRequest.of(phone_number_id="This number is not in the WhatsApp Business app.")
     return number
 
 
 def _control(tenant_id: UUID, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """POST to the simulator. A 404 means that the simulator lost the sandbox: it is created again, and the call
-    repeated.
+    """POST to the simulator. A 404 means that the simulator has lost the sandbox. The sandbox is then created again,
+    and the call is repeated.
 
-    A call that got a 404 has changed nothing, so nothing happens twice.
+    A call that got a 404 has changed nothing, so no act happens twice.
     """
     answer = call_simulator("POST", path, json=body)
     if answer.status == 404:
@@ -336,7 +351,7 @@ def _numbers(tenant_id: UUID) -> list[PhoneNumber]:
     )
 
 
-# --- Magic recipients and magic texts as the documentation lists them. The simulator implements them.
+# --- Magic recipients and magic texts for the documentation. The simulator implements their behaviour.
 class Recipient(NamedTuple):
     """A recipient that causes one behaviour."""
 
@@ -393,7 +408,7 @@ TEXTS = (
 #
 # The simulator gets the tenant's account with each decision, and rejects objects of other accounts.
 def set_status(tenant_id: UUID, *, message_id: str, status: str, code: int | None = None) -> dict[str, Any]:
-    """Set the status of a sent message. Raises NotFound for a message of another sandbox, InvalidRequest."""
+    """Set the status of a sent message. Raises NotFound for a message of another sandbox, and InvalidRequest."""
     if code is not None and status != "failed":
         raise InvalidRequest.of(code="Goes only with the status `failed`.")
     body: dict[str, Any] = {"status": status} | ({} if code is None else {"code": code})
@@ -406,8 +421,8 @@ def decide_template(tenant_id: UUID, *, template_id: str, **decision: str) -> di
 
 
 def decide_number(tenant_id: UUID, *, event: str, phone_number_id: str | None = None) -> dict[str, Any]:
-    """Decide about a number. Raises NotFound for a number of another sandbox, and InvalidRequest for an event of the
-    WhatsApp Business app at a number that is not in it.
+    """Decide about a number. Raises NotFound for a number of another sandbox. Raises InvalidRequest for an event of the
+    WhatsApp Business app when the number is not in the app.
     """
     number = number_of(tenant_id, phone_number_id)
     if event.startswith("APP_"):

@@ -12,7 +12,9 @@ _TIER = re.compile(r"TIER_(\d+)(K?)")
 
 @register.filter
 def limit_in_words(tier: str | None) -> str:
-    """`TIER_2K` as `2,000 customers a day`. An unknown form is returned unchanged; None becomes an empty text."""
+    """The limit in words: `TIER_2K` is `2,000 customers a day`. An unknown form is returned unchanged. None becomes an
+    empty text.
+    """
     if tier == UNLIMITED:
         return "No limit of customers a day"
     found = _TIER.fullmatch(tier or "")
