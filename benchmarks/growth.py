@@ -113,10 +113,10 @@ def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, flo
     from django.db import transaction
 
     from gateway.monitoring import admin_health
+    from messaging.message_log import message_search
     from webhooks import replay
     from webhooks.delivery.caps import Room
     from webhooks.delivery.claim_statements import claim
-    from webhooks.events import message_search
     from webhooks.events.envelope import NewEvent
     from webhooks.events.publish import publish
     from webhooks.models import Delivery, Event

@@ -17,7 +17,7 @@ from django.urls import reverse
 from console.messages import WORDS, explained
 from console.visit import or_404
 from gateway import ids
-from messaging.message_log import detail
+from messaging.message_log import detail, message_search, staff_message_search
 from tenants.labels import phone_number
 from tenants.models import Tenant, User
 from tenants.staff import support_view
@@ -25,7 +25,6 @@ from tenants.staff.dialogs import change_url
 from tenants.staff.read_only_admin import shown_moment
 from tenants.staff.search import Hit, register_finder
 from tenants.staff.site import register_page
-from webhooks.events import message_search, staff_message_search
 from webhooks.models import Delivery, Endpoint, Message
 
 INDIA = "91"

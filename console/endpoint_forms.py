@@ -12,8 +12,8 @@ from console.lists import IdsField
 from gateway.clock import now
 from webhooks.endpoints import lifecycle
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
-from webhooks.forms import RecoverForm
 from webhooks.models import MAX_URL_LENGTH, Endpoint
+from webhooks.recover_form import RecoverForm
 from webhooks.requests import credentials, signed_request
 from webhooks.requests.credentials import MASK
 from webhooks.serializers import BatchSettings, EndpointOut, EndpointSettings

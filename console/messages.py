@@ -22,10 +22,9 @@ from gateway.meta_errors import THROUGHPUT
 from gateway.upstream.notifications.change import STATUSES
 from messaging import csv_batches
 from messaging.conversations import listing
-from messaging.message_log import detail
+from messaging.message_log import detail, message_search
 from messaging.message_log.detail import Detail, Error, MessageEvent
 from tenants.labels import milliseconds
-from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint, Message
 
 WORDS = {

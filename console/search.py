@@ -18,12 +18,12 @@ from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.request_log import views as request_log
 from gateway.roles import Area
+from messaging.message_log import message_search
 from messaging.models import Batch, MessageTemplate
 from messaging.sending.outbound import typed_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials.api_keys import PREFIX_CHARACTERS
 from tenants.models import ApiKey
-from webhooks.events import message_search
 from webhooks.models import Delivery, Endpoint, Event
 
 MOST_HITS = 5

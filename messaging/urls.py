@@ -4,9 +4,9 @@ from django.urls import path
 
 from messaging.batches.scheduled_views import ScheduledView
 from messaging.batches.views import BatchesView, BatchView
+from messaging.daily_ledger.views import LedgerView, UsageView
 from messaging.data_views import ErasuresView, ExportsView
 from messaging.flows.views import FlowEndpointView
-from messaging.ledger.views import LedgerView, UsageView
 from messaging.media.views import MediaView
 from messaging.message_log.views import CustomersView, OptOutsView
 from messaging.message_templates.views import TemplateSamplesView, TemplatesView

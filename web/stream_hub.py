@@ -23,10 +23,10 @@ from gateway.valkey import connection
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from web import stream_slots
 from web.admission import still_admitted
-from web.stream_listener import HEARTBEAT_SECONDS, Listener
+from web.stream_listener import Listener
 from web.stream_slots import StreamSlots
 from webhooks import stream, wake_up
-from webhooks.stream import Wanted, horizon
+from webhooks.stream import HEARTBEAT_SECONDS, Wanted, horizon
 
 log = structlog.get_logger(__name__)
 

@@ -9,9 +9,7 @@ from uuid import UUID
 
 from web.admission import Credential
 from webhooks import stream
-from webhooks.stream import Asked, Found, Position
-
-HEARTBEAT_SECONDS = 15.0
+from webhooks.stream import HEARTBEAT_SECONDS, Asked, Found, Position
 
 
 class Listener:

@@ -310,6 +310,8 @@ HEADERS = {
     "X-Accel-Buffering": "no",
 }
 RETRY_MILLISECONDS = 1_000
+HEARTBEAT_SECONDS = 15.0
+"""How long a client receives nothing before a heartbeat is sent."""
 
 
 def opening(position: Position) -> bytes:

@@ -20,10 +20,10 @@ from gateway.database.statements import bulk_cursor
 from messaging import opt_outs
 from messaging.conversations import drawing, read_marks
 from messaging.conversations.drawing import Documents, Said
+from messaging.message_log import message_search
 from messaging.message_log.customers import WINDOW
+from messaging.message_log.message_search import MESSAGES
 from messaging.models import MessageTemplate
-from webhooks.events import message_search
-from webhooks.events.message_search import MESSAGES
 from webhooks.models import Event, Message
 
 SHORT_WALK = 1_000

@@ -19,10 +19,10 @@ from gateway.clock import now
 from gateway.database.bounded_walk import MOST_WALKED
 from gateway.upstream.notifications.lossless_json import member, text
 from messaging import opt_outs
+from messaging.message_log import message_search
+from messaging.message_log.message_search import MESSAGES
 from messaging.models import OptOut
 from phone_numbers.models import PhoneNumber
-from webhooks.events import message_search
-from webhooks.events.message_search import MESSAGES
 from webhooks.models import Event, Message
 
 WINDOW = timedelta(hours=24)

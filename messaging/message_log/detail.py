@@ -15,8 +15,8 @@ import msgspec
 from gateway.upstream.notifications import lossless_json
 from gateway.upstream.notifications.change import error_code_of, of_status
 from gateway.upstream.notifications.lossless_json import text
+from messaging.message_log import message_search
 from webhooks.endpoints.health import with_holds
-from webhooks.events import message_search
 from webhooks.models import Delivery, Event, Message
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

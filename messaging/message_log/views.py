@@ -16,7 +16,7 @@ from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
 from gateway.upstream.notifications.change import STATUSES, Direction
 from messaging import opt_outs
-from messaging.message_log import customers, detail
+from messaging.message_log import customers, detail, message_search
 from messaging.message_log.serializers import (
     CustomerOut,
     DetailOut,
@@ -24,7 +24,6 @@ from messaging.message_log.serializers import (
     OneMessageOut,
     OptedOutCustomerOut,
 )
-from webhooks.events import message_search
 from webhooks.models import Message
 
 LONGEST_TEMPLATE = 512

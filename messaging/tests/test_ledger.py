@@ -15,8 +15,8 @@ from pytest_django import Settings
 from gateway import ids
 from gateway.clock import now
 from gateway.request_log.tests.listening import listening
-from messaging.ledger import tally
-from messaging.ledger.tally import Counting, day_of
+from messaging.daily_ledger import tally
+from messaging.daily_ledger.tally import Counting, day_of
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
 from tenants import lifecycle

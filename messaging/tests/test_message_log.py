@@ -11,13 +11,13 @@ from gateway import ids
 from gateway.database import bounded_walk
 from gateway.meta_errors import error_code
 from messaging.batches import runner
+from messaging.message_log import message_search
 from messaging.tests.incoming import notification, number_of, post, text_change
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
-from webhooks.events import message_search
 from webhooks.models import Event, EventPayload, Message
 from webhooks.tests.publishing import endpoint_of
 

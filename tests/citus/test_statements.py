@@ -13,8 +13,8 @@ from gateway.database.distribution import TABLES
 from tests.citus.cluster import ROOT
 
 OF_ALL_TENANTS = {
-    "webhooks.events.staff_message_search._BY_NODE",
-    "webhooks.events.staff_message_search._BY_TENANT",
+    "messaging.message_log.staff_message_search._BY_NODE",
+    "messaging.message_log.staff_message_search._BY_TENANT",
     "webhooks.delivery.claim_statements.BUSY",
     "webhooks.delivery.claim_statements.HOLDERS",
     "webhooks.delivery.claim_statements._LEASED",
@@ -23,9 +23,9 @@ OF_ALL_TENANTS = {
     "webhooks.delivery.monitoring._BUSY",
     "webhooks.delivery.monitoring._DEAD",
     "webhooks.delivery_rows._BY_INDEX",
-    "webhooks.events.staff_message_search._EVERYWHERE",
-    "webhooks.events.staff_message_search._FIND_EVERYWHERE",
-    "webhooks.events.staff_message_search._OF_CUSTOMER_EVERYWHERE",
+    "messaging.message_log.staff_message_search._EVERYWHERE",
+    "messaging.message_log.staff_message_search._FIND_EVERYWHERE",
+    "messaging.message_log.staff_message_search._OF_CUSTOMER_EVERYWHERE",
     "webhooks.admin.dashboard._BUSIEST",
     "webhooks.admin.dashboard._COUNTED",
     "webhooks.admin.dashboard._DELIVERIES",

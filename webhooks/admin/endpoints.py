@@ -19,8 +19,8 @@ from tenants.staff.dialogs import DialogForm, action, ask_again, change_url, dia
 from tenants.staff.read_only_admin import TenantRowsAdmin, display, labelled, shown_moment, status_label
 from webhooks import replay
 from webhooks.endpoints import lifecycle
-from webhooks.forms import RecoverForm
 from webhooks.models import Endpoint, steps_of
+from webhooks.recover_form import RecoverForm
 from webhooks.requests import credentials, signed_request
 
 ENDPOINT_LABELS = {"active": "success", "pending": "warning", "paused": "info", "disabled": "danger"}

@@ -13,8 +13,8 @@ from console import lists
 from console.visit import Visit
 from gateway.api.errors import ServiceError
 from gateway.clock import now
-from messaging.ledger import tally as daily
-from messaging.ledger.tally import counting, day_of, refusal_of
+from messaging.daily_ledger import tally as daily
+from messaging.daily_ledger.tally import counting, day_of, refusal_of
 from webhooks.models import Endpoint
 
 

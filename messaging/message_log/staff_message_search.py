@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import OperationalError, connection, transaction
 
 from gateway.clock import now
-from webhooks.events.message_search import MESSAGES
+from messaging.message_log.message_search import MESSAGES
 from webhooks.models import Message
 
 MOST_TENANTS = 5_000

@@ -15,8 +15,8 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.viewsets import ResourceViewSet
 from gateway.clock import now
 from gateway.roles import KeyScope
-from messaging.ledger import tally
-from messaging.ledger.tally import counting, day_of, month_of, refusal_of
+from messaging.daily_ledger import tally
+from messaging.daily_ledger.tally import counting, day_of, month_of, refusal_of
 from tenants.models import Tenant
 
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from messaging.message_log import message_search
 from tenants.models import Tenant
-from webhooks.events import message_search
 from webhooks.models import Delivery, Event
 from webhooks.tests.messages import outbound, status, write
 from webhooks.tests.publishing import endpoint_of, make, uuid_at

@@ -1,0 +1,1 @@
+"""The daily ledger: exact counts of a day's events and deliveries."""

@@ -1,1 +1,0 @@
-"""The ledger: exact counts of a day's events and deliveries."""
