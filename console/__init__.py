@@ -1,4 +1,4 @@
 """The console of tenants: pages and their forms, navigation, search and first steps.
 
-It may import from every app. Only the URL configuration imports from it.
+The console may import from every app. Only the URL configuration imports from the console.
 """

@@ -14,7 +14,7 @@ from tenants.models import AuditEntry, Tenant, User
 
 
 class SettingsForm(forms.Form):
-    """Settings that a business may change itself (`PATCH /v1/tenant`)."""
+    """The settings that a business may change itself (`PATCH /v1/tenant`)."""
 
     retention_days = forms.TypedChoiceField(
         label="Keep the contents of events for",
@@ -80,7 +80,9 @@ def people_by_id(visit: Visit, ids: list[int]) -> dict[int, str]:
 
 
 def who(row: AuditEntry, people: dict[int, str]) -> str:
-    """The author of an action, as the business may see it: members by email address, staff as "Our team"."""
+    """The author of an action, as the business may see it: an API key's prefix, a member's email address, "Our team"
+    for staff, or "The gateway".
+    """
     if key := row.details.get("acting_key"):
         return f"API key {key}…"
     if row.actor_user_id is None:

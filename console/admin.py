@@ -33,8 +33,8 @@ INDIA = "91"
 
 @register_finder("webhooks.view_event")
 def _messages(text: str) -> Iterator[Hit]:
-    """A message by its wamid, or a customer's newest message by the phone number, with or without India's country
-    code.
+    """Find a message by its wamid, or a customer's newest messages by the phone number. A number of ten digits is also
+    looked up with India's country code.
     """
     if text.startswith("wamid."):
         found = staff_message_search.find(text)
@@ -59,7 +59,7 @@ def _customer(message: Message) -> str:
 
 
 def _digits(text: str) -> str | None:
-    """The digits of a typed phone number; None for any other text."""
+    """The digits of a typed phone number. None for any other text."""
     digits = "".join(filter(str.isdecimal, text))
     return digits if 8 <= len(digits) <= 15 and not text.strip("+0123456789 -().") else None
 
@@ -102,7 +102,7 @@ def staff_message(request: HttpRequest, tenant_id: UUID, environment: str, messa
 
 @register_page("see/end/", "support_end")
 def end_support_view(request: HttpRequest) -> HttpResponse:
-    """End the support view, and return to the business's page in the admin."""
+    """End the support view, and redirect to the business's page in the admin."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     tenant = support_view.end(request, cast("User", request.user))

@@ -1,4 +1,4 @@
-"""Console page of analytics: messages and webhook deliveries of the last days, as bars and as a table."""
+"""Console page of analytics: messages and webhook deliveries of the last days, as charts and as a table."""
 
 from calendar import timegm
 from collections import Counter
@@ -28,12 +28,16 @@ PLOT_HEIGHT = 120
 BAR_WIDTH = 5
 MOST_ADS = 20
 MOST_CHOICES = 200
-"""Most numbers and most templates that the filter offers. A chosen one is always among them."""
+"""The most numbers, and the most templates, that the filter offers. A chosen number or template is
+always offered too.
+"""
 DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
 
 
 class RangeForm(forms.Form):
-    """The filter: how many days, and which messages. Deliveries are not filtered."""
+    """The filter: the number of days, and the number and template of the messages. Webhook deliveries of all messages
+    are shown.
+    """
 
     days = forms.TypedChoiceField(
         label="Show", coerce=int, choices=[(days, f"{days} days") for days in DAYS], initial=DAYS[0]
@@ -56,7 +60,7 @@ class RangeForm(forms.Form):
         cast("forms.ChoiceField", self.fields[name]).choices = choices
 
     def wanted(self) -> tuple[int, dict[str, str]]:
-        """The chosen days, number and template, as far as they are valid."""
+        """The chosen number of days, and the chosen phone number and template. Invalid choices are left out."""
         chosen = self.cleaned_data if self.is_valid() else {}
         narrowed = {name: chosen[name] for name in ("phone_number_id", "template") if chosen.get(name)}
         return chosen.get("days", DAYS[0]), narrowed
@@ -79,7 +83,7 @@ class Day:
 
 
 class Point(NamedTuple):
-    """A point in the plot of response times. `said` is its tooltip."""
+    """A point in the plot of response times. `said` is the tooltip."""
 
     said: str
     x: int
@@ -87,7 +91,7 @@ class Point(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar in a plot, in the plot's units. `said` is its tooltip."""
+    """A bar in a plot, in the plot's units. `said` is the tooltip."""
 
     kind: str
     said: str
@@ -109,7 +113,7 @@ def _webhooks(day: Day) -> dict[str, int]:
 
 
 def _chart(days: Sequence[Day], series: Mapping[str, Sequence[int | None]], unit: str = "") -> str:
-    """A plot's values in the form that `chart.js` reads."""
+    """The values of a plot as JSON for `chart.js`."""
     return orjson.dumps(
         {
             "days": [timegm(day.start.timetuple()) for day in days],
@@ -120,7 +124,7 @@ def _chart(days: Sequence[Day], series: Mapping[str, Sequence[int | None]], unit
 
 
 class Plot:
-    """A bar chart by day, oldest first, with a bar for each count of a day."""
+    """A bar chart by day, oldest first. Each count of a day has a bar."""
 
     def __init__(self, days: Sequence[Day], counts: Counts) -> None:
         self._counts = counts
@@ -139,7 +143,7 @@ class Plot:
 
 
 class TimePlot:
-    """A line plot by day: the time within which 95 % of the day's deliveries were answered."""
+    """A line plot by day. A point is the time within which 95 % of the day's deliveries were answered."""
 
     def __init__(self, days: Sequence[Day]) -> None:
         times = [day.p95_ms for day in days if day.p95_ms is not None]
@@ -188,7 +192,7 @@ def _ads(messages: list[Sums]) -> list[tuple[str, int]]:
 
 
 def last_days(visit: Visit) -> SafeString | None:
-    """The plot of the last days on the home page."""
+    """The plot of the last days on the home page. None when no message was sent in these days."""
     found = _read(visit, DAYS[0])
     by_day = _days(visit, found, DAYS[0])
     if not any(day.sent for day in by_day):
@@ -213,7 +217,7 @@ def _read(visit: Visit, days: int, equal: Mapping[str, str] | None = None) -> st
 
 
 def _days(visit: Visit, figures: statistics.Figures, count: int) -> list[Day]:
-    """Every day of the range in the visit's zone, oldest first, including days without figures."""
+    """The figures of every day of the range in the visit's zone, oldest first, including days without messages."""
     messages_by_day = {sums.start.date(): sums for sums in figures.messages}
     webhooks_by_day = {sums.start.date(): sums for sums in figures.webhooks}
     none = Sums(now(), {})

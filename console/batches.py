@@ -1,5 +1,5 @@
-"""Console pages of batches: the list, and one batch with its progress and failed messages. Also the page of scheduled
-messages and batches.
+"""Console pages of batches (the list, and one batch with its progress and failed messages) and of
+scheduled messages.
 """
 
 import csv
@@ -27,7 +27,7 @@ from messaging.models import Batch, BatchItem, ScheduledMessage
 
 FAILED_SHOWN = 100
 SETTLED_AFTER = timedelta(days=1)
-"""How long after the end of a batch its open page polls for further deliveries."""
+"""How long after a batch's end its open page still polls for delivery statuses."""
 _FILE_ID = re.compile(r" \([0-9a-f-]{36}\)$")
 
 
@@ -51,7 +51,7 @@ def batch_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Show one batch: progress, why it waits, and its failed items."""
+    """Show one batch: its progress, the reason why it waits, and its failed items."""
     found = _batch(visit, batch_id)
     rows = found.items.filter(status=BatchItem.Status.FAILED).order_by("idx")[:FAILED_SHOWN]
     counted_by, place_of = csv_batches.places_in(found.id)
@@ -74,14 +74,16 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 def _title(batch: Batch) -> str:
-    """The caller's reference. For a batch from a file it is the file's name, without the id that makes the reference
-    unique.
+    """The caller's reference of a batch. For a batch from a file, it is the file's name without the id that makes the
+    reference unique.
     """
     return _FILE_ID.sub("", batch.client_ref or "")
 
 
 def progress(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Show only the progress. The page polls it while something may change, and reloads at the end of the batch."""
+    """Show only the progress. The page polls it while the progress may change. When the batch has ended, the whole page
+    reloads.
+    """
     found = _batch(visit, batch_id)
     response = render(request, "console/messaging/batch_progress.html", _progress_of(found))
     if found.completed_at is not None and "open" in request.GET:
@@ -99,7 +101,7 @@ def failed_csv(request: HttpRequest, visit: Visit, batch_id: str) -> HttpRespons
 
 
 class TimeForm(forms.Form):
-    """A new time, in the member's time zone."""
+    """The new time of a scheduled message or batch, in the member's time zone."""
 
     send_at = forms.DateTimeField(
         label="Send it at", widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
@@ -186,7 +188,7 @@ def scheduled(request: HttpRequest, visit: Visit, scheduled_id: str) -> HttpResp
 
 
 def set_time(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Change the time of a scheduled batch. With `now` it begins."""
+    """Change the time of a scheduled batch. With `now`, the batch begins at once."""
     require_open(visit)
     found = _batch(visit, batch_id)
     form = TimeForm(request.POST, visit=visit)
@@ -211,7 +213,7 @@ def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Queue the items again that were certainly not sent."""
+    """Queue again the items that were certainly not sent."""
     require_open(visit)
     found = _batch(visit, batch_id)
     with flash_errors(request):

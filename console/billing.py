@@ -87,8 +87,8 @@ class ProfileForm(forms.Form):
     )
 
     def __init__(self, data: Any = None, *, stored: BillingProfile) -> None:
-        """Fill the form from a stored profile. A country code outside ISO's list stays among the choices, so that
-        saving keeps it.
+        """Fill the form from a stored profile. A stored country code that is not in ISO's list is added to the choices,
+        so that saving keeps it.
         """
         super().__init__(data, initial={name: getattr(stored, name) for name in self.base_fields})
         if stored.country not in buyers.COUNTRIES:
@@ -104,15 +104,15 @@ class ProfileForm(forms.Form):
         return cleaned
 
     def changes(self) -> dict[str, Any]:
-        """The form's values for `buyers.change`. An empty tax id, and a tax rate that the form did not have, keep the
-        stored values.
+        """The form's values for `buyers.change`. An empty tax id or tax rate is left out, so the stored value
+        is kept.
         """
         kept = {"tax_id", "tds_percent"}
         return {name: value for name, value in self.cleaned_data.items() if name not in kept or value != ""}
 
 
 class MandateForm(forms.Form):
-    """Autopay: the method, and the most that may be debited in a month."""
+    """The form for autopay: the method, and the most that may be debited in a month."""
 
     method = forms.ChoiceField(
         label="Pay with",
@@ -131,7 +131,7 @@ class MandateForm(forms.Form):
 
     @property
     def max_amount_paise(self) -> int:
-        """The limit of the mandate."""
+        """The limit of the mandate in paise."""
         return int(self.cleaned_data["max_rupees"]) * 100
 
     def clean(self) -> dict[str, Any]:
@@ -144,8 +144,8 @@ class MandateForm(forms.Form):
 
 
 def leads_to_provider(view: V) -> V:
-    """Allow the page's forms to lead to the payment provider. Browsers allow only targets in the content security
-    policy.
+    """Allow the page's forms to lead to the payment provider. Browsers follow a form only to targets in the content
+    security policy.
     """
     return cast("V", csp_update({"form-action": ["'self'", "https:", *_PROVIDER]})(view))
 
@@ -158,7 +158,7 @@ def billing(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 @leads_to_provider
 def set_up_autopay(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Request a mandate, and redirect to the provider's page that approves it."""
+    """Request a mandate, and redirect to the provider's page on which the member approves it."""
     _require_billing()
     require_active(visit)
     form = MandateForm(request.POST)
@@ -222,7 +222,7 @@ def credit_note(request: HttpRequest, visit: Visit, credit_note_id: str) -> Http
 
 
 def statement(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """List every invoice, credit and payment with the balance after each. With `?as=csv` as CSV."""
+    """List every invoice, credit and payment, each with the balance after it. `?as=csv` downloads the list as CSV."""
     _require_billing()
     if request.GET.get("as") == "csv":
         response = HttpResponse(content_type="text/csv; charset=utf-8")

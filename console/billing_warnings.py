@@ -20,7 +20,7 @@ from tenants.models import Tenant
 
 
 def of_billing(tenant: Tenant, environment: str) -> list[HomeWarning]:
-    """The warnings that billing also sends by mail, for the home page. Billing exists only in the live environment."""
+    """The warnings of billing on the home page. Billing also mails them. They exist only in the live environment."""
     if not settings.BILLING_ENABLED or environment != LIVE or tenant.billing_status is None:
         return []
     at = now()
@@ -29,7 +29,7 @@ def of_billing(tenant: Tenant, environment: str) -> list[HomeWarning]:
 
 
 def next_invoice(tenant: Tenant) -> dict[str, Any] | None:
-    """The amounts due now and with the next invoice, in paise. None where billing is off."""
+    """The amount due now in paise, and the charge of the next invoice. None when billing is off."""
     if not settings.BILLING_ENABLED or tenant.billing_status is None:
         return None
     seen = tenant_overview.of(tenant, now())
@@ -37,7 +37,7 @@ def next_invoice(tenant: Tenant) -> dict[str, Any] | None:
 
 
 def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
-    """Warn of overdue invoices, failed debits, and blocked new numbers."""
+    """Warn of overdue invoices, of the last failed debit, and that no numbers can be added."""
     page, due = reverse("console_billing"), rupees(seen.amount_due_paise)
     if seen.tenant.billing_restricted:
         text = f"{due} is long overdue: no further number can be connected until it is paid."
@@ -54,7 +54,7 @@ def _last_failure(seen: Overview) -> str:
 
 
 def _trial(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
-    """Warn of the trial's end, unless autopay is set up."""
+    """Warn of the trial's end in the last days of the trial, unless autopay is set up."""
     ends = seen.tenant.trial_ends_at
     trying = seen.tenant.billing_status == Tenant.BillingStatus.TRIALING
     ready = seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE

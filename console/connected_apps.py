@@ -1,4 +1,6 @@
-"""Connected apps: the page that lets an AI assistant act for the business, and the list of these apps."""
+"""Connected apps: the page on which a member lets an AI assistant act for the business, and the list of these
+assistants.
+"""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,11 +30,13 @@ PARAMETERS = (
     "state",
     "resource",
 )
-"""The parameters of a client's request. The form submits them again, and they are validated again."""
+"""The parameters of a client's request. The form submits them again, and each submission is validated again."""
 
 
 class _ToClient(HttpResponseRedirect):
-    """A redirect to a redirect URI, which was validated at its registration. It may have an app's own scheme."""
+    """A redirect to a client's redirect URI. The URI was validated at the registration, and may have an app's own
+    scheme.
+    """
 
     def __init__(self, address: str) -> None:
         self.allowed_schemes = [urlsplit(address).scheme]
@@ -63,7 +67,9 @@ class ConnectForm(forms.Form):
 
 
 def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show which app asks, from where, and for what. POST connects or rejects it."""
+    """Show the app that asks, the host of its redirect URI, and the requested permissions. POST connects or rejects the
+    app.
+    """
     if request.method == "POST":
         require_active(visit)
     given = request.POST if request.method == "POST" else request.GET
@@ -114,7 +120,7 @@ def _page(request: HttpRequest, visit: Visit, asked: AuthorizationRequest, form:
         "form": form,
     }
     response = render(request, "console/connect_app.html", context, status=400 if form.errors else 200)
-    # Browsers let a form lead only to targets in the policy. Here the target is the app that asks.
+    # Browsers follow a form only to targets in the content security policy. Here the target is the app that asks.
     target = urlsplit(asked.redirect_uri)
     source = f"https://{target.netloc}" if target.scheme == "https" else f"{target.scheme}:"
     response._csp_update = {"form-action": [source]}  # type: ignore[attr-defined]

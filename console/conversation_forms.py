@@ -1,4 +1,4 @@
-"""Forms of conversations: an answer with a text or a file, and a template with its variables."""
+"""Forms of conversations: a reply with a text or a file, and a template with its variables."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ _PICTURES = ("image/jpeg", "image/png")
 _WITHOUT_CAPTION = "audio"
 MEGABYTE = 1024 * 1024
 _LARGEST = {"image": 5 * MEGABYTE, "video": 16 * MEGABYTE, "audio": 16 * MEGABYTE, "document": 100 * MEGABYTE}
-"""Most bytes of a file, by kind (upstream fact 1.2)."""
+"""The most bytes of a file, by its kind (upstream fact 1.2)."""
 
 
 class ReplyForm(forms.Form):
-    """A text, or a file with a caption. It may quote a message."""
+    """A reply: a text, or a file with a caption. It may quote a message."""
 
     text = forms.CharField(
         label="Message",
@@ -48,7 +48,7 @@ class ReplyForm(forms.Form):
         return cleaned
 
     def message(self, media_id: str | None) -> dict[str, Any]:
-        """The members of the message that hold its content."""
+        """The members of the message that contain its content."""
         values = self.cleaned_data
         quoted = {"context": {"message_id": values["quote"]}} if values["quote"] else {}
         if media_id is None:
@@ -72,13 +72,15 @@ class TemplateReplyForm(TemplateForm):
         self.fields["template"].help_text = ""
 
     def message(self, media_id: str | None) -> dict[str, Any]:
-        """The members of the message that hold its content. A template refers to its file by a link."""
+        """The members of the message that contain its content. `media_id` is ignored, because a template refers to its
+        file by a link.
+        """
         assert self.document is not None  # noqa: S101 - a valid form has a template
         return {"type": "template", "template": parameters.message(self.document, self.cleaned_data)}
 
 
 def _kind(content_type: str | None) -> str:
-    """WhatsApp's message type for a file of this type."""
+    """WhatsApp's message type for a file with this content type."""
     mime_type = content_type or ""
     if mime_type in _PICTURES:
         return "image"

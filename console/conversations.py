@@ -48,12 +48,12 @@ MOST_NUMBERS = 200
 
 
 def conversation_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """List conversations, the latest customer message first, or the results of a search."""
+    """List conversations, or the results of a search. The conversation with the latest customer message is first."""
     return render(request, "console/conversations/list.html", _list(request, visit))
 
 
 def rows(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Only the list. The page reloads it at each event. 204 while it is unchanged."""
+    """Show only the list. The page reloads the list at each event. Returns 204 while the list is unchanged."""
     context = _list(request, visit)
     if context["seen"] == request.GET.get("seen"):
         return HttpResponse(status=204)
@@ -67,7 +67,9 @@ def live(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def turn_on(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Turn conversations on. The console then receives the messages, so numbers can connect without a server."""
+    """Turn conversations on. The console then receives the messages, so numbers can be connected without a webhook
+    endpoint.
+    """
     require_open(visit)
     with flash_errors(request):
         lifecycle.create(**visit.scope, actor=Actor(user_id=visit.user.pk), kind=Endpoint.Kind.INBOX)
@@ -76,7 +78,9 @@ def turn_on(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def turn_off(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Turn conversations off. Messages stay in the log. A number without another endpoint can no longer send."""
+    """Turn conversations off. The messages stay in the log. The environment's numbers then need another verified
+    endpoint to send.
+    """
     inbox = lifecycle.find_inbox(**visit.scope)
     if request.method == "POST":
         require_open(visit)
@@ -122,7 +126,7 @@ def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id
 
 
 def thread(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
-    """Only the messages. The page reloads them at each event. 204 while they are unchanged."""
+    """Show only the messages. The page reloads them at each event. Returns 204 while they are unchanged."""
     number, customer = _find(visit, number_id, customer_id)
     context = _thread(visit, number, customer, lists.before(request))
     if context["seen_thread"] == request.GET.get("seen"):
@@ -131,7 +135,7 @@ def thread(request: HttpRequest, visit: Visit, number_id: str, customer_id: str)
 
 
 def variables(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
-    """Only the fields for a template's variables, loaded when a template is chosen."""
+    """Show only the fields for a template's variables. The page loads them when a template is chosen."""
     number, _ = _find(visit, number_id, customer_id)
     initial = {"template": request.GET.get("template", "")}
     form = TemplateReplyForm(number=number, visit=visit, initial=initial)
@@ -139,7 +143,7 @@ def variables(request: HttpRequest, visit: Visit, number_id: str, customer_id: s
 
 
 def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
-    """The file of the message `id`, streamed from WhatsApp. Only within the retention of texts."""
+    """Stream the file of the message `id` from WhatsApp. Returns 404 after the retention of the message's text."""
     message_id = request.GET.get("id", "")[:512]
     if not message_id:
         return HttpResponseBadRequest("Of which message?")
@@ -165,7 +169,9 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
 
 
 def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict[str, Any]:
-    """The page of the list, with a fingerprint of its content. Beside a conversation the list is loaded later."""
+    """The context of the list, with a fingerprint of its content. Without `with_page` the list is empty: beside a
+    conversation, the page loads the list later.
+    """
     inbox = lifecycle.find_inbox(**visit.scope)
     own = PhoneNumber.objects.for_environment(**visit.scope)
     numbers = dict(own.order_by("id").values_list("phone_number_id", "display_phone_number")[:MOST_NUMBERS])
@@ -212,7 +218,9 @@ def _find(visit: Visit, number_id: str, customer_id: str) -> tuple[PhoneNumber, 
 
 
 def _thread(visit: Visit, number: PhoneNumber, customer: Customer, before: UUID | None) -> dict[str, Any]:
-    """The messages of a conversation by day, with a fingerprint. A member who may reply marks them as read."""
+    """The context of a conversation: its messages by day, with a fingerprint. When the member may reply, the messages
+    are marked as read.
+    """
     scope = Scope(visit.tenant.id, visit.environment, number.phone_number_id)
     found = listing.thread(
         scope,
@@ -256,7 +264,7 @@ def _day(at: datetime, visit: Visit) -> str:
 
 
 def _quoted(days: list[tuple[str, list[tuple[Line, str]]]], key: str | None) -> Line | None:
-    """The message that a reply quotes."""
+    """The message on the page that a reply quotes. None when the page does not show it."""
     shown = (line for _, of_day in days for line, _ in of_day)
     return next((line for line in shown if key and line.row.wamid == key), None)
 
@@ -268,7 +276,7 @@ def _send(
     customer: Customer,
     form: ReplyForm | TemplateReplyForm,
 ) -> bool:
-    """Send a reply. False if it was not sent; the form has the reason."""
+    """Send a reply. Returns whether it was sent. If not, the form has the reason."""
     to = {"to": customer.wa_id} if customer.wa_id else {"recipient": customer.user_id}
     try:
         media_id = _uploaded(visit, number, form)
@@ -291,7 +299,7 @@ def _send(
 
 
 def _uploaded(visit: Visit, number: PhoneNumber, form: ReplyForm | TemplateReplyForm) -> str | None:
-    """Upload the reply's file and return its media id. None for a reply without a file."""
+    """Upload the reply's file and return its media id. Returns None for a reply without a file."""
     given = form.cleaned_data.get("file")
     if given is None:
         return None

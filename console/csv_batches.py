@@ -1,6 +1,7 @@
-"""Pages that create a batch from a CSV file: upload, columns and preview, start.
+"""Pages that create a batch from a CSV file: the upload, the choice of columns with a preview, and the start.
 
-Nothing is stored before the start. The choices are in the page's URL, and the file is parsed again each time.
+Only the file is stored before the start. The choices are in the page's URL, and the file is parsed again at each
+request.
 """
 
 import csv
@@ -81,7 +82,7 @@ class TemplateForm(forms.Form):
 
 
 class ColumnsForm(forms.Form):
-    """Assigns columns: a choice for the recipient, and one for each parameter of the template."""
+    """Assigns columns of the file to the recipient and to each parameter of the template."""
 
     def __init__(self, *args: Any, table: Table, wanted: Sequence[Parameter], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -93,9 +94,9 @@ class ColumnsForm(forms.Form):
 
     @classmethod
     def of(cls, table: Table, wanted: Sequence[Parameter], given: Mapping[str, str]) -> "ColumnsForm":
-        """The given choices. The rest is guessed from the columns' names.
+        """The form with the given choices. The other choices are guessed from the columns' names.
 
-        Before the first choice, a guess that lacks a column shows no error.
+        Before the first choice, the form shows no error for a parameter without a guess.
         """
         guessed = csv_batches.guessed(table, wanted)
         keys = [TO, *(parameter.key for parameter in wanted)]
@@ -105,7 +106,7 @@ class ColumnsForm(forms.Form):
         return cls(chosen, table=table, wanted=wanted)
 
     def mapped(self) -> dict[str, int]:
-        """The indexes of the chosen columns."""
+        """The index of the chosen column, by the recipient's or the parameter's key."""
         return {key: int(place) for key, place in self.cleaned_data.items()}
 
     def filled(self, *, keep: int = MAX_MESSAGES) -> Filled:
@@ -169,7 +170,7 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
 
 
 def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
-    """Create the batch and redirect to it. A file that was started before leads to its existing batch."""
+    """Create the batch and redirect to it. For a file that was started before, redirect to its existing batch."""
     require_open(visit)
     stored = _file(visit, file_id)
     if stored.batch_id is not None:
@@ -232,7 +233,7 @@ def problems_csv(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpRespo
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The present choices: number and template, then the columns."""
+    """The choices so far: the number and the template, then the columns."""
 
     choice: TemplateForm
     document: Mapping[str, Any] | None = None
@@ -246,7 +247,7 @@ class Chosen:
         return self.columns is not None and self.columns.is_valid()
 
     def first_message(self) -> dict[str, Any] | None:
-        """The message of the first valid row. None if there is none or the choices are incomplete."""
+        """The message of the first valid row. None without a valid row, or when the choices are incomplete."""
         if self.columns is None or self.document is None or not self.is_complete:
             return None
         return next(csv_batches.bodies(self.document, self.columns.filled(keep=1)), None)

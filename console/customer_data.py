@@ -1,4 +1,6 @@
-"""Page of customers' data: erase the data of one customer, with receipts, and export data as a file."""
+"""Page of customers' data. It erases the data of one customer and lists the receipts. It also exports
+data as a file.
+"""
 
 from collections.abc import Mapping
 
@@ -18,7 +20,7 @@ from tenants.labels import words
 from tenants.models import Export
 
 SHOWN = 50
-"""Most receipts on the page; the newest are shown."""
+"""The most receipts on the page. The newest are shown."""
 
 
 class CustomerField(forms.RegexField):
@@ -47,7 +49,7 @@ class EraseForm(forms.Form):
 
 
 class ExportForm(forms.Form):
-    """The customer whose data is exported; without one, the whole account's."""
+    """The customer whose data is exported. Without a customer, the data of the whole account is exported."""
 
     of = CustomerField(label="Only of this customer", required=False, help_text="Empty: the whole account.")
 

@@ -1,4 +1,4 @@
-"""The page of the daily ledger: every event of a day with its deliveries by endpoint, and the day's sends."""
+"""The page of the daily ledger. It counts the events of a day, their deliveries by endpoint, and the day's sends."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -19,7 +19,7 @@ from webhooks.models import Endpoint
 
 
 class LedgerForm(forms.Form):
-    """The day to count, in the visit's zone, and optionally one hour of it."""
+    """The day to count, in the visit's zone, and optionally one hour of the day."""
 
     day = forms.DateField(
         required=False,
@@ -40,7 +40,7 @@ class LedgerForm(forms.Form):
         self.fields["day"].label = f"Day ({visit.zone_name})"
 
     def clean_day(self) -> date:
-        """The chosen day; today by default."""
+        """The chosen day. The default is today."""
         day: date = self.cleaned_data["day"] or now().astimezone(self.zone).date()
         if (refusal := refusal_of(day, self.zone)) is not None:
             raise ValidationError(refusal)
@@ -86,8 +86,8 @@ def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _rows(visit: Visit, found: daily.Ledger) -> Iterator[Row]:
-    """The lines by endpoint, all on one page: a tenant has at most 20 endpoints in each environment, and those
-    deleted since.
+    """The lines by endpoint. They need only one page, because a tenant has at most 20 endpoints in an environment,
+    besides deleted endpoints.
     """
     urls = dict(Endpoint.objects.for_environment(**visit.scope).values_list("id", "url"))
     for endpoint_id, line in sorted(found.endpoints.items()):

@@ -20,11 +20,13 @@ from webhooks.serializers import BatchSettings, EndpointOut, EndpointSettings
 
 _MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 RECOMMENDED = ("message.inbound", "message.status")
-"""The event types that a conversation needs. `*` would also send the echo of every own message."""
+"""The event types that a conversation needs. With `*`, the endpoint would also get every message that the business
+itself sends.
+"""
 
 
 class LinesField(forms.CharField):
-    """Names with values, one `name: value` a line."""
+    """Names with values, one `name: value` on each line."""
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
 
@@ -77,7 +79,7 @@ _MEMBERS, _OF_BATCHES = EndpointSettings().fields, BatchSettings().fields
 
 
 def _number(member: Any, label: str, help_text: str, initial: int | None = None) -> forms.IntegerField:
-    """A number within the API's limits."""
+    """The form field of a number, with the limits of the API's field (`member`)."""
     return forms.IntegerField(
         label=label,
         help_text=help_text,
@@ -225,20 +227,20 @@ class EndpointForm(forms.Form):
         "oauth2": credentials.OAuth2._fields,
         "batch": ("events", "milliseconds"),
     }
-    """Members of the API that have several fields in the form."""
+    """Members of the API's body that have several fields in the form."""
 
     endpoint_kind = Endpoint.Kind.WEBHOOK
     """The kind of the endpoint to change."""
 
     def advanced(self) -> list[forms.BoundField]:
-        """The optional settings with one field a line, as far as the kind has them."""
+        """The fields of the optional settings that an endpoint of this kind has."""
         foreign = lifecycle.members_problem(
             self.endpoint_kind, {self._member(name) for name in self.ADVANCED}
         )
         return [self[name] for name in self.ADVANCED if self._member(name) not in foreign]
 
     def authentication(self) -> list[forms.BoundField]:
-        """The fields for credentials."""
+        """The fields for the credentials of the endpoint (`tls` and `oauth2`)."""
         return [self[f"{group}_{name}"] for group in ("tls", "oauth2") for name in self.GROUPS[group]]
 
     def _member(self, field: str) -> str:
@@ -251,8 +253,8 @@ class EndpointForm(forms.Form):
         return {name: value for name, value in self.body().items() if name in changed}
 
     def body(self) -> dict[str, Any]:
-        """The body of the API's call. Empty fields become null, except an empty verify token, which keeps the stored
-        one.
+        """The body of the API's call. Empty fields become null. An empty verify token or destination is left out, so
+        the stored value is kept.
         """
         body = {**self.cleaned_data}
         for name in (
@@ -314,14 +316,14 @@ class NewEndpointForm(EndpointForm):
         if not body["url"]:
             del body["url"]
         if body["kind"] != Endpoint.Kind.WEBHOOK:
-            # The form has these fields for every kind, so empty ones are left out.
+            # The form has these fields for every kind, so empty fields are left out of the body.
             unmeant = [name for name in lifecycle.NOT_OF_ARCHIVES if not body.get(name) or name == "format"]
             body = {name: value for name, value in body.items() if name not in unmeant}
         return body
 
 
 def initial_of(endpoint: Endpoint) -> dict[str, Any]:
-    """The initial values of an endpoint's form: the API's answer, with masks for secrets."""
+    """The initial values of an endpoint's form: the API's response for the endpoint, in which secrets are masked."""
     shown: dict[str, Any] = {**EndpointOut(endpoint).data}
     for group, names in EndpointForm.GROUPS.items():
         found = shown.pop(group) or {}
@@ -365,7 +367,7 @@ class ExampleForm(forms.Form):
 
 
 class PeriodForm(RecoverForm):
-    """Deliveries to replay: of the last hours, or of a period in the member's time zone."""
+    """The deliveries to replay: those of the last hours, or those of a period in the member's time zone."""
 
     since = forms.DateTimeField(label="Or since", required=False, widget=_MOMENT)
     until = forms.DateTimeField(label="Until", required=False, widget=_MOMENT)

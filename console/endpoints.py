@@ -36,13 +36,13 @@ from webhooks.serializers import EndpointChangeIn, EndpointIn
 from webhooks.templatetags.delivery_errors import in_words
 
 ACTION = "call_while_waiting"
-"""The key of the limit in `ACCOUNT_RATE_LIMITS`."""
+"""The name of the limit in `ACCOUNT_RATE_LIMITS`."""
 
 
 @contextmanager
 def endpoint_called(request: HttpRequest, visit: Visit) -> Iterator[None]:
-    """Count a call that is under way during the block. Raises TooManyInFlight, or RateLimited while the account
-    awaits approval.
+    """Count the block as a running call to an endpoint. Raises TooManyInFlight at the limit of running calls. Raises
+    RateLimited at the limit of an account that awaits approval.
     """
     if visit.awaits_approval and not ratelimit.consume(request, action=ACTION, key=str(visit.tenant.id)):
         raise RateLimited(
@@ -53,7 +53,9 @@ def endpoint_called(request: HttpRequest, visit: Visit) -> Iterator[None]:
 
 
 def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """List the endpoints, with a form for a new one. The answer to the form is the only page with its secret."""
+    """List the endpoints, with a form for a new endpoint. Only the response to the form shows the new endpoint's
+    secret.
+    """
     form = NewEndpointForm(request.POST or None)
     if request.method == "POST":
         require_open(visit)
@@ -70,14 +72,14 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def endpoint(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Show one endpoint: health in words, settings and actions."""
+    """Show one endpoint: its health in words, its settings and its actions."""
     return _endpoint_page(request, visit, _find(visit, endpoint_id))
 
 
 def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Show the form with an endpoint's settings. A new URL is pinged first and saved only if the ping passes.
 
-    Only fields changed in the form are submitted to the API, so another member's concurrent changes are kept.
+    Only the fields that the member changed are saved, so simultaneous changes of another member are kept.
     """
     found = _find(visit, endpoint_id)
     form = EndpointForm(request.POST or None, initial=initial_of(found))
@@ -153,7 +155,7 @@ def example(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
 
 
 def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Rotate the secret. Only this answer shows the new one."""
+    """Rotate the secret. Only this response shows the new secret."""
     require_open(visit)
     found = _find(visit, endpoint_id)
     form = RotateForm(request.POST)
@@ -164,7 +166,9 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Replay a time range. The first submission shows the count; the second, with `confirmed`, queues."""
+    """Replay the deliveries of a time range. The first submission shows their count. The second submission, with
+    `confirmed`, queues them.
+    """
     require_open(visit)
     found = _find(visit, endpoint_id)
     form = PeriodForm(request.POST, zone=visit.zone)
@@ -183,7 +187,7 @@ def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
 
 
 def delete(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Explain the effect of deleting. POST deletes."""
+    """Explain the effect of deleting the endpoint. POST deletes it."""
     found = _find(visit, endpoint_id)
     if request.method == "POST":
         require_open(visit)
@@ -219,7 +223,7 @@ class _errors_in:  # noqa: N801
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, ValidationError | InvalidRequest):
             for name, problems in _fields(error).items():
-                # Errors of a group are a mapping, since each of its parts has a field.
+                # The errors of a group are a mapping, because each part of the group has a field.
                 parts = problems if isinstance(problems, Mapping) else {"": problems}
                 for part, found in parts.items():
                     field = f"{name}_{part}" if part else name
@@ -233,7 +237,7 @@ class _errors_in:  # noqa: N801
 
 
 def _fields(error: ValidationError | InvalidRequest) -> dict[str, Any]:
-    """Errors by field. Those without a field are shown at the URL."""
+    """Errors by field. An error without a field is shown at the URL."""
     if isinstance(error, InvalidRequest):
         return dict((error.details or {}).get("fields") or {"url": [error.text]})
     return error.detail if isinstance(error.detail, dict) else {}
@@ -250,7 +254,9 @@ def _sentence(error: ServiceError) -> str:
 
 
 def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpResponse | None:
-    """The page with the new endpoint's secret, whether or not its ping passed. None when no endpoint was created."""
+    """Create an endpoint. Returns the page with its secret, whether or not its ping passed. Returns None when no
+    endpoint was created.
+    """
     with _errors_in(form), endpoint_called(request, visit):
         body = checked(EndpointIn(data=form.body()))
         try:
@@ -266,7 +272,7 @@ def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpRe
 def _secret_page(
     request: HttpRequest, visit: Visit, found: Endpoint, secret: str, **ping: Any
 ) -> HttpResponse:
-    """The endpoint's page with its new secret in a dialog, and the result of a ping."""
+    """The endpoint's page, with the new secret in a dialog and with the result of a ping."""
     response = _endpoint_page(request, visit, found, new_secret=secret, **ping)
     response["Cache-Control"] = "no-store"
     return response

@@ -1,4 +1,4 @@
-"""Error codes for people: cause, fix, and the page where it can be fixed."""
+"""Error codes in words: the cause, the fix, and the page on which the cause can be fixed."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,7 +14,7 @@ _REPAIRED_ON = {
     "webhook_verify_failed": ("See the endpoints", "console_endpoints"),
     "unauthorized": ("See the API keys", "console_api_keys"),
 }
-"""The pages on which errors of the service can be fixed: the button's text and the route."""
+"""The pages on which the causes of the service's own errors can be fixed: the button's text and the route."""
 Link = tuple[str, str]
 """The text of a link, and the name of its route."""
 NUMBERS: Link = ("See the numbers", "console_numbers")
@@ -25,8 +25,8 @@ UNREACHABLE = "Meta did not answer. Try again in a minute."
 
 
 class Meaning(NamedTuple):
-    """The meaning of an error code. `url_name` is the route of the page that fixes it, `button` the text of the link
-    to it.
+    """The meaning of an error code. `url_name` is the route of the page on which the cause can be fixed. `button` is
+    the text of the link to that page.
     """
 
     code: str
@@ -45,12 +45,12 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(code: str) -> Meaning | None:
-    """The meaning of a code; None for an unknown one."""
+    """The meaning of a code. None for an unknown code."""
     return _service_meaning(code) or upstream_meaning(code)
 
 
 def meanings_of(codes: Iterable[object]) -> dict[str, Meaning]:
-    """The meanings of the codes on a page, each once, without empty and unknown codes."""
+    """The meanings of the codes on a page, by code. Empty and unknown codes are left out."""
     found = (meaning_of(code) for code in sorted({str(code) for code in codes if code}))
     return {meaning.code: meaning for meaning in found if meaning is not None}
 
@@ -76,11 +76,11 @@ _UPSTREAM: dict[int, Link] = {
     130429: BATCHES,
     131047: SEND_TEMPLATE,
 }
-"""The page that fixes a WhatsApp code, by the first code in its catalogue entry."""
+"""The page on which the cause of a WhatsApp code can be fixed, by the first code of the code's catalogue entry."""
 
 
 def upstream_meaning(code: str) -> Meaning | None:
-    """The catalogue's meaning of a WhatsApp code."""
+    """The catalogue's meaning of a WhatsApp code. None for an unknown code."""
     known = error_code(int(code)) if code.isascii() and code.isdecimal() and len(code) < 10 else None
     if known is None:
         return None

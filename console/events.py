@@ -92,7 +92,7 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
 
 
 def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
-    """Make one more attempt now, and show its result."""
+    """Attempt the delivery once more now, and show the result."""
     require_open(visit)
     found = _delivery(visit, delivery_id)
     with flash_errors(request), endpoint_called(request, visit):
@@ -153,7 +153,7 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
 
 
 def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
-    """The two halves of an event's body, each as text and as collapsible lists."""
+    """The members `data` and `raw` of an event's body, each as text and as collapsible lists."""
     by_us = "The gateway made this event: Meta sent nothing."
     titles = {"data": "What you get.", "raw": by_us if stored.raw == b"null" else "As Meta sent it."}
     return [
@@ -169,7 +169,9 @@ def _delivery(visit: Visit, delivery_id: str) -> Delivery:
 
 
 def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:
-    """Deliveries with their endpoint's URL and, if they wait, the reason and the time of the next attempt."""
+    """Deliveries, each with its event, its endpoint's URL and, if it waits, the reason and the time of the next
+    attempt.
+    """
     urls: dict[UUID, str] = dict(Endpoint.objects.for_environment(**visit.scope).values_list("id", "url"))
     event_ids = {row.event_id for row in rows}
     own = Event.objects.for_environment(**visit.scope)
@@ -193,7 +195,8 @@ def live(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Report whether the environment has events after `Last-Event-ID`. Without the header, return the current
     position.
 
-    `environment=test` follows the sandbox, whatever the environment of the visit: the test phone is on every page.
+    With `environment=test` the sandbox is checked, whatever the visit's environment, because every page has the test
+    phone.
     """
     tenant_id = visit.tenant.id
     environment = TEST if request.GET.get("environment") == TEST else visit.environment

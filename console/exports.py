@@ -1,8 +1,8 @@
-"""Exports: the rows of a list as CSV. Lists above `MOST_AT_ONCE` rows are written in the background, and a mail has
-the link.
+"""Exports: the rows of a list as CSV. A list of more than `MOST_AT_ONCE` rows is written in the background, and a mail
+has the link to its file.
 
-A file has no texts of messages. A member who may read a list may export it and download its files, which are deleted
-after `KEPT`.
+The file of a list has no texts of messages. A member who may read a list may export it and download its files. Files
+are deleted after `KEPT`. This module also writes and serves the files of `messaging/data_export.py`.
 """
 
 import csv
@@ -44,12 +44,12 @@ from tenants.models import AuditEntry, Export, ExportPart
 from webhooks.analytics import statistics
 
 MOST_AT_ONCE = 10_000
-"""Most rows that are answered at once."""
+"""The most rows that a download has without a background task."""
 MOST_ROWS = 1_000_000
-"""Most rows of a file; the newest are exported."""
+"""The most rows of a file. The newest rows are exported."""
 KEPT = timedelta(days=7)
 LEASE = timedelta(minutes=5)
-"""The lease of the worker that writes a file, renewed at each part."""
+"""The lease of the worker that writes a file. The worker renews it at each part."""
 ROWS_OF_A_PART = 5_000
 PAGE = 1_000
 
@@ -58,7 +58,9 @@ Rows = Iterator[Sequence[object]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A list that can be exported: who may export it, its columns, and its filtered rows, newest first."""
+    """A list that can be exported: the area that a member must be able to read, the columns, and a function for the
+    filtered rows, newest first.
+    """
 
     title: str
     area: Area
@@ -178,7 +180,7 @@ KINDS = {
 
 
 def _moment(visit: Visit, at: datetime | None) -> str | None:
-    """A time in ISO 8601, in the member's zone."""
+    """A time in ISO 8601, in the member's zone. None for None."""
     return at.astimezone(visit.zone).isoformat(timespec="seconds") if at else None
 
 
@@ -213,7 +215,7 @@ audit_csv = partial(_at_once, name="audit")
 
 
 def start(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Write a file in the background. The link to it comes by mail."""
+    """Write a file in the background. A mail with the link follows."""
     kind = KINDS.get(name := request.POST.get("kind", ""))
     if kind is None or not visit.may_read(kind.area):
         messages.error(request, "Your role may not open this list.")
@@ -240,7 +242,9 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _written(request: HttpRequest, visit: Visit, export_id: UUID, *, area: Area) -> HttpResponseBase:
-    """Download a file that was written in the background: of the audit log, or of messages, calls or counts."""
+    """Download a file that was written in the background. `area` is the area of the exported list. The area of the
+    integration also has the exports of data, except in a support view.
+    """
     kinds = [name for name, kind in KINDS.items() if kind.area == area]
     if area == Area.INTEGRATION and not visit.is_support:
         kinds += data_export.KINDS
@@ -256,14 +260,16 @@ download_audit = partial(_written, area=Area.SETTINGS)
 
 
 def write_waiting() -> None:
-    """Write the files that no worker writes, and delete old ones. Called every minute by beat."""
+    """Write the files that no worker writes, and delete old files. Called every minute by beat."""
     Export.objects.filter(created_at__lt=now() - KEPT).delete()
     for key in Export.objects.filter(_idle(), rows__isnull=True).order_by("id").values_list("pk", flat=True):
         write(key)
 
 
 def write(export_id: UUID) -> None:
-    """Write a file from its beginning and mail its link. Skipped if another worker writes it or has written it."""
+    """Write a file from its beginning and mail its link. Does nothing if another worker writes the file or has written
+    it.
+    """
     lease = now() + LEASE
     own = Export.objects.filter(pk=export_id, rows__isnull=True)
     if not own.filter(_idle()).update(leased_until=lease):
@@ -273,7 +279,7 @@ def write(export_id: UUID) -> None:
     total = 0
     for place, (count, content) in enumerate(_contents(export)):
         with transaction.atomic():
-            # The fence: a worker that has lost its lease writes nothing more.
+            # This is the fence: a worker that has lost its lease stops here.
             held, lease = lease, now() + LEASE
             if not own.filter(leased_until=held).update(leased_until=lease):
                 return
@@ -289,7 +295,9 @@ def _idle() -> Q:
 
 
 def _contents(export: Export) -> Iterator[tuple[int, bytes]]:
-    """The parts of a file with the number of rows in each. The first part of a table has the column names."""
+    """The parts of a file, each with the number of its rows. The first part of a CSV file has the column names and no
+    rows.
+    """
     if export.kind in data_export.KINDS:
         lines = islice(data_export.lines(export), MOST_ROWS)
         while part := list(islice(lines, ROWS_OF_A_PART)):

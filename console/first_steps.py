@@ -1,6 +1,7 @@
-"""The first steps on the home page: what a new business has to do, and its progress, live and in its sandbox.
+"""The first steps on the home page: what a new business has to do, and its progress in the live environment and in the
+sandbox.
 
-A business with a developer connects its server. A business without one reads and replies in the console.
+A business with a developer connects its server. A business without a developer reads and replies in the console.
 
 The tenant's row stores which steps are done live (`tenants/checklist.py`).
 """
@@ -25,7 +26,7 @@ from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
 
 SHOWN = 3
-"""Most keys and most endpoints that the quickstart names."""
+"""The most keys, and the most endpoints, that the quickstart names."""
 DEVELOPER, NONE = "developer", "none"
 WAYS = (DEVELOPER, NONE)
 WAY = "way"
@@ -38,7 +39,8 @@ Tested = Callable[[UUID], bool]
 class FirstStep:
     """One of the first steps. Its button leads to `url_name`.
 
-    `tested` checks the sandbox, for steps whose checklist entry covers the live environment only.
+    `tested` checks whether the step is done in the sandbox. Steps need it whose checklist entry covers only the live
+    environment.
     """
 
     step: Step
@@ -49,7 +51,7 @@ class FirstStep:
     tested: Tested | None = None
     needs_approval: bool = False
     is_live: bool = False
-    """Whether the button leads to the live environment as soon as that is open."""
+    """Whether the button leads to the live environment as soon as the live environment is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +60,16 @@ class Progress:
 
     step: FirstStep
     is_done: bool
-    """Done in the environment of the visit."""
+    """Whether the step is done in the environment of the visit."""
     is_tested: bool
-    """Done in the sandbox but not live."""
+    """Whether the step is done in the sandbox but not in the live environment."""
     is_locked: bool
-    """Possible only after the account's approval."""
+    """Whether the step is possible only after the account's approval."""
     url: str
 
 
 def _can_test(tenant_id: UUID) -> bool:
-    """Whether a number is connected in the sandbox. The first one is created automatically."""
+    """Whether a number is connected in the sandbox. The sandbox's first number is created automatically."""
     numbers = PhoneNumber.objects.for_environment(tenant_id, TEST)
     return numbers.filter(connection_state=PhoneNumber.State.CONNECTED).exists()
 
@@ -134,19 +136,20 @@ STEPS = {
 
 
 def way_of(session: Mapping[str, Any]) -> str:
-    """The way that the member chose; by default the developer's."""
+    """The way that the member chose. The default is the developer's way."""
     way = session.get(WAY)
     return way if way in WAYS else DEVELOPER
 
 
 def steps_of(visit: Visit, way: str) -> list[Progress]:
-    """The first steps with or without a developer (`way`). Empty for members who may not change the integration, as all
-    steps require it."""
+    """The first steps with or without a developer (`way`). Empty for members who may not change the integration,
+    because all steps change it.
+    """
     return [_progress(step, visit) for step in STEPS[way]] if visit.may_change(Area.INTEGRATION) else []
 
 
 def quickstart(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """A developer's first calls, with the numbers, keys and endpoints of this business."""
+    """Show a developer's first calls, with the numbers, keys and endpoints of this business."""
     keys = ApiKey.objects.for_environment(**visit.scope).working()
     endpoints = Endpoint.objects.for_environment(**visit.scope).filter(kind=Endpoint.Kind.WEBHOOK)
     return render(

@@ -44,11 +44,11 @@ if apps.is_installed("billing"):
     WARNINGS.append((Area.BILLING, billing_warnings.of_billing))
 
 MOST_OF_A_CARD = 3
-"""Most conversations, and most numbers, that a card names."""
+"""The most conversations, and the most numbers, that a card names."""
 
 
 def home(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The page after log-in. Agents are sent to the conversations."""
+    """Show the page after log-in. Agents are redirected to the conversations."""
     if visit.user.role == Role.AGENT and not visit.is_support:
         return redirect("console_conversations")
     return render(
@@ -67,7 +67,7 @@ def home(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def first_steps(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Only the first steps. The home page reloads them at each event until all are done."""
+    """Show only the first steps. The home page reloads them at each event until all steps are done."""
     return render(request, "console/parts/first_steps.html", _first_steps(request, visit))
 
 
@@ -101,7 +101,7 @@ def _warnings(visit: Visit) -> list[HomeWarning]:
 
 
 def _isolated(warns: Warns, visit: Visit) -> list[HomeWarning]:
-    """Warnings of one kind. An error here leaves only this kind out."""
+    """The warnings of one kind. An error is logged and replaced by a warning, so the other kinds are still shown."""
     try:
         with transaction.atomic():
             return warns(visit.tenant, visit.environment)
@@ -123,7 +123,7 @@ def _cards(visit: Visit) -> Iterator[SafeString]:
 
 
 def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
-    """Conversations with unread messages, among the most recent ones. None while conversations are off."""
+    """The conversations with unread messages, among the most recent conversations. None while conversations are off."""
     inbox = lifecycle.find_inbox(**visit.scope)
     if inbox is None:
         return None
@@ -137,7 +137,9 @@ def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
 
 
 def _numbers(visit: Visit) -> dict[str, Any] | None:
-    """The count of connected numbers and of all numbers. Disconnected ones are listed first."""
+    """The number of connected numbers and of all numbers, and some rows: connected numbers come last. None without
+    numbers.
+    """
     own = PhoneNumber.objects.for_environment(**visit.scope)
     connected = Q(connection_state=PhoneNumber.State.CONNECTED)
     counts = own.aggregate(total=Count("id"), connected=Count("id", filter=connected))
@@ -148,14 +150,14 @@ def _numbers(visit: Visit) -> dict[str, Any] | None:
 
 
 def _next_invoice(visit: Visit) -> dict[str, Any] | None:
-    """The amounts due now and with the next invoice. None where billing is off."""
+    """The amounts due now and with the next invoice. None when billing is off, and in the sandbox."""
     if not apps.is_installed("billing") or visit.environment != LIVE:
         return None
     return billing_warnings.next_invoice(visit.tenant)
 
 
 def _unless_it_fails(read: Callable[[Visit], T], visit: Visit, area: Area) -> T | None:
-    """A part of the page, for members who may read its area. It is left out after an error."""
+    """A part of the page. None for members who may not read its area, and after an error."""
     if not visit.may_read(area):
         return None
     try:

@@ -1,4 +1,4 @@
-"""JSON for people: stored bytes as text with one member a line, and as collapsible lists."""
+"""JSON for people: stored bytes as text with one member on each line, and as collapsible lists."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,9 +8,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 MOST_BYTES = 50_000
-"""Longer documents are shown only as text, since their lists would be megabytes of HTML."""
+"""Longer documents are shown only as text, because their lists would be megabytes of HTML."""
 DEEPEST = 20
-"""Lists nested deeper than this are shown as text."""
+"""Values nested deeper than this are shown as text."""
 
 
 def indented(body: bytes) -> str:
@@ -19,7 +19,7 @@ def indented(body: bytes) -> str:
 
 
 def tree(body: bytes) -> SafeString | None:
-    """A JSON document as nested lists, each value with its path. None when it is too long."""
+    """A JSON document as nested lists. Each value has its path. None for a document of more than `MOST_BYTES`."""
     if len(body) > MOST_BYTES:
         return None
     return _list(orjson.loads(body), "", 0)

@@ -1,4 +1,4 @@
-"""Pages of API keys: list, create, rotate, revoke. Only one answer ever shows the full key."""
+"""Pages of API keys: list, create, rotate, revoke. Only one response ever shows the full key."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -58,7 +58,7 @@ class ApiKeyForm(forms.Form):
         initial=ApiKey.Environment.TEST,
     )
     limits = forms.BooleanField(required=False, widget=forms.HiddenInput(), initial=True)
-    """Whether the form had the permission fields, so that no tick means no permission."""
+    """Whether the form had the permission fields. If it had them, no tick means no permission."""
     scopes = forms.MultipleChoiceField(
         label="It may", required=False, choices=SCOPES, widget=forms.CheckboxSelectMultiple
     )
@@ -90,7 +90,7 @@ class ApiKeyForm(forms.Form):
         return ids
 
     def chosen(self) -> dict[str, Any]:
-        """The arguments of `api_keys.create`, without choices that do not apply to the kind of key."""
+        """The arguments of `api_keys.create`. Scopes that such a key cannot have are left out."""
         values = self.cleaned_data
         possible = possible_scopes(
             environment=values["environment"],
@@ -107,7 +107,7 @@ class ApiKeyForm(forms.Form):
 
 
 class RevokeForm(forms.Form):
-    """Revokes a key. The member types its name, because this cannot be undone."""
+    """Revokes a key. The member types the key's name, because a revocation cannot be undone."""
 
     name = forms.CharField(
         label="Type the name of the key to confirm", widget=forms.TextInput(attrs={"autocomplete": "off"})
@@ -125,7 +125,7 @@ class RevokeForm(forms.Form):
 
 
 def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """List the keys, with a form for a new one. Only the answer to the form shows the full key."""
+    """List the keys, with a form for a new key. Only the response to the form shows the full key."""
     form = _form(visit, request.POST or None)
     if request.method == "POST":
         require_active(visit)
@@ -156,7 +156,7 @@ def _form(visit: Visit, data: QueryDict | None = None) -> ApiKeyForm:
 
 
 def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse:
-    """Explain the effect of rotating. POST rotates."""
+    """Explain the effect of rotating the key. POST rotates it."""
     key = _key(visit.tenant, key_id)
     if request.method != "POST":
         ends_at = api_keys.end_after_rotation(key)
@@ -207,7 +207,9 @@ def revoke_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
 
 
 def _sent_before(request: HttpRequest) -> bool:
-    """Whether the same form was submitted before. A reload or a double click then creates no second key."""
+    """Whether the same form was submitted before. The callers use this to create no second key after a reload or a
+    double click.
+    """
     form_id = request.POST.get("form_id", "")[:64]
     if not form_id or cache.add(f"key-form:{request.session.session_key}:{form_id}", 1, FORM_LIVES_SECONDS):
         return False
@@ -243,7 +245,7 @@ def _key(tenant: Tenant, key_id: UUID) -> ApiKey:
 def _list_page(
     request: HttpRequest, visit: Visit, *, form: ApiKeyForm | None = None, new: api_keys.NewKey | None = None
 ) -> HttpResponse:
-    """The list of keys. A new key is shown in a dialog above it."""
+    """The page with the list of keys. A new key is shown in a dialog above the list."""
     rows = ApiKey.objects.for_tenant(visit.tenant.id).select_related("replaces").order_by("-id")
     ended = Q(revoked_at__isnull=False) | Q(expires_at__lte=now())
     show_ended = request.GET.get("ended") == "yes"

@@ -24,7 +24,7 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 
 @dataclass(frozen=True, slots=True)
 class KeysetPage(Generic[Row]):
-    """The rows of one page, and the id after which the next page begins; None on the last page."""
+    """The rows of one page, and the id after which the next page begins. The id is None on the last page."""
 
     rows: Sequence[Row]
     next: UUID | None
@@ -46,13 +46,15 @@ def page_of(rows: QuerySet[Row], request: HttpRequest) -> KeysetPage[Row]:
 
 
 def cut_page(rows: Sequence[Any]) -> KeysetPage[Any]:
-    """Cut the page from rows that were queried with a limit of `ROWS_PER_PAGE + 1`."""
+    """The page of rows that were queried with a limit of `ROWS_PER_PAGE + 1`."""
     more = len(rows) > ROWS_PER_PAGE
     return KeysetPage(rows[:ROWS_PER_PAGE], rows[ROWS_PER_PAGE - 1].id if more else None)
 
 
 class CustomerNumberField(RegexField):
-    """A customer's typed phone number. Its value is only the digits, as events and messages store it."""
+    """A customer's typed phone number. The field's value is only the digits, which is how events and messages store the
+    number.
+    """
 
     default_error_messages = {"invalid": "Type the number with its country code, e.g. +91 98123 45678."}
 
@@ -103,7 +105,9 @@ class SpanForm(Form):
 def split_span(
     wanted: dict[str, Any], zone: ZoneInfo
 ) -> tuple[dict[str, Any], datetime | None, datetime | None]:
-    """The filled fields without the days, and the times at which the range begins and ends."""
+    """The filled fields without the days, and the times at which the range of days begins and ends. None for a missing
+    day.
+    """
     rest = dict(wanted)
     first, last = rest.pop("since", None), rest.pop("until", None)
     return rest, _midnight(first, zone), _midnight(last and last + timedelta(days=1), zone)
@@ -114,6 +118,6 @@ def _midnight(day: date | None, zone: ZoneInfo) -> datetime | None:
 
 
 def filled_fields(form: Form) -> dict[str, Any]:
-    """The filled fields of a bound form, without invalid ones: the page shows their errors."""
+    """The filled and valid fields of a bound form. The page shows the errors of invalid fields."""
     form.is_valid()
     return {name: value for name, value in form.cleaned_data.items() if value}

@@ -1,4 +1,6 @@
-"""Log-in: the console's changes of allauth's pages (passwords, passkeys, second step), and the device log-in."""
+"""Log-in: the console's changes to allauth's pages (passwords, passkeys, second step), and the page of
+device log-ins.
+"""
 
 from typing import Any
 
@@ -29,17 +31,17 @@ SIGNED_UP_AS = "signed_up_as"
 
 PASSWORD_HELP = "At least 12 characters. A sentence is easy to remember."
 MOST_PASSKEYS = 20
-"""Most passkeys of a person. The log-in page sends the whole list to the browser."""
+"""The most passkeys of a person. The limit is needed because the log-in page sends the whole list to the browser."""
 log = structlog.get_logger(__name__)
 CODES_AT_ONCE = 20
 SECONDS_A_CODE = 30.0
-"""Limit on codes of a member: the bucket's size, and the seconds for one more code. Guessing a code would take too
-long.
+"""The limit on codes that a member types: `CODES_AT_ONCE` at once, then one more in this many seconds. Guessing a code
+would take too long.
 """
 
 
 class LogInForm(LoginForm):  # type: ignore[misc]
-    """allauth's form, filled with the email address that signed up in this browser."""
+    """allauth's form, filled with the email address of the sign-up in this browser."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -65,7 +67,9 @@ class NewPassword(ResetPasswordKeyForm):  # type: ignore[misc]
 
 
 def _name_new_password(form: forms.Form) -> None:
-    """Label the two fields of a new password. Without placeholders, which would only repeat the labels."""
+    """Label the two fields of a new password. Their placeholders are removed, because they would only repeat the
+    labels.
+    """
     form.fields["password1"].label = "New password"
     form.fields["password1"].help_text = PASSWORD_HELP
     form.fields["password2"].label = "New password, again"
@@ -93,7 +97,7 @@ class AddPasskeyForm(AddWebAuthnForm):  # type: ignore[misc]
 
 
 class RemovePasskey(RemoveWebAuthnView):  # type: ignore[misc]
-    """Removes a passkey, unless it is the last second factor of somebody who must have one."""
+    """Removes a passkey, unless it is the last second factor of a person who must have a second factor."""
 
     def form_valid(self, form: forms.Form) -> HttpResponse:
         if not get_adapter().can_delete_authenticator(self.get_object()):
@@ -104,7 +108,7 @@ class RemovePasskey(RemoveWebAuthnView):  # type: ignore[misc]
 
 
 class CodeForm(AuthenticateForm):  # type: ignore[misc]
-    """The code after the password: from the authenticator app, or a recovery code."""
+    """The form for the code after the password: a code of the authenticator app, or a recovery code."""
 
     @property
     def has_app(self) -> bool:
@@ -142,7 +146,7 @@ class DeviceForm(forms.Form):
 
 
 def device(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Ask for the code, then show which program asks. POST confirms or denies."""
+    """Ask for the code, then show the program that asks. POST confirms or denies its request."""
     if request.method == "POST":
         require_active(visit)
     typed = (request.POST if request.method == "POST" else request.GET).get("code", "")[:20]

@@ -39,7 +39,9 @@ WORDS = {
 
 
 class Explanation(NamedTuple):
-    """A sentence about a message, and the page that fixes it: a route's name with the button's text, or None."""
+    """A sentence about a message, and the page on which a problem can be fixed: the button's text and the route's name,
+    or None.
+    """
 
     text: str
     level: str
@@ -148,7 +150,9 @@ def search_page(
 
 
 def _shown(visit: Visit, rows: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages with their texts in one line, and the customer's name if one of the messages came from the customer."""
+    """Messages, each with its text in one line. A message has the customer's name if any of the messages came from this
+    customer.
+    """
     if visit.is_support:
         gists = [("", "")] * len(rows)
     else:
@@ -196,7 +200,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
 
 
 def _place(row: Message) -> str:
-    """A message's place in its batch, e.g. `row 3`. Empty for a single message."""
+    """A message's place in its batch, e.g. `row 3`. Empty for a message that was not sent by a batch."""
     if row.batch_id is None or row.idx is None:
         return ""
     name, place_of = csv_batches.places_in(row.batch_id)
@@ -204,12 +208,14 @@ def _place(row: Message) -> str:
 
 
 def _own_event(found: Detail) -> MessageEvent | None:
-    """The event that holds the message, not one of its statuses."""
+    """The event of the message itself, not of one of its statuses. None when there is no such event."""
     return next((event for event in found.events if event.type != "message.status"), None)
 
 
 def _in_order(found: Detail, entries: list[TimelineEntry]) -> list[TimelineEntry]:
-    """The entries by time. Meta's times are whole seconds, so a status may seem to precede its message."""
+    """The entries by time. No entry precedes the message's own event: Meta's times are whole seconds, so a status may
+    seem to precede its message.
+    """
     own = _own_event(found)
     return sorted(entries, key=lambda each: max(each.at, own.created_at) if own else each.at)
 
@@ -241,7 +247,7 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
 
 
 def _reason(error: Error) -> str:
-    """Meta's reason for a failure. The details are left out when they repeat the title."""
+    """Meta's reason for a failure: the title and the details. When both are the same text, it appears only once."""
     said = [text for text in (error.title, error.details) if text]
     if len(said) == 2 and said[0].strip(" .").lower() == said[1].strip(" .").lower():
         said = said[1:]
@@ -249,13 +255,13 @@ def _reason(error: Error) -> str:
 
 
 def _times(service_ms: int | None, upstream_ms: int | None) -> str:
-    """The parts of a send's duration. A message of a batch has no API call of its own."""
+    """The parts of a send's duration, in words. Parts that are None are left out."""
     parts = [(service_ms, "in the gateway"), (upstream_ms, "at Meta")]
     return ", ".join(f"{milliseconds(ms)} {where}" for ms, where in parts if ms is not None)
 
 
 def _recipient(found: Detail) -> str | None:
-    """The recipient in Meta's answer, else that in the request."""
+    """The recipient in Meta's answer, or else the recipient in the request. None without both."""
     if found.to is not None or found.request is None:
         return found.to
     request = orjson.loads(found.request)
@@ -263,7 +269,7 @@ def _recipient(found: Detail) -> str | None:
 
 
 def _attempts(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
-    """The attempts of all deliveries of the message's events."""
+    """The timeline's entries for the attempts of all deliveries of the message's events."""
     deliveries = {row.id: row for event in found.events for row in event.deliveries}
     if not deliveries:
         return

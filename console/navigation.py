@@ -1,4 +1,4 @@
-"""The navigation, and the other values that the frame of every page shows."""
+"""The navigation, and the other values that every page's frame shows."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tenants.staff import support_view
 
 def entries_of(visit: Visit) -> list[Entry]:
     """The entries that the member's role may open, in order."""
-    # Imported late, because the table of pages imports the views, and one of them, the search, uses this module.
+    # Imported here, because the table of pages imports the views, and the view of the search imports this module.
     entries: list[Entry] = import_string("console.urls.ENTRIES")
     if visit.is_support:
         return [
@@ -24,7 +24,7 @@ def entries_of(visit: Visit) -> list[Entry]:
 
 
 def console_context(request: HttpRequest) -> dict[str, Any]:
-    """Context processor: values for every template. `console` is the visit."""
+    """Context processor: the values for every template. `console` is the visit."""
     visit, page = visit_of(request), page_of(request)
     area = page.area if page else None
     role_changes = visit is not None and visit.may_change(area)
@@ -43,7 +43,7 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _places(visit: Visit, path: str) -> dict[str, Any]:
-    """The sections with their entries, and the tabs of the page. An entry is current on its tabs, too."""
+    """The sections with their entries, and the tabs of the page. An entry is also current on the pages of its tabs."""
     entries = entries_of(visit)
     sections, shown_tabs = [], []
     for section in Section:

@@ -1,5 +1,6 @@
-"""Forms of numbers: register with a PIN, change the business profile, set the Flow endpoint, release by typing
-the id."""
+"""Forms of numbers: registration with a PIN, the business profile, the Flow endpoint, and the release
+by typing the id.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -76,7 +77,7 @@ class ProfileForm(forms.Form):
 
     @classmethod
     def of(cls, profile: Mapping[str, Any], given: Any) -> "ProfileForm":
-        """The form with Meta's profile, and with typed values if there are any."""
+        """The form with the values of Meta's profile. `given` has typed values, if any."""
         first, second = [*(profile.get("websites") or []), "", ""][:2]
         vertical = profile.get("vertical")
         known = {name: profile.get(name, "") for name in ("about", "description", "address", "email")}
@@ -91,7 +92,7 @@ class ProfileForm(forms.Form):
         )
 
     def body(self) -> bytes:
-        """The body of the call: the members that differ from Meta's profile. Both websites belong to one member."""
+        """The body of the call: the members that differ from Meta's profile. Both websites are in one member."""
         values, changed = self.cleaned_data, set(self.changed_data)
         sites = [values[name] for name in ("website", "second_website") if values[name]]
         members: dict[str, object] = {
@@ -123,7 +124,7 @@ class FlowEndpointForm(forms.Form):
 
 
 class ReleaseForm(forms.Form):
-    """Releases a number. The member types its id, because one click must not be enough."""
+    """Releases a number. The member types the number's id, because one click must not be enough."""
 
     phone_number_id = forms.CharField(
         label="Type the id of the number to confirm", widget=forms.TextInput(attrs={"autocomplete": "off"})

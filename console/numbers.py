@@ -1,5 +1,5 @@
-"""Console pages of numbers: the list, one number with its problem and the fix, connecting, profile, Flow endpoint,
-releasing.
+"""Console pages of numbers: the list, one number with its problem and the fix, connecting, the profile, the Flow
+endpoint, and the release.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ def number_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Open a connect session that returns to the list, and redirect to its page."""
+    """Create a connect session that returns to the list of numbers, and redirect to the session's page."""
     require_active(visit)
     with flash_errors(request):
         require_session_allowed(**visit.scope)
@@ -63,18 +63,18 @@ def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def number(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """Show one number: connection state with its cause and fix, Meta's data, and the forms."""
+    """Show one number: its connection state with cause and fix, Meta's data, and the forms."""
     return _number_page(request, visit, _find(visit, phone_number_id))
 
 
 def _app_data(found: PhoneNumber) -> list[tuple[str, AppData | None]]:
-    """The app data of a coexistence number, for the page."""
+    """The syncs of a coexistence number's contacts and chats, each with its label."""
     progress = app_data.progress_of(found)
     return [("Contacts", progress["contacts"]), ("Chats of the last six months", progress["history"])]
 
 
 def refresh(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """Read the number from the upstream again, with its health."""
+    """Read the number and its health from the Graph API again."""
     require_open(visit)
     found = _find(visit, phone_number_id)
     with flash_errors(request), _asking_platform(request, found):
@@ -108,7 +108,7 @@ def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRe
 
 
 def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """Show the business profile as Meta has it. POST sends the differences."""
+    """Show the business profile as Meta has it. POST sends the changed members."""
     if request.method == "POST":
         require_open(visit)
     found = _find(visit, phone_number_id)
@@ -176,7 +176,7 @@ def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRespo
 
 
 def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
-    """Explain the effect of releasing and ask for the number's id. POST with the id releases it."""
+    """Explain the effect of a release and ask for the number's id. POST with the id releases the number."""
     found = _find(visit, phone_number_id)
     form = ReleaseForm(request.POST or None, phone_number_id=phone_number_id)
     if request.method == "POST" and form.is_valid():
@@ -194,13 +194,13 @@ def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
 
 
 def _find(visit: Visit, phone_number_id: str) -> PhoneNumber:
-    """The number in the visit's environment; 404 for other tenants' numbers."""
+    """The number of the visit's tenant and environment. Any other id is a 404."""
     with or_404():
         return operations.find(**visit.scope, phone_number_id=phone_number_id)
 
 
 class _asking_platform(flash_errors):  # noqa: N801
-    """Hold a slot of the bulkhead during a call to Meta, and show its errors as messages."""
+    """Hold a slot of the bulkhead during a call to Meta, and show the call's errors as messages."""
 
     def __init__(self, request: HttpRequest, found: PhoneNumber) -> None:
         super().__init__(request)

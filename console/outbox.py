@@ -1,4 +1,4 @@
-"""Pages for development: mails that were stored instead of sent, and all components."""
+"""Pages for development: the mails that were stored instead of sent, and all components of pages."""
 
 from django import forms
 from django.conf import settings
@@ -14,7 +14,7 @@ MAILS_PER_PAGE = 50
 
 
 class SampleForm(forms.Form):
-    """A field of each kind. With a query it shows errors."""
+    """A form with a field of each kind. With a query, the form shows errors."""
 
     text = forms.CharField(label="Text", help_text="What helps to fill it in.")
     choice = forms.ChoiceField(label="Choice", choices=[("", "Choose one"), ("a", "The first")])
@@ -29,7 +29,9 @@ class SampleForm(forms.Form):
 
 
 def is_open() -> bool:
-    """Whether the outbox is served: outside of production, where mails are stored instead of sent."""
+    """Whether the outbox is served: outside of production, and only with EMAIL_MODE log, which stores mails instead of
+    sending them.
+    """
     return not settings.PRODUCTION and settings.EMAIL_MODE == "log"
 
 

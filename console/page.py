@@ -24,19 +24,19 @@ from tenants.staff import support_view
 READ = ("GET", "HEAD")
 """The methods of a page without forms."""
 POST = ("POST",)
-"""The methods of a button: it changes something and redirects."""
+"""The methods of a button's address. It changes something and redirects."""
 FORM = (*READ, *POST)
 """The methods of a page whose form posts to the page itself."""
 FOR_ENVIRONMENT = "for_environment"
-"""The form field with the environment that was on display while the form was filled in. Another tab may have switched
-it since.
+"""The form field with the environment that the page showed with the form. Another tab may have switched the environment
+since.
 """
 LINKED_ENVIRONMENT = "in"
 """The query parameter with which a mail's link names the environment of its page."""
 
 
 class Section(Enum):
-    """A heading of the navigation, in the order of display. The first pages have none."""
+    """A heading of the navigation, in the order of display. The first pages have no heading."""
 
     OVERVIEW = ""
     DEVELOPERS = "Developers"
@@ -46,10 +46,11 @@ class Section(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the navigation. Without an area everybody sees it. All paths below `path` belong to the entry as
-    well.
+    """An entry of the navigation. Every member sees an entry without an area. All paths below `path` belong to the
+    entry too.
 
-    `place` is its section, or the route of the entry under which it is a tab. In the personal menu it is empty.
+    `place` is the entry's section, or the route of the entry of which it is a tab. It is empty for an entry of the
+    personal menu.
     """
 
     place: Section | str
@@ -60,15 +61,16 @@ class Entry:
     path: str
     area: Area | None = None
     tab: str = ""
-    """Its title as the first of its tabs."""
+    """The entry's title among its tabs, of which it is the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """A row of the table in `urls.py`: the path below `/console`, the view, the route's name, the area, the methods.
 
-    The view gets the request, the visit and the parts of the path. `heading` has place, title and icon of the entry
-    in the navigation. `environment` fixes the page's environment, regardless of the visit's.
+    The view gets the request, the visit and the parts of the path. `heading` has the place, the title and the icon of
+    the page's entry in the navigation. `environment` is the page's fixed environment, regardless of the visit's
+    environment.
     """
 
     path: str
@@ -85,7 +87,7 @@ class Page:
         return f"/console/{self.path}".rstrip("/")
 
     def entry(self) -> Entry | None:
-        """The entry in the navigation."""
+        """The page's entry in the navigation. None for a page without an entry."""
         return Entry(*self.heading, self.name, self.full_path, self.area, self.tab) if self.heading else None
 
     def pattern(self) -> URLPattern:
@@ -98,8 +100,9 @@ class Page:
     def _checked(self) -> Callable[..., HttpResponseBase]:
         """The view with its access checks.
 
-        403 for people without a business, for roles that may not open the area, and for roles that may not change it
-        if the method is unsafe. A form that was filled in for the other environment changes nothing.
+        Raises PermissionDenied for people without a business, for roles that may not read the area, and, if the method
+        is unsafe, for roles that may not change the area. A form that was filled in for the other environment changes
+        nothing.
         """
 
         @wraps(self.view)
@@ -122,14 +125,16 @@ class Page:
         return checked
 
     def _require_support_may(self, request: HttpRequest) -> None:
-        """Limit a support view of staff to reading the pages without texts. Raises PermissionDenied."""
+        """Raise PermissionDenied for a page that a support view of staff may not open or change."""
         if support_view.allows(self.name, is_read=request.method in READ):
             return
         cannot = "open this page" if request.method in READ else "change anything"
         raise PermissionDenied(f"You are viewing this business as our team: you cannot {cannot}.")
 
     def _without_business(self, request: HttpRequest) -> HttpResponse:
-        """The home page redirects staff without a business to the staff admin."""
+        """Redirect staff without a business from the home page to the staff admin. Raises PermissionDenied in all other
+        cases.
+        """
         if self.full_path == "/console" and getattr(request.user, "is_staff", False):
             return redirect("admin:index")
         raise PermissionDenied("This account belongs to no business.")
@@ -142,7 +147,7 @@ def page_of(request: HttpRequest) -> Page | None:
 
 
 def _switched_since(request: HttpRequest) -> HttpResponse:
-    """Answer 409 to a form for the other environment. Nothing is changed, and a button leads to the form's page."""
+    """The 409 response to a form for the other environment. The response has a button that leads to the form's page."""
     page = urlsplit(request.headers.get("Referer", ""))
     back = f"{page.path}?{page.query}" if page.netloc == request.get_host() else reverse("console")
     return render(request, "console/switched_since.html", {"back": back}, status=409)

@@ -1,4 +1,4 @@
-"""The page of personal settings: name, time zone and theme. Also for staff without a business."""
+"""The page of personal settings: name, time zone and theme. Staff without a business can open it too."""
 
 from typing import cast
 
@@ -38,7 +38,7 @@ TIME_ZONES = (
     "Europe/London",
     "Pacific/Auckland",
 )
-"""The choices of time zones, by their names in the IANA database."""
+"""The time zones to choose from, by their names in the IANA database."""
 
 
 class PersonForm(forms.ModelForm):  # type: ignore[type-arg] # generic in its stubs alone

@@ -1,7 +1,7 @@
 """Public pages: the landing page, the terms and the privacy notice.
 
-The texts belong to the operator: `terms.md` and `privacy.md` in the folder TEXTS_DIR, else the defaults in
-`templates/public/`. A sign-up stores the digest of each text that was accepted.
+The texts are the operator's: `terms.md` and `privacy.md` in the folder TEXTS_DIR, or else the defaults in
+`templates/public/`. A sign-up stores the digest of each text that it accepted.
 """
 
 from hashlib import sha256
@@ -21,12 +21,12 @@ from django.views.decorators.http import require_safe
 from gateway.clock import now
 
 TEXTS = {"terms": "Terms of service", "privacy": "Privacy notice"}
-"""The texts by URL and file, with their titles."""
+"""The titles of the texts, by the name in the URL and of the file."""
 
 
 @require_safe
 def landing(request: HttpRequest) -> HttpResponse:
-    """The landing page: what the service is and costs. People who are logged in are redirected to the console."""
+    """Show what the service is and costs. People who are logged in are redirected to the console."""
     if request.user.is_authenticated:
         return redirect("console")
     return render(request, "public/landing.html", {"price": _price(), "trial_days": settings.TRIAL_DAYS})
@@ -35,7 +35,7 @@ def landing(request: HttpRequest) -> HttpResponse:
 @require_safe
 def legal(request: HttpRequest, name: str) -> HttpResponse:
     """Show the terms of service or the privacy notice."""
-    # The operator's text is trusted like a template.
+    # The operator's text is as trusted as a template.
     text = mark_safe(markdown.markdown(text_of(name)))  # noqa: S308
     return render(request, "public/legal.html", {"title": TEXTS[name], "text": text})
 
@@ -58,12 +58,12 @@ def text_of(name: str) -> str:
 
 
 def digests() -> dict[str, str]:
-    """SHA-256 in hexadecimal of each present text, which a sign-up accepts."""
+    """The SHA-256 (hex) of each current text, by the text's name. A sign-up accepts these texts."""
     return {name: sha256(text_of(name).encode()).hexdigest() for name in TEXTS}
 
 
 def _price() -> dict[str, Any] | None:
-    """This month's prices without GST. None where billing is off."""
+    """This month's prices without GST. None when billing is off."""
     if not (apps.is_installed("billing") and settings.BILLING_ENABLED):
         return None
     from billing import plan

@@ -1,4 +1,4 @@
-"""Console pages of the request log: the calls of the last days, and one call as curl."""
+"""Console pages of the request log: the list of calls, and one call as a curl command."""
 
 from django import forms
 from django.conf import settings
@@ -61,7 +61,7 @@ def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def one_request(request: HttpRequest, visit: Visit, request_id: str) -> HttpResponse:
-    """Show one call: its durations, the meaning of its error, and the call as curl."""
+    """Show one call: its durations, the meaning of its error, and a curl command for the call."""
     with or_404():
         found = views.find(**visit.scope, request_id=request_id)
     return render(

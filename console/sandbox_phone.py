@@ -1,6 +1,6 @@
-"""The sandbox's phone: a member reads the business's messages on it, and replies as a customer.
+"""The sandbox's phone. On it, a member reads the business's messages and replies as a customer.
 
-Also open while the account awaits approval, because nothing in the sandbox reaches a real phone.
+The phone also works while the account awaits approval, because messages of the sandbox never reach a real phone.
 """
 
 import hashlib
@@ -42,7 +42,9 @@ KINDS = (
 MOST_MESSAGES = 100
 MOST_CUSTOMERS = 50
 INLINE_TYPES = ("image/jpeg", "image/png", "image/webp", "audio/", "video/")
-"""Types that the page displays. All others are downloads, so that no file can act as a page of this host."""
+"""Content types that the page displays. All other files are downloads, so that no file can act as a
+page of this host.
+"""
 EMOJIS = ("👍", "❤", "😂")
 
 
@@ -56,7 +58,7 @@ AD = {
     "image_url": "https://example.com/coffee.jpg",
     "ctwa_clid": "ARAkLkA8rmlFeiCktEJQ",
 }
-"""The ad that sandbox customers come from, in Meta's form (upstream fact 3.4)."""
+"""The ad from which sandbox customers come, in Meta's form (upstream fact 3.4)."""
 
 
 class CustomerForm(forms.Form):
@@ -106,7 +108,7 @@ class WriteForm(forms.Form):
         return cleaned
 
     def message(self) -> dict[str, Any]:
-        """The members of the message. A text with a file is its caption."""
+        """The members of the message. A text with an image, video or document is the file's caption."""
         kind, text = self.cleaned_data["kind"], self.cleaned_data.get("text", "")
         if kind == "text":
             return {"type": "text", "text": text}
@@ -135,7 +137,9 @@ def phone(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def thread(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Only the conversation. The page reloads it at each event. 204 while it is unchanged."""
+    """Show only the conversation. The page reloads it at each event. Returns 204 while the conversation is unchanged,
+    and when the simulator does not answer.
+    """
     customer = request.GET.get("customer", "")[:160]
     try:
         with _asking_simulator(visit), or_404():
@@ -220,7 +224,9 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def flow(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show a Flow as its customer fills it in, screen by screen. At its end it sends a message of the customer."""
+    """Show a Flow, which the member fills in as the customer, screen by screen. At the Flow's end, a message of the
+    customer is sent.
+    """
     given = request.GET if request.method == "GET" else request.POST
     customer, message_id = given.get("customer", "")[:160], given.get("message", "")[:512]
     step: dict[str, Any] = {}
@@ -289,7 +295,7 @@ def _call(request: HttpRequest, visit: Visit, customer: str, argument: str) -> H
 
 
 def _prefer(request: HttpRequest, visit: Visit, customer: str, value: str) -> HttpResponse:
-    """Stop or resume marketing messages, as in WhatsApp's own settings."""
+    """Stop or resume marketing messages as the customer, as in WhatsApp's own settings."""
     with _acting(request, visit) as number:
         control.prefer(visit.tenant.id, customer=customer, value=value, phone_number_id=number)
         wish = "no marketing" if value == "stop" else "marketing again"
@@ -305,7 +311,7 @@ def _write(request: HttpRequest, visit: Visit, customer: str, said: Mapping[str,
 
 @contextmanager
 def _acting(request: HttpRequest, visit: Visit) -> Iterator[str | None]:
-    """Act as a customer of the chosen number. The next page shows errors."""
+    """Act as a customer of the chosen number, whose id is yielded. The next page shows errors."""
     try:
         with _asking_simulator(visit), or_404():
             yield request.POST.get("number") or None
@@ -342,7 +348,7 @@ def _messages(visit: Visit, number: PhoneNumber, customer: str) -> list[Any]:
 
 
 def _thread(visit: Visit, number: PhoneNumber, customer: str) -> dict[str, Any]:
-    """The bubbles of a conversation, with a fingerprint."""
+    """The context of a conversation: its bubbles and calls, with a fingerprint."""
     rows = _messages(visit, number, customer) if customer else []
     ringing = control.calls(visit.tenant.id, phone_number_id=number.phone_number_id) if customer else []
     calls = [call for call in ringing if call["customer"] == customer]

@@ -1,4 +1,4 @@
-"""The search: finds the page for an id, a number or a page's name, within the visit's tenant and environment."""
+"""The search: it finds pages by an id, a number or a name, within the visit's tenant and environment."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +27,7 @@ from tenants.models import ApiKey
 from webhooks.models import Delivery, Endpoint, Event
 
 MOST_HITS = 5
-"""Most hits of one finder."""
+"""The most hits of one finder."""
 LONGEST_TEXT = 512
 _NUMBER = re.compile(r"\+?[0-9][0-9\s().-]{3,30}")
 
@@ -58,7 +58,7 @@ def find(visit: Visit, text: str) -> list[Hit]:
 
 
 def search_page(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the hits. A single hit opens at once."""
+    """Show the hits. A single hit redirects to its page."""
     asked = request.GET.get("q", "")
     hits = find(visit, asked)
     if len(hits) == 1:
@@ -67,7 +67,7 @@ def search_page(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def search_hits(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Only the hits, which the search field loads while the member types."""
+    """Show only the hits. The search field loads them while the member types."""
     asked = request.GET.get("q", "")
     return render(request, "console/parts/hits.html", {"asked": asked, "hits": find(visit, asked)})
 
@@ -182,7 +182,9 @@ FINDERS: list[tuple[Area, Finder]] = [
     (Area.INTEGRATION, _batches),
     (Area.INTEGRATION, _templates),
 ]
-"""The finders by area, for members who may read that area. Each looks up exact, indexed values."""
+"""The finders, each with the area that a member must be able to read. A finder looks up exact indexed values, or a part
+of a name among the tenant's few pages, endpoints and templates.
+"""
 
 if apps.is_installed("billing"):
     from billing.models import Invoice

@@ -1,4 +1,6 @@
-"""The page that sends a test message: the form, the answer as received, equivalent code, and the message's events."""
+"""The page that sends a test message. It shows the form, the response as received, code for the same call, and the
+message's events.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,14 +26,16 @@ from webhooks.events import envelope, search
 
 EVENTS_SHOWN = 20
 EXAMPLE_CUSTOMER = "+91 98123 45678"
-"""The sandbox's first suggested recipient. Only where no number belongs to a real person."""
+"""The recipient that forms of the sandbox suggest first. It is suggested only in the sandbox, where no number belongs
+to a real person.
+"""
 
 
 class TemplateForm(forms.Form):
-    """A template, with a field for each of its variables after it is chosen."""
+    """A form to choose a template. A chosen template adds a field for each of its variables."""
 
     without_template = "Choose a template"
-    """The choice of no template."""
+    """The label of the choice without a template."""
     template = forms.ChoiceField(
         label="Template",
         required=False,
@@ -42,7 +46,7 @@ class TemplateForm(forms.Form):
         super().__init__(*args, **kwargs)
         self._templates = templates
         self.refusal: str | None = None
-        """Why the chosen template cannot be filled in here."""
+        """Why the form cannot fill in the chosen template. None for a template that it can fill in."""
         self.document: Mapping[str, Any] | None = None
         """The chosen template, as WhatsApp describes it."""
         self.fields["template"].choices = [  # type: ignore[attr-defined]
@@ -64,7 +68,7 @@ class TemplateForm(forms.Form):
         return [field for field in self if field.name not in self.base_fields]
 
     def as_read(self) -> list[tuple[str, str]]:
-        """The chosen template as customers read it, with the values typed so far."""
+        """The chosen template as customers will read it, with the values typed so far."""
         typed = {field.name: field.value() for field in self.parameter_fields() if field.value()}
         return parameters.as_read(self.document, typed) if self.document else []
 
@@ -144,7 +148,7 @@ class SendForm(TemplateForm):
 
 
 def send(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the form and, after sending, the answer. Reloading the answer does not send again."""
+    """Show the form and, after sending, the response. Reloading the response does not send the message again."""
     initial = {"template": request.GET.get("template", "")}
     if visit.environment == TEST:
         initial["to"] = EXAMPLE_CUSTOMER
@@ -160,7 +164,9 @@ def send(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _must_write(visit: Visit, number: str) -> dict[str, str] | None:
-    """The sandbox's example customer, if a text would fail because this customer has not written in 24 hours."""
+    """The sandbox's example customer with the number, if a text would fail because this customer has not written in 24
+    hours. Otherwise None.
+    """
     known = customers.find(
         **visit.scope, phone_number_id=number, customer_id=typed_number(EXAMPLE_CUSTOMER) or ""
     )
@@ -168,19 +174,21 @@ def _must_write(visit: Visit, number: str) -> dict[str, str] | None:
 
 
 def variables(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Only the fields for a template's variables, loaded when a template is chosen."""
+    """Show only the fields for a template's variables. The page loads them when a template is chosen."""
     form = SendForm(visit=visit, initial={"template": request.GET.get("template", "")})
     return render(request, "console/messaging/send_variables.html", {"form": form})
 
 
 def events(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The events of a message, oldest first. The open page polls them."""
+    """Show the events of a message, oldest first. The open page polls them."""
     wamid = request.GET.get("wamid", "")[:512]
     return render(request, "console/messaging/events.html", {"wamid": wamid, "rows": _events(visit, wamid)})
 
 
 def send_once(request: HttpRequest, visit: Visit, body: dict[str, Any]) -> Reply:
-    """Send a message. The form's `form_id` is the idempotency key, so a form is sent only once."""
+    """Send a message and return the response. The form's `form_id` is the idempotency key, so a form sends only one
+    message.
+    """
     request_id = getattr(request, "request_id", None)
     wanted = SendRequest(
         **visit.scope,
@@ -197,7 +205,7 @@ def send_once(request: HttpRequest, visit: Visit, body: dict[str, Any]) -> Reply
 
 
 def refusal_of(answer: bytes) -> str:
-    """WhatsApp's reason for a refusal, in words."""
+    """The reason in a response of WhatsApp that refuses a message, in words."""
     try:
         error = orjson.loads(answer).get("error") or {}
     except (orjson.JSONDecodeError, AttributeError):

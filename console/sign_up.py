@@ -25,7 +25,7 @@ from tenants.names import check_name
 from tenants.signup import registration, screening, tax_ids
 
 SIGN_UP = "sign_up"
-"""The session key of the sign-up begun in this browser. Not set for an address that has an account."""
+"""The session key of the id of the sign-up in this browser. Its value is None for an address that has an account."""
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
 
@@ -112,7 +112,7 @@ class ApplicationForm(forms.Form):
 
 
 class SignUpForm(ApplicationForm):
-    """Account onboarding: the person who signs up, and the business."""
+    """The form of the sign-up: the person who signs up, and the business."""
 
     field_order = (
         "email",
@@ -169,7 +169,7 @@ class SignUpForm(ApplicationForm):
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def sign_up(request: HttpRequest) -> HttpResponse:
-    """Show the sign-up form. A valid form gets the same answer whether or not its email address has an account."""
+    """Show the sign-up form. A valid form gets the same response whether or not its email address has an account."""
     form = SignUpForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         email = form.cleaned_data["email"]
@@ -205,7 +205,9 @@ def sign_up_sent(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def confirm(request: HttpRequest, token: str) -> HttpResponse:
-    """The mailed link: a page with a button. Only POST confirms, because mail scanners open links."""
+    """The page of the mailed link. It has a button, because mail scanners open links. Only POST confirms
+    the sign-up.
+    """
     try:
         if request.method == "POST":
             tenant = registration.confirm(token)
@@ -216,8 +218,8 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def application(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the form of a business that waits or was rejected. It can be corrected and submitted again. After
-    approval, redirect home.
+    """Show the application of a business that waits or was rejected. It can be corrected and submitted again. After the
+    decision, redirect to the home page.
     """
     tenant = visit.tenant
     sign_up = SignUp.objects.filter(tenant=tenant).first()

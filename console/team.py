@@ -1,4 +1,4 @@
-"""Pages of the team: members, roles and invitations, and the page behind an invitation's link."""
+"""Pages of the team: members, roles and invitations, and the page of an invitation's link."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -128,7 +128,7 @@ def team(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def change_role(request: HttpRequest, visit: Visit, user_id: int) -> HttpResponse:
-    """Show the form with a member's role. POST changes it."""
+    """Show the form with a member's role. POST changes the role."""
     with or_404():
         member = members.find(tenant_id=visit.tenant.id, user_id=user_id)
     form = RoleForm(request.POST or None, initial={"role": member.role})
@@ -149,7 +149,7 @@ def change_role(request: HttpRequest, visit: Visit, user_id: int) -> HttpRespons
 
 
 def remove(request: HttpRequest, visit: Visit, user_id: int) -> HttpResponse:
-    """Explain the effect of removing. POST removes."""
+    """Explain the effect of removing a member. POST removes the member."""
     with or_404():
         member = members.find(tenant_id=visit.tenant.id, user_id=user_id)
     made = api_keys.made_by(tenant_id=visit.tenant.id, user_id=user_id).order_by("-id")
@@ -199,7 +199,9 @@ def withdraw(request: HttpRequest, visit: Visit, invitation_id: UUID) -> HttpRes
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
-    """The mailed link: a form with a password. Only POST creates the member, because mail scanners open links."""
+    """The page of the mailed link: a form with a password. Only POST creates the member, because mail scanners open
+    links.
+    """
     try:
         found = invitations.find(token)
         form = InvitationForm(request.POST or None, email=found.email)

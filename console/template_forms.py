@@ -34,7 +34,7 @@ _OTHER = re.findall(
 
 @cache
 def _languages() -> list[tuple[str, Any]]:
-    """The languages of templates by name, those of India first."""
+    """The languages of templates as choices: India's languages first, then the others by name."""
     named = [(code, f"{Locale.parse(code).get_display_name('en')} ({code})") for code in (*_INDIAN, *_OTHER)]
     indian = named[: len(_INDIAN)]
     return [
@@ -45,7 +45,7 @@ def _languages() -> list[tuple[str, Any]]:
 
 
 class DraftForm(forms.Form):
-    """A template to submit. Its preview requires it to be valid too."""
+    """The form of a template to submit."""
 
     account = forms.ChoiceField(label="Business account")
     name = forms.RegexField(
@@ -161,7 +161,9 @@ class DraftForm(forms.Form):
 
 
 class EditForm(DraftForm):
-    """Changes a template. Account, name and language stay; so does the category of an approved template."""
+    """Changes a template. Account, name and language cannot change. The category of an approved template cannot change
+    either.
+    """
 
     def __init__(self, *args: Any, template: MessageTemplate, draft: Draft, **kwargs: Any) -> None:
         initial = {name: getattr(draft, name) for name in self.base_fields if hasattr(draft, name)}
@@ -181,7 +183,7 @@ class EditForm(DraftForm):
 
 
 class ButtonForm(forms.Form):
-    """The fields of one button. Without a kind the template has no such button."""
+    """The fields of one button of a template. Fields without a kind add no button."""
 
     kind = forms.ChoiceField(
         label="Kind",
@@ -218,7 +220,7 @@ class ButtonForm(forms.Form):
         return cleaned
 
     def button(self) -> Button | None:
-        """The button; None when there is none."""
+        """The button. None when no kind is chosen."""
         return Button(**self.cleaned_data) if self.cleaned_data.get("kind") else None
 
 
@@ -228,7 +230,9 @@ ButtonForms = forms.formset_factory(
 
 
 def typed_so_far(typed: Mapping[str, Any], buttons: Any) -> Draft:
-    """The content typed so far into an incomplete form. A variable without an example stands for itself."""
+    """The content that was typed so far into an incomplete form. A variable without an example is shown as the variable
+    itself.
+    """
     body = str(typed.get("body", ""))
     found = variables(body)
     examples = [line.strip() for line in str(typed.get("body_examples", "")).splitlines() if line.strip()]
@@ -252,7 +256,9 @@ def typed_so_far(typed: Mapping[str, Any], buttons: Any) -> Draft:
 
 
 def parts_of(draft: Draft) -> list[tuple[str, str]]:
-    """The parts of a template as customers will read it: kind and text of each. Empty while no part has a text."""
+    """The parts of a template as customers will read it, each with its kind and text. Parts without a text are left
+    out.
+    """
     if draft.category == AUTHENTICATION:
         return [("body", "123456 is your verification code."), ("button", "Copy code")]
     document = draft.document()

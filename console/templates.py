@@ -29,7 +29,7 @@ from phone_numbers.tokens import Refused
 STATUSES = ("APPROVED", "PENDING", "REJECTED", "PAUSED", "DISABLED")
 TEMPLATES_PER_PAGE = 50
 SAMPLE_FORM_BYTES = 17 * 1024 * 1024
-"""The largest form with a header sample, in bytes. A video may have 16 MiB."""
+"""The most bytes of a form with a header sample. A video may have 16 MiB."""
 
 
 class TemplateFilter(forms.Form):
@@ -68,7 +68,7 @@ def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
-    """Show one language of a template: its text as customers read it, its variables, the reason of a rejection."""
+    """Show one language of a template: its text as customers read it, its variables, and the reason of a rejection."""
     found = _template(visit, template_id)
     document = orjson.loads(found.document)
     languages = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(
@@ -90,7 +90,7 @@ def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpRespon
 
 
 def _examples(document: dict[str, Any]) -> dict[str, str]:
-    """The examples of the variables. Empty where Meta's form of them is unknown."""
+    """The examples of the variables. Empty when Meta's document has them in an unknown form."""
     try:
         return draft.examples(document)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
@@ -98,7 +98,9 @@ def _examples(document: dict[str, Any]) -> dict[str, str]:
 
 
 def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
-    """Explain the effect of deleting. POST deletes this language or, with `all`, every language of the name."""
+    """Explain the effect of deleting a template. POST deletes this language or, with `all`, every language of the
+    template's name.
+    """
     found = _template(visit, template_id)
     if request.method == "POST":
         require_open(visit)
@@ -166,7 +168,7 @@ def new(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 @limited_by(SAMPLE_FORM_BYTES)
 def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
-    """Show the form with an existing template's content. After submission Meta reviews it again."""
+    """Show the form with an existing template's content. After the submission, Meta reviews the template again."""
     template = _template(visit, template_id)
     if request.method == "POST":
         require_open(visit)
@@ -183,7 +185,7 @@ def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
 
 @limited_by(SAMPLE_FORM_BYTES)
 def preview(request: HttpRequest, visit: Visit, template_id: str | None = None) -> HttpResponse:
-    """Only the preview, loaded while the form is filled in."""
+    """Show only the preview. The page loads it while the form is filled in."""
     require_open(visit)
     template = _template(visit, template_id) if template_id else None
     try:
@@ -202,7 +204,9 @@ def _drafted(request: HttpRequest, visit: Visit) -> tuple[DraftForm, Any]:
 
 
 def _edited(request: HttpRequest, visit: Visit, template: MessageTemplate) -> tuple[EditForm, Any]:
-    """The forms for changing a template. Raises CannotBeDrafted."""
+    """The forms for changing a template. Raises CannotBeDrafted for a template with parts that the forms
+    do not have.
+    """
     was = draft_of(orjson.loads(template.document))
     given = request.POST or None
     form = EditForm(given, request.FILES or None, visit=visit, template=template, draft=was)
@@ -212,7 +216,9 @@ def _edited(request: HttpRequest, visit: Visit, template: MessageTemplate) -> tu
 def _written(
     request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None = None
 ) -> HttpResponse:
-    """The page with the forms. Success redirects to the template; a refusal becomes a form error."""
+    """The page with the forms. POST with `submit` submits the template and redirects to it. A refusal is shown as an
+    error of the form.
+    """
     context: dict[str, Any] = {
         "template": template,
         "form": form,
@@ -235,7 +241,9 @@ def _written(
 def _submitted(
     request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None
 ) -> str | None:
-    """Submit a new or changed template. Returns its id, or None with the refusal as a form error."""
+    """Submit a new or changed template. Returns its id. After a refusal, returns None and adds the refusal to the
+    form's errors.
+    """
     choice = AccountChoice(visit.tenant.id, visit.environment, waba_id=form.cleaned_data["account"])
     if form.cleaned_data["header_format"] in draft.MEDIA_HEADERS and not form.cleaned_data["header_sample"]:
         form.add_error("header_sample", "Choose a file: Meta's reviewers look at it.")

@@ -1,6 +1,6 @@
 """The table of the console's pages, and the pages of sign-up and log-in.
 
-Pages without a row are not reachable. The navigation shows the rows with a section and a title, in this order.
+A page without a row is not reachable. The navigation shows the rows that have a heading, in this order.
 """
 
 from allauth.account import views as account
@@ -218,7 +218,7 @@ urlpatterns = [
     path("inactive", account.account_inactive, name="account_inactive"),
     path("reauthenticate", account.reauthenticate, name="account_reauthenticate"),
     path("password/change", account.password_change, name="account_change_password"),
-    # A person without a password logs in by passkey. The reset mail lets them set a first password.
+    # A person without a password logs in with a passkey. The reset mail has a link to set a first password.
     path(
         "password/set",
         RedirectView.as_view(pattern_name="account_reset_password"),

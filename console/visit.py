@@ -1,4 +1,6 @@
-"""A visit to the console: person, tenant, role, environment (live or test), time zone, permissions, and its numbers."""
+"""A visit to the console: the person, the tenant, the environment (live or test), the time zone, and what the person
+may do.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,9 +25,9 @@ LIVE, TEST = ApiKey.Environment.LIVE, ApiKey.Environment.TEST
 ENVIRONMENT = "environment"
 """The session key of the chosen environment."""
 TIME_ZONE = "time_zone"
-"""The field of the time zone in which the person reads times."""
+"""The form field of the time zone in which pages show times to the person."""
 MOST_CHOICES = 200
-"""Most numbers offered in a form."""
+"""The most numbers that a form offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,14 @@ class Visit:
 
     @property
     def scope(self) -> dict[str, Any]:
-        """The rows that the visit shows: pass it on with `**`."""
+        """The arguments that limit queries to the visit's tenant and environment. Pass them on with `**`."""
         return {"tenant_id": self.tenant.id, "environment": self.environment}
 
     @property
     def is_support(self) -> bool:
-        """Whether this is a support view by staff, which changes nothing and shows no texts."""
+        """Whether staff see the console in a support view. A support view changes nothing and shows no texts of
+        messages.
+        """
         return self.support_until is not None
 
     @property
@@ -56,7 +60,7 @@ class Visit:
 
     @property
     def switchable(self) -> bool:
-        """Whether both environments can be visited. A sandbox tenant has only `test`."""
+        """Whether the tenant has both environments. A sandbox tenant has only `test`."""
         return not self.tenant.sandbox
 
     @property
@@ -65,17 +69,19 @@ class Visit:
         return self.tenant.status == Tenant.Status.PENDING_APPROVAL
 
     def is_open(self, environment: str) -> bool:
-        """Whether the account's status allows changes in an environment. Before approval only `test`."""
+        """Whether the account's status allows changes in an environment. Before the approval, only `test` can be
+        changed.
+        """
         return self.tenant.status == Tenant.Status.ACTIVE or (self.awaits_approval and environment == TEST)
 
     def may_read(self, area: Area | None) -> bool:
-        """Whether the person's role may open an area. Without an area everybody may."""
+        """Whether the person may read an area. Everybody may read a page without an area."""
         if self.is_support:
             return area != Area.CONVERSATIONS
         return area is None or roles.may_read(self.user.role, area)
 
     def may_change(self, area: Area | None) -> bool:
-        """Whether the person's role may change an area."""
+        """Whether the person may change an area. Nobody may change anything in a support view."""
         return not self.is_support and (area is None or roles.may_change(self.user.role, area))
 
 
@@ -95,19 +101,19 @@ def visit_of(request: HttpRequest) -> Visit | None:
 
 
 def environment_key(tenant: Tenant) -> str:
-    """The session key of the chosen environment. It changes with the approval, so that earlier choices no longer
-    apply.
+    """The session key of the chosen environment. Another key is used before the approval, so that a choice from that
+    time does not apply afterwards.
     """
     return "environment_before_approval" if tenant.status == Tenant.Status.PENDING_APPROVAL else ENVIRONMENT
 
 
 def _first_seen(tenant: Tenant) -> str:
-    """The environment by default: the sandbox while the account awaits approval, then live."""
+    """The default environment: the sandbox while the account awaits approval, then live."""
     return TEST if tenant.status == Tenant.Status.PENDING_APPROVAL else LIVE
 
 
 def shown_numbers(visit: Visit, ids: Iterable[str | None]) -> dict[str, str]:
-    """Phone numbers in readable form, by `phone_number_id`. Numbers that left the tenant are missing."""
+    """The shown phone numbers, by `phone_number_id`. Numbers that have left the tenant are missing."""
     rows = PhoneNumber.objects.for_environment(**visit.scope).filter(
         phone_number_id__in={id_ for id_ in ids if id_}
     )
@@ -129,7 +135,7 @@ def sending_numbers(visit: Visit) -> list[tuple[str, str]]:
 
 @contextmanager
 def or_404() -> Iterator[None]:
-    """Turn NotFound of a flow into a 404 page."""
+    """Show a 404 page when the block raises NotFound."""
     try:
         yield
     except NotFound as error:
@@ -154,12 +160,14 @@ class flash_errors:  # noqa: N801 - a context manager, read as `with flash_error
 
 
 def require_open(visit: Visit) -> None:
-    """Require an active account, or one that awaits approval and changes only its sandbox. Raises PermissionDenied."""
+    """Raise PermissionDenied for an account that is not active. An account that awaits approval may change
+    its sandbox.
+    """
     if not visit.is_open(visit.environment):
         raise PermissionDenied("This account is not active.")
 
 
 def require_active(visit: Visit) -> None:
-    """Require an active account. Raises PermissionDenied."""
+    """Raise PermissionDenied for an account that is not active."""
     if visit.tenant.status != Tenant.Status.ACTIVE:
         raise PermissionDenied("This account is not active.")

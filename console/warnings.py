@@ -18,7 +18,7 @@ MOST_WARNINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class HomeWarning:
-    """A warning: one sentence, and the page that fixes its cause."""
+    """A warning: a sentence, and the page on which its cause can be fixed."""
 
     text: str
     button: str
@@ -27,7 +27,7 @@ class HomeWarning:
 
 
 def of_endpoints(tenant: Tenant, environment: str) -> list[HomeWarning]:
-    """Endpoints that fail or were disabled. A tenant has at most 20 endpoints."""
+    """Warn of endpoints that fail or were disabled. A tenant has at most 20 endpoints in an environment."""
     found = []
     for endpoint in Endpoint.objects.for_environment(tenant.id, environment).order_by("-id"):
         page = reverse("console_endpoint", args=[endpoint.id])
@@ -41,7 +41,7 @@ def of_endpoints(tenant: Tenant, environment: str) -> list[HomeWarning]:
 
 
 def of_numbers(tenant: Tenant, environment: str) -> list[HomeWarning]:
-    """Disconnected numbers, and tokens that expire soon."""
+    """Warn of disconnected numbers, and of tokens that expire soon."""
     numbers = PhoneNumber.objects.for_environment(tenant.id, environment).filter(
         connection_state=PhoneNumber.State.DISCONNECTED
     )
@@ -60,7 +60,9 @@ def of_numbers(tenant: Tenant, environment: str) -> list[HomeWarning]:
 def _cannot_send(
     *, connection_detail: str | None, count: int, phone_number_id: str, shown: str
 ) -> HomeWarning:
-    """One warning for all numbers with the same cause: an invalid token disconnects a whole account."""
+    """The warning for all numbers with the same cause. An invalid token, for example, disconnects all numbers of an
+    account.
+    """
     reason = explained(connection_detail).reason
     if count > 1:
         text = f"{count} numbers cannot send, for the same reason. {reason}"

@@ -23,7 +23,9 @@ from tenants.labels import NOTHING
 register = template.Library()
 
 _ROUNDED_UP = timedelta(seconds=59)
-"""Round up slightly: a key that ends in 24 hours does so "in 1 day" also a moment later, not "in 23 hours"."""
+"""Added to a time that is left. So a key that ends in 24 hours ends "in 1 day" even a moment later,
+not "in 23 hours".
+"""
 _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
 
 
@@ -31,10 +33,10 @@ _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(m
 def moment(
     context: dict[str, Any], at: datetime | str | None, relative: bool = False, seconds: bool = False
 ) -> SafeString | str:
-    """A `<time>` in the visit's zone, with the zone's name. With `relative` also the distance from now. A dash for
-    None.
+    """A `<time>` in the visit's zone, with the zone's name. With `relative`, it also has the distance from now. None
+    becomes a dash.
 
-    `moment` may be a text in ISO 8601.
+    `at` may be a text in ISO 8601.
     """
     if isinstance(at, str):
         at = datetime.fromisoformat(at)
@@ -54,7 +56,7 @@ def moment(
 
 @register.simple_tag(takes_context=True)
 def environment_field(context: dict[str, Any]) -> SafeString:
-    """The hidden form field with the environment on display (`console/page.py`)."""
+    """The hidden form field with the environment that the page shows (`console/page.py`)."""
     return format_html(
         '<input type="hidden" name="{}" value="{}">', FOR_ENVIRONMENT, context["console"].environment
     )
@@ -62,7 +64,9 @@ def environment_field(context: dict[str, Any]) -> SafeString:
 
 @register.simple_tag
 def error_code(meanings: Mapping[str, Meaning], code: object, page: str) -> SafeString:
-    """An error code. A known code is a link to `page`; with scripts enabled it opens the code's drawer instead."""
+    """An error code. A known code is a link to `page`. With scripts enabled, the link opens the code's
+    drawer instead.
+    """
     known = meanings.get(str(code))
     if known is None:
         return format_html("<code>{}</code>", code)
@@ -76,7 +80,9 @@ def error_code(meanings: Mapping[str, Meaning], code: object, page: str) -> Safe
 
 @register.simple_tag
 def filter_chips(request: HttpRequest, form: Form) -> list[dict[str, str]]:
-    """The filled fields of a list's filter: the label, the readable value, and the list's URL without that field."""
+    """The filled fields of a list's filter. Each has its label, its value in words, and the list's URL without this
+    field.
+    """
     found = []
     for field in form.visible_fields():
         value = request.GET.get(field.name, "")
@@ -92,13 +98,13 @@ def filter_chips(request: HttpRequest, form: Form) -> list[dict[str, str]]:
 
 @register.filter
 def milliseconds(duration: float | None) -> str:
-    """A duration with its unit; a dash for None."""
+    """A duration with its unit. None becomes a dash."""
     return NOTHING if duration is None else labels.milliseconds(duration)
 
 
 @register.filter
 def phone_number(name: str | None) -> str:
-    """A customer or a number, with a "+" before bare digits. Empty for None."""
+    """The name of a customer or a number. A phone number in bare digits gets a "+". Empty for None."""
     return labels.phone_number(name or "")
 
 
@@ -117,7 +123,7 @@ def away(at: datetime) -> str:
 
 @register.filter
 def time_left(until: datetime | None) -> str:
-    """The time left until a moment, e.g. `5 h`, `12 min`. Empty when it has passed."""
+    """The time left until a moment, e.g. `5 h`, `12 min`. Empty for None and for a moment in the past."""
     left = (until - now()) // timedelta(minutes=1) if until else -1
     if left < 0:
         return ""
@@ -126,7 +132,7 @@ def time_left(until: datetime | None) -> str:
 
 @register.simple_tag(takes_context=True)
 def brief_moment(context: dict[str, Any], at: datetime) -> SafeString:
-    """The time of day for a moment of today, else the date; in the visit's zone."""
+    """The time of day for a moment of today, or else the date, in the visit's zone."""
     zone = context["console"].zone
     shown = at.astimezone(zone)
     if shown.date() == now().astimezone(zone).date():
@@ -156,7 +162,7 @@ def as_whatsapp(text: str) -> SafeString:
     for found in _CODE.finditer(text):
         drawn += [_styled(text[end : found.start()]), f"<code>{escape(found[1] or found[2])}</code>"]
         end = found.end()
-    # Safe, because each part is escaped and no other part of the text is included.
+    # The result is safe, because every part of the text was escaped.
     return mark_safe("".join([*drawn, _styled(text[end:])]))  # noqa: S308
 
 
@@ -172,7 +178,7 @@ def _drawn(tag: str, found: re.Match[str]) -> str:
 
 
 def _is_nested(part: str) -> bool:
-    """Whether every tag that begins in a part also ends in it; `*a _b* c_` crosses."""
+    """Whether every tag that begins in a part also ends in the part. In `*a _b* c_` the tags cross."""
     depth = 0
     for sign in re.findall("</?", part):
         depth += 1 if sign == "<" else -1
