@@ -13,8 +13,8 @@ from django.views.decorators.gzip import gzip_page
 from django.views.generic import RedirectView
 
 from gateway.api import errors, unknown_paths
-from gateway.api.error_page import meta_error_page
 from gateway.api.health_views import HealthView, LiveView, ReadyView
+from gateway.api.meta_error_page import meta_error_page
 from gateway.api.middleware import API_PATHS
 from gateway.api.openapi.document import DocumentView, YamlDocumentView
 from gateway.guides import well_known

@@ -247,6 +247,9 @@ class RedeemedCode(models.Model):
         return str(self.id)
 
 
+MAX_RETURN_URL_LENGTH = 2048
+
+
 class ConnectSession(ids.PublicId, models.Model):
     """A session of the hosted connect page (specification 2). Written by `hosted_connect/sessions.py`."""
 
@@ -262,7 +265,7 @@ class ConnectSession(ids.PublicId, models.Model):
     id_prefix = ids.CONNECT_SESSION
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="connect_sessions")
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
-    return_url = models.CharField(max_length=2048)
+    return_url = models.CharField(max_length=MAX_RETURN_URL_LENGTH)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
     expires_at = models.DateTimeField()
     finishing_until = models.DateTimeField(null=True, blank=True)

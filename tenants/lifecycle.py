@@ -1,15 +1,14 @@
 """Tenants that platform apps create, changes of a tenant's own settings, and platform apps with their keys."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
-from gateway.clock import IST, now
-from tenants import audit
+from gateway.clock import now
+from tenants import audit, tenant_status
 from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
 from tenants.signals import sandbox_wanted
@@ -18,16 +17,6 @@ from tenants.signals import sandbox_wanted
 
 MOST_SANDBOX_TENANTS = 100
 """The most sandbox tenants of a platform app. Each also has numbers and conversations in the simulator's memory."""
-
-
-def trial_end(start: datetime) -> datetime:
-    """The end of a trial: the first start of a month in IST, TRIAL_DAYS or more after `start`."""
-    local = (start + timedelta(days=settings.TRIAL_DAYS)).astimezone(IST)
-    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
-    if local == midnight and local.day == 1:
-        return local.astimezone(start.tzinfo)
-    first_of_next = (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
-    return first_of_next.astimezone(start.tzinfo)
 
 
 def create_for_app(
@@ -59,7 +48,7 @@ def create_for_app(
                 created_via="app",
                 approved_at=moment,
                 billing_status=Tenant.BillingStatus.EXEMPT if sandbox else Tenant.BillingStatus.TRIALING,
-                trial_ends_at=None if sandbox else trial_end(moment),
+                trial_ends_at=None if sandbox else tenant_status.trial_end(moment),
             )
             audit.record(
                 action="tenant.create",

@@ -3,14 +3,16 @@ served.
 """
 
 from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 
 from gateway.api.errors import Conflict, Forbidden, NotFound
-from gateway.clock import now
-from tenants import audit, lifecycle, mail
+from gateway.clock import IST, now
+from tenants import audit, mail
 from tenants.credentials import key_cache
 from tenants.models import Tenant
 
@@ -111,6 +113,16 @@ def reject(*, tenant_id: UUID, reason: str, actor_user_id: int | None = None) ->
     )
 
 
+def trial_end(start: datetime) -> datetime:
+    """The end of a trial: the first start of a month in IST, TRIAL_DAYS or more after `start`."""
+    local = (start + timedelta(days=settings.TRIAL_DAYS)).astimezone(IST)
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    if local == midnight and local.day == 1:
+        return local.astimezone(start.tzinfo)
+    first_of_next = (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
+    return first_of_next.astimezone(start.tzinfo)
+
+
 def beginning(tenant: Tenant) -> Changes:
     """The columns that an approval sets, such as the status and the end of the trial."""
     moment = now()
@@ -120,7 +132,7 @@ def beginning(tenant: Tenant) -> Changes:
         "approved_at": moment,
         "rejected_reason": None,
         "billing_status": billing.EXEMPT if tenant.sandbox else billing.TRIALING,
-        "trial_ends_at": None if tenant.sandbox else lifecycle.trial_end(moment),
+        "trial_ends_at": None if tenant.sandbox else trial_end(moment),
     }
 
 

@@ -1,17 +1,17 @@
 """Staff admin of billing: lists of its rows, and actions of staff on invoices and payments."""
 
 from billing.admin import (
-    accounts,
     dashboard,  # noqa: F401 - registers its part of the staff dashboard
     finders,  # noqa: F401 - registers its part of the staff's search
     invoices,
     payments,
+    profiles_and_terms,
 )
 from billing.pricing.money import rupees
 from tenants.audit_labels import register_unit
 from tenants.staff.site import NavigationLink, register_navigation
 
-__all__ = ["accounts", "invoices", "payments"]
+__all__ = ["invoices", "payments", "profiles_and_terms"]
 
 register_unit("paise", rupees)
 register_navigation(

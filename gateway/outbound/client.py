@@ -60,7 +60,7 @@ FAILURES = Counter(
 MOST_HEAD_BYTES = 8 * 1024
 """Most bytes of the proxy's response to CONNECT."""
 
-CONNECT_SECONDS = 3.0
+PROXY_CONNECT_SECONDS = 3.0
 """Time to connect to the proxy. Not part of the receiver's time, so a slow proxy does not look like a slow receiver."""
 
 
@@ -118,7 +118,7 @@ async def open_tunnel(proxy: EgressProxy, addresses: Sequence[AddressInfo], *, u
 
 async def _reach(proxy: EgressProxy) -> socket.socket:
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(PROXY_CONNECT_SECONDS):
             return await _connected(asyncio.get_running_loop(), proxy)
     except OSError as error:
         _note("unreachable")

@@ -26,14 +26,13 @@ from gateway.clock import now
 from gateway.database.partitions import delete_free
 from gateway.upstream.calls import UpstreamUnreachable
 from phone_numbers import onboarding
-from phone_numbers.models import ConnectSession, PhoneNumber
+from phone_numbers.models import MAX_RETURN_URL_LENGTH, ConnectSession, PhoneNumber
 from phone_numbers.tokens import Refused
 from tenants.audit import Actor
 from tenants.models import Tenant
 
 # --- The return_url of a connect session. It is validated when the tenant creates the session.
 
-MAX_LENGTH = 2048
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -41,8 +40,8 @@ def problem_of(url: str) -> str | None:
     """What is wrong with a return_url, or None. It must be an https address, or an http address of localhost. All
     browsers must read it in the same way.
     """
-    if len(url) > MAX_LENGTH:
-        return f"Must be at most {MAX_LENGTH} characters."
+    if len(url) > MAX_RETURN_URL_LENGTH:
+        return f"Must be at most {MAX_RETURN_URL_LENGTH} characters."
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return "Must be a plain ASCII address: percent-encode other characters."
     try:

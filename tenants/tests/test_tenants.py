@@ -9,7 +9,7 @@ import pytest
 from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
-from tenants import lifecycle
+from tenants import lifecycle, tenant_status
 from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import AuditEntry, PlatformApp, Tenant, User
 from tests.fixtures import Api, assert_error
@@ -168,7 +168,7 @@ def test_a_trial_lasts_14_days_and_on_to_the_next_month_in_ist(start: str, end: 
     def moment(text: str) -> datetime:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
-    assert lifecycle.trial_end(moment(start)) == moment(end)
+    assert tenant_status.trial_end(moment(start)) == moment(end)
 
 
 def test_staff_make_apps_and_their_keys(staff_api: Api, api: Api, app_key: api_keys.NewKey) -> None:

@@ -4,11 +4,11 @@ from tenants.staff.site import NavigationLink, register_navigation
 from webhooks.admin import (
     dashboard,  # noqa: F401 - registers its part of the staff's dashboard
     endpoints,
+    events,
     finders,  # noqa: F401 - registers its part of the staff's search
-    history,
 )
 
-__all__ = ["endpoints", "history"]
+__all__ = ["endpoints", "events"]
 
 register_navigation(
     "Webhooks",

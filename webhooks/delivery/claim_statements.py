@@ -41,7 +41,7 @@ _tenant_of = attrgetter("tenant_id")
 
 BURY_ROWS = 5_000
 
-PUT_OFF_SECONDS = 15 * 60
+SECRET_RETRY_SECONDS = 15 * 60
 """How long the deliveries of an endpoint wait when its secret cannot be read. Then the secret is read again."""
 
 # An endpoint with a closed circuit gets a share. An endpoint whose open circuit has waited long enough gets a single
@@ -426,7 +426,7 @@ def _targets(claimed: Sequence[_Busy], at: datetime) -> Statements[dict[UUID, Ta
         log.error(
             "endpoint_secrets_unreadable", endpoint_ids=[str(endpoint_id) for endpoint_id in unreadable]
         )
-        yield _PUT_OFF_ENDPOINTS, [PUT_OFF_SECONDS, uuids(unreadable)]
+        yield _PUT_OFF_ENDPOINTS, [SECRET_RETRY_SECONDS, uuids(unreadable)]
     if repaired := [
         each.endpoint_id for each in claimed if each.is_unreadable and each.endpoint_id in targets
     ]:

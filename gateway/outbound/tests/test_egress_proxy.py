@@ -165,7 +165,7 @@ async def test_a_proxy_that_is_slow_to_connect_takes_nothing_of_the_receivers_ti
     serve: Serve, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packets to the proxy are dropped. The receiver's own deadline is shorter than the wait for the proxy."""
-    monkeypatch.setattr(egress_proxy, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(egress_proxy, "PROXY_CONNECT_SECONDS", 0.3)
 
     async def dropped(*_: Any) -> Any:
         await asyncio.Event().wait()
