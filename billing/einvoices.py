@@ -201,7 +201,7 @@ def record_file(content: bytes, *, actor_user_id: int | None = None) -> tuple[in
 
 
 def unregistered() -> Iterator[Document]:
-    """Documents that must be registered and are not, oldest first: invoices, then credit notes."""
+    """Documents that must be registered and are not registered yet, oldest first: invoices, then credit notes."""
     for invoice in waiting_invoices().order_by("number"):
         yield of_invoice(invoice)
     notes = CreditNote.objects.filter(

@@ -283,8 +283,8 @@ def closed_until() -> datetime:
 
 
 def close_month(period: Period, *, at: datetime, actor_user_id: int | None = None) -> None:
-    """Close a month and those before it. Raises Conflict for a month that is not over, is closed, or has uncounted
-    usage.
+    """Close a month and all months before it. Raises Conflict for a month that is not over or is closed already, and
+    while usage of these months is not counted.
     """
     with transaction.atomic():
         # The lock waits for documents and postings under way. Later documents and postings find the month closed.

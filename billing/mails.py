@@ -38,7 +38,9 @@ from tenants.models import Tenant
 SINCE = timedelta(days=3)
 """Age up to which unmailed documents are mailed."""
 SINCE_REGISTRABLE = timedelta(days=31)
-"""Age up to which documents are mailed while registration is required, for which the law allows 30 days."""
+"""While registration is required, documents older than this are not mailed. The law allows 30 days for the
+registration.
+"""
 
 
 def send_invoices(at: datetime) -> int:
@@ -215,7 +217,7 @@ BEFORE_THE_INVOICE = timedelta(days=10)
 
 
 def send_early_warnings(at: datetime) -> int:
-    """Send every due warning. Returns how many tenants received one."""
+    """Send every due warning. Returns the number of tenants that received a warning."""
     tenants = Tenant.objects.filter(sandbox=False, billing_status__in=BILLED, status=Tenant.Status.ACTIVE)
 
     def warn(tenant: Tenant) -> int:
@@ -294,8 +296,8 @@ _FIELDS = {
 
 
 def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:
-    """Queue a mail unless one of this kind and key was queued before. Of two simultaneous runs, one waits and then
-    queues none.
+    """Queue a mail unless one of this kind and key was queued before. Of two simultaneous runs, one waits for the other
+    and then queues nothing.
     """
     if BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key).exists():
         return False

@@ -80,7 +80,7 @@ class BillingSnapshot(models.Model):
 
 
 class PlanVersion(models.Model):
-    """Terms from a month of service on, for all tenants or for one. Written by `plan.py`, never changed."""
+    """Terms from a month of service on, for all tenants or for one tenant. Written by `plan.py`, never changed."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(
@@ -168,7 +168,7 @@ class Invoice(ids.PublicId, models.Model):
     replaces = models.OneToOneField(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="replaced_by"
     )
-    """The invoice of the same month that this one replaces. It was credited in full because its buyer was wrong."""
+    """The invoice of the same month that this invoice replaces. It was credited in full because its buyer was wrong."""
     number = models.CharField(max_length=16, unique=True)
     financial_year = models.CharField(max_length=4)
     period = models.CharField(max_length=7)
@@ -204,7 +204,7 @@ class Invoice(ids.PublicId, models.Model):
     ack_at = models.DateTimeField("acknowledged at", null=True, blank=True)
     signed_qr = models.TextField(null=True, blank=True)
     irn_cancelled_at = models.DateTimeField("registration cancelled at", null=True, blank=True)
-    """When the registration was cancelled, within a day. The invoice is then in no return."""
+    """When the registration was cancelled, which the portal allows for a day. The invoice is then in no GST return."""
 
     objects = InvoiceQuerySet.as_manager()
 
@@ -499,7 +499,9 @@ class Mandate(ids.PublicId, models.Model):
 
 
 class PaymentAttempt(ids.PublicId, models.Model):
-    """One attempt to collect an invoice. Written by `billing/payments/`. An invoice has at most one in flight."""
+    """One attempt to collect an invoice. Written by `billing/payments/`. An invoice has at most one
+    attempt in flight.
+    """
 
     class Kind(models.TextChoices):
         AUTOPAY = "autopay"
@@ -600,7 +602,7 @@ class BankTransfer(models.Model):
 
 
 class Refund(ids.PublicId, models.Model):
-    """Money that staff refund from a captured attempt. An attempt has at most one in flight. Written by
+    """Money that staff refund from a captured attempt. An attempt has at most one refund in flight. Written by
     `payments/refunds.py`.
     """
 
@@ -797,9 +799,9 @@ class ClosedMonth(models.Model):
 
 
 class StaffAct(models.Model):
-    """An act of staff with a tenant's money. A large one waits for a second person.
+    """An act of staff with a tenant's money. A large act waits for a second person.
 
-    Written by `staff/second_person.py`.
+    Written by `admin/second_person.py`.
     """
 
     class Status(models.TextChoices):

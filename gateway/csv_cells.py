@@ -16,5 +16,5 @@ def from_text(cell: str) -> str:
 
 
 def _may_be_formula(text: str) -> bool:
-    """Whether a text begins like a formula. Spreadsheets skip blanks before one."""
+    """Whether a text begins like a formula. Spreadsheets skip blanks before a formula."""
     return text.startswith(_ALWAYS) or text.lstrip().startswith(_FORMULAS)

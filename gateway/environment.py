@@ -48,9 +48,9 @@ class Env(environ.Env):  # type: ignore[misc]
 class _Secret(NamedTuple):
     name: str
     how: str
-    """How to create one, or where to find it."""
+    """How to create the secret, or where to find it."""
     used_by: str = "service"
-    """The part of the service that needs it. A secret that replaces another one is always optional."""
+    """The part of the service that needs the secret. A secret that replaces another one is always optional."""
 
 
 _RANDOM = "make one: python -c 'import secrets; print(secrets.token_urlsafe(48))'"

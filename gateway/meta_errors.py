@@ -95,7 +95,7 @@ def _by_number() -> dict[int, ErrorCode]:
 
 
 def error_code(code: object, subcode: object = None) -> ErrorCode | None:
-    """The entry of a code, or of its subcode if that has one. None for an unknown code."""
+    """The entry of a code, or of its subcode if the subcode has an entry. None for an unknown code."""
     known = _by_number()
     for number in (subcode, code):
         if type(number) is int and number in known:

@@ -130,7 +130,7 @@ EMAIL_USE_TLS: bool = _MAIL_SERVER.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL: bool = _MAIL_SERVER.get("EMAIL_USE_SSL", False)
 EMAIL_TIMEOUT = 15
 TEXTS_DIR: str = env.str("TEXTS_DIR", "")
-"""Folder with the operator's own `terms.md` and `privacy.md`. A missing file has a default."""
+"""Folder with the operator's own `terms.md` and `privacy.md`. The service has a default text for each missing file."""
 SUPPORT_EMAIL: str = env.str("SUPPORT_EMAIL", "support@localhost")
 """Reply-To of mails, and the contact on pages and in mails."""
 DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", f"{SERVICE_NAME} <{SUPPORT_EMAIL}>")

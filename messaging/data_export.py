@@ -49,7 +49,9 @@ PAGE = 500
 def request(
     *, tenant_id: UUID, environment: str, customer_id: str | None, user_id: int | None, actor: Actor
 ) -> Export:
-    """Request a file with one customer's data or the whole account. Raises Conflict while another is being written."""
+    """Request a file with one customer's data or the whole account. Raises Conflict while another such file is being
+    written.
+    """
     try:
         with transaction.atomic():
             export = Export.objects.create(

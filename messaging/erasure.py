@@ -112,7 +112,8 @@ def find(*, tenant_id: UUID, erasure_id: UUID) -> Erasure:
 
 
 def run_open() -> int:
-    """Run the erasures that no worker runs. Called after a request, and every minute by beat. Returns how many.
+    """Run the erasures that no worker runs. Called after a request, and every minute by beat. Returns the number of
+    erasures.
 
     An error at one tenant does not affect the others.
     """

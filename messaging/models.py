@@ -262,10 +262,9 @@ class Batch(ids.PublicId, models.Model):
 class BatchItem(models.Model):
     """One message of a batch (specification 2). `body` is what Meta receives, byte for byte.
 
-    `claimed_by` is the lease of the runner that sends the item, set before the message is sent. An item that is
-    claimed and pending while nobody holds that lease was interrupted, and is never sent again. A failed item keeps
-    its body exactly when it was certainly not sent and may succeed later (`POST …/retry`). All other ended items have
-    none.
+    `claimed_by` is the lease of the runner that sends the item, set before the message is sent. A claimed item that is
+    pending without a holder of its lease was interrupted, and is never sent again. A failed item that was certainly not
+    sent and may succeed later keeps its body (`POST …/retry`). All other ended items have no body.
     """
 
     class Status(models.TextChoices):
@@ -464,10 +463,10 @@ class ReadMark(models.Model):
 
 
 class OptOut(models.Model):
-    """A customer's last word about marketing messages from a number, stored under one of the customer's ids.
+    """Whether a customer wants marketing messages from a number, stored under one of the customer's ids.
 
-    Written by `opt_outs.py`. The two sources are stored separately: a start word does not undo what the customer set
-    in WhatsApp.
+    Written by `opt_outs.py`. The customer's setting in WhatsApp and the words that the customer wrote are stored
+    separately: a start word does not undo the setting.
     """
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "phone_number_id", "customer")

@@ -103,7 +103,7 @@ def among(
     phone_number_ids: Iterable[str],
     customers: Iterable[str | None],
 ) -> set[tuple[str, str]]:
-    """Pairs of a number and a customer (wa_id or user_id) who opted out of it, among those given."""
+    """Those pairs of a given number and a given customer (wa_id or user_id) in which the customer has opted out."""
     with connection.cursor() as cursor:
         cursor.execute(
             _AMONG,

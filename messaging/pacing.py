@@ -126,8 +126,8 @@ class Pacer:
         return [first + turn / pace for turn in range(count)]
 
     def _shared_wait(self, pace: float, count: int) -> float:
-        """Seconds until the number's bucket has the first turn. Zero without Valkey, which is then skipped for a
-        while.
+        """Seconds until the number's bucket has the first turn. Zero when Valkey is unavailable. Valkey is then not
+        asked again for a while.
         """
         if time.monotonic() < self._alone_until:
             return 0.0

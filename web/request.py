@@ -72,20 +72,20 @@ class Request:
         self.headers: dict[bytes, bytes] = _joined(scope["headers"])
         self.request_id = request_id
         self.caller: Caller | None = None
-        """Who calls, once the headers were checked; also of a request that is then rejected."""
+        """The caller. None until the headers were checked. A request that is then rejected has a caller too."""
         self.admission_headers: Mapping[str, str] = {}
         self.is_chunked = b"transfer-encoding" in self.headers
         self.declared_length: int | None = (
             None if self.is_chunked else int(self.headers.get(b"content-length", b"0"))
         )
-        """The parser lets nothing pass but digits. None for a body in chunks."""
+        """The Content-Length, of which the parser accepts only digits. None for a body in chunks."""
         self.body_is_read = self.declared_length == 0
         self._receive = receive
         self._large = self._arrived = 0
         self._begun_at: float | None = None
 
     def header(self, name: bytes) -> str | None:
-        """A header's value; `name` in lower case."""
+        """The value of a header. `name` is in lower case."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 

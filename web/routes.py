@@ -242,7 +242,7 @@ _FLOW_PATH = re.compile(r"/upstream/flows/([0-9a-f]{32})")
 
 
 class Application:
-    """The application of one process, for one event loop, on which loops of other roles may run too."""
+    """The application of one process, for one event loop. Other roles may use the same event loop."""
 
     def __init__(self, loops: Iterable[Loop] = ()) -> None:
         self._django = DjangoThreads()

@@ -242,7 +242,9 @@ class Hub:
                 log.warning("stream_poll_failed", error=type(error).__name__)
 
     async def _with_news(self, listeners: Sequence[Listener]) -> Sequence[Listener]:
-        """The listeners with new events. All of them when the check fails; the poll then finds the faulty one."""
+        """The listeners with new events. When the check fails, all listeners: the poll then finds the faulty
+        listener.
+        """
         news = stream.with_news([_wanted(listener) for listener in listeners])
         try:
             return [listeners[place] for place in await self._polling.run_each(news)]

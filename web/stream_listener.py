@@ -48,14 +48,16 @@ class Listener:
         self.tenant_id, self.environment = tenant_id, environment
         self.asked = asked
         self.after = after
-        """The place up to which the log was read; all before it was handed over."""
+        """The place up to which the log was read. All events before it were handed over."""
         self.page: list[Found] = []
         self.news = asyncio.Event()
         self.ended: str | None = None
         self.entered = False
-        """Whether it has its slot, or Valkey was away when it asked for one."""
+        """Whether the listener has its slot, or asked for a slot while Valkey was unavailable."""
         self.until: int | None = None
-        """The transaction before which all must have ended; None when nothing is open."""
+        """The listener is polled again until all transactions before this one have ended. None when no earlier
+        transaction is open.
+        """
         self._full = False
         self.began_at = self._told_at = time.monotonic()
 

@@ -132,7 +132,7 @@ class Endpoint(models.Model):
     """The `failing_since` of the last notice to the tenant (`endpoints/notices.py`); null after the recovery."""
     circuit_open_until = models.DateTimeField(null=True, blank=True)
     circuit_opened = models.PositiveSmallIntegerField(default=0)
-    """How often the circuit opened in a row. Its wait doubles each time."""
+    """How often the circuit opened in a row. Each time, the wait until its next probe doubles."""
     circuit_generation = models.PositiveIntegerField(default=0, db_default=0)
     """How often the circuit opened in all. An attempt claimed before the last opening is late."""
     window_started_at = models.DateTimeField(null=True, blank=True)
@@ -422,8 +422,8 @@ STATUS_CONDITIONS = _conditions()
 class Message(ids.MadeById, models.Model):
     """A message and its progress. Written by `events/publish.py` with its events. Partitioned by month.
 
-    Each time is the earliest that an event reported, so the order of events does not matter. The event that holds the
-    message has the content, in its body.
+    Each time is the earliest that an event reported, so the order of events does not matter. The content is in the body
+    of the event that has the message.
     """
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "key", "month")
@@ -515,7 +515,9 @@ class Message(ids.MadeById, models.Model):
 
 
 class FigureChange(models.Model):
-    """An hour of a tenant in which a message or an event was written. Publishing inserts it; `figures/` gathers it."""
+    """An hour of a tenant in which a message or an event was written. Publishing inserts it. `analytics/rollup.py`
+    gathers it.
+    """
 
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4)

@@ -182,7 +182,7 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An event of the stream. `envelope` is None for one whose body is past retention."""
+    """An event of the stream. `envelope` is None for an event whose body is past retention."""
 
     position: Position
     type: str
@@ -387,7 +387,8 @@ def asked_of(query: QueryDict, caller: Caller) -> Asked:
 
 
 def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) -> Statements[Position]:
-    """The position from which the stream continues: that of `Last-Event-ID`, or the present one without that header.
+    """The position from which the stream continues: the position in `Last-Event-ID`, or the present position without
+    this header.
 
     Raises InvalidRequest for a header that is no position.
     """

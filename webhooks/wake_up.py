@@ -44,7 +44,9 @@ REGISTER = "deliveries:dispatchers"
 dispatcher, which expires when it stops reporting.
 """
 ROOM, BUSY, FULL = b"room", b"busy", b"full"
-"""States that a dispatcher reports: it has room; it has room, but prefers that others are asked first; it has none."""
+"""States that a dispatcher reports: it has room; it has room, but prefers that others are asked first;
+it has no room.
+"""
 ALIVE_MILLISECONDS = 3_000
 PATIENCE_MILLISECONDS = 100
 """Longer than a busy event loop needs for one round."""
@@ -75,7 +77,7 @@ end
 
 # Hand-overs (ARGV[5] and on) are accepted while a dispatcher is alive and few are waiting. A list never gets two
 # requests to poll in a row. Returns whether the hand-overs were accepted, whether the caller must start a dispatcher
-# (none is running, and nobody started one within a second), and which dispatcher may get the next ones.
+# (none is running, and nobody started one within a second), and which dispatcher may get the next hand-overs.
 _SEND = (
     _SCRIPT
     + """
@@ -246,7 +248,9 @@ class LocalDispatcher(Protocol):
         """Whether fresh deliveries may be handed to the dispatcher."""
 
     def hand_over(self, deliveries: Sequence[Packed], *, looks: bool) -> bool:
-        """Hand deliveries over from any thread; `looks` asks for a poll. False when it is ending and accepts none."""
+        """Hand deliveries over from any thread; `looks` asks for a poll. Returns False when the dispatcher is ending
+        and accepts no hand-overs.
+        """
 
 
 _local: LocalDispatcher | None = None

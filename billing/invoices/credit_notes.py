@@ -32,8 +32,8 @@ def issue(
 
 
 def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> CreditNote:
-    """Cancel an invoice whose registration the portal has cancelled, which it does within a day. The invoice is
-    credited in full. Neither document is in a return or registered any more.
+    """Cancel an invoice whose registration was cancelled at the portal. The portal allows this for a day. The invoice
+    is credited in full. Neither document is in a return or registered any more.
 
     Raises Conflict for an invoice that is not registered, or was registered more than a day ago, and the errors of
     `issue`.

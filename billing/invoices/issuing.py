@@ -29,7 +29,7 @@ IGST Act section 12(2)(b) requires when no address is known.
 
 
 def issue_due(at: datetime) -> int:
-    """Issue the invoice of every snapshot that has none. Returns how many were issued."""
+    """Issue an invoice for every snapshot without an invoice. Returns the number of issued invoices."""
     waiting = (
         BillingSnapshot.objects.filter(invoices__isnull=True, total_paise__gt=0)
         .order_by("period", "id")

@@ -2,7 +2,7 @@
 
 An attempt is committed before the provider is called. It is the invoice's only attempt in flight (partial unique
 index), and its receipt finds it again when an answer is lost. So nothing is collected twice. `refresh` is called when
-an attempt begins (`debits.py`, `payment_links.py`), after a notice (`notices.py`), and by `billing_run.py`.
+an attempt begins (`debits.py`, `payment_links.py`), after a notice (`provider_notices.py`), and by `billing_run.py`.
 
 `apply_payments` is the only writer of results. In one transaction it updates the attempt, its invoice and its tenant,
 locked in the order tenant, invoice, attempt, and posts what was collected or refunded. Results only move forward, so a

@@ -33,7 +33,7 @@ def charge_due(at: datetime) -> int:
 
 
 def _debit_oldest(mandate: Mandate, at: datetime) -> bool:
-    """Start the debit of the oldest invoice with a due debit, unless the mandate has one in flight."""
+    """Start the debit of the oldest invoice with a due debit, unless the mandate has a debit in flight."""
     if _busy(mandate):
         return False
     unpaid = Invoice.objects.for_tenant(mandate.tenant_id).unpaid().exclude(status=Invoice.Status.PROCESSING)

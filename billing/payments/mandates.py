@@ -1,8 +1,8 @@
 """Autopay mandates. A mandate is requested, approved on the provider's page, then synced with the provider.
 
-Called by `POST /v1/billing/mandate`, `notices.py` and `billing_run.py`. The state is always read from the provider, so
-a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. A new mandate
-that becomes active replaces the old one, which is cancelled at the provider.
+Called by `POST /v1/billing/mandate`, `provider_notices.py` and `billing_run.py`. The state is always read from the
+provider, so a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. A
+new mandate that becomes active replaces the old one, which is cancelled at the provider.
 """
 
 from dataclasses import asdict
@@ -37,7 +37,7 @@ DEFAULT_CAP_PAISE = 1_500_000
 """Debits up to 15,000 rupees need no further authentication (RBI e-mandate framework 2026): 49 numbers with GST."""
 LARGEST_CAP_PAISE = {Method.UPI: 1_500_000, Method.CARD: 1_500_000, Method.EMANDATE: 100_000_000}
 PENDING_FOR = timedelta(days=7)
-"""How long a mandate waits for approval. Its page expires then."""
+"""How long a mandate waits for approval. Its page expires after this time."""
 POLLED_FOR = 60.0
 """Seconds that a run spends on pending mandates."""
 _ASKING_FOR = timedelta(minutes=1)

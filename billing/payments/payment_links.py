@@ -79,8 +79,8 @@ def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
 
 
 def _require_link_left(invoice: Invoice, at: datetime) -> None:
-    """Raise RateLimited at the limit of links. Called before another link is ended, so that a link to pay
-    with remains.
+    """Raise RateLimited at the limit of links. Call it before another link is ended. Otherwise a tenant at the limit
+    would have no link to pay with.
     """
     made = PaymentAttempt.objects.filter(invoice=invoice, payment_url__isnull=False)
     require_pages_left(made, at, "payments of an invoice")

@@ -59,7 +59,7 @@ class ProviderRefusesService(ProviderUnreachable):
 
 
 class ProviderRefused(ServiceError):
-    """The provider refused the request. `reason` is its own code."""
+    """The provider refused the request. `reason` is the provider's code."""
 
     status = 502
     code = "payment_provider_refused"
@@ -251,7 +251,9 @@ PAGES_A_DAY = 3
 
 
 def require_pages_left(made: QuerySet[Any], at: datetime, what: str) -> None:
-    """Raise RateLimited when the daily limit of these rows was created in the last 24 hours. `what` names them."""
+    """Raise RateLimited when `PAGES_A_DAY` of these rows were created in the last 24 hours. `what` names the rows in
+    the error.
+    """
     today = made.filter(created_at__gt=at - _DAY).order_by("created_at").values_list("created_at", flat=True)
     if len(today) >= PAGES_A_DAY:
         raise RateLimited(

@@ -81,7 +81,8 @@ class Razorpay:
 
         The service redirects the payer there, so Razorpay sends no SMS and no mail. Its page does not redirect back.
         """
-        # UPI and cards have rules for each frequency. E-mandates have none, and their page does not name the member.
+        # UPI and cards have rules for each frequency. E-mandates have no such rules, and their page does not name the
+        # member.
         frequency = {} if method == "emandate" else {"frequency": "as_presented"}
         made = self._call(
             "POST",

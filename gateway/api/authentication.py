@@ -104,7 +104,7 @@ class Caller:
     """When the key expires. None for never."""
     user_id: int | None = None
     role: str | None = None
-    """The role of the member who calls, or for whom an app calls (`gateway.roles`). Keys and staff have none."""
+    """The role of the member who calls, or for whom an app calls (`gateway.roles`). Keys and staff have no role."""
     is_authenticated: bool = True
 
     @property

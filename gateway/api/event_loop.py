@@ -68,7 +68,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def attach(loop: asyncio.AbstractEventLoop | None) -> None:
-    """Set the loop of this process. None when it ends."""
+    """Set the loop of this process, or None when the loop ends."""
     global _loop
     _loop = loop
 

@@ -371,7 +371,9 @@ class RateAllowance:
             self._indebted.clear()
 
     def _settle(self, key: str, moment: float, *, taken: int = 0) -> int:
-        """Settle a bucket's pending tokens: the question sent now takes them, and `taken` more."""
+        """Settle a bucket's pending tokens, and return their number. The question that is sent now takes them and
+        `taken` more.
+        """
         self._indebted.discard(key)
         known = self._known.get(key)
         if known is None:

@@ -113,7 +113,7 @@ def public_id(request: Request, name: str, prefix: str) -> UUID | None:
 
 
 def by_public_id(rows: "QuerySet[_Row]", prefix: str, public_id: str, what: str) -> _Row:
-    """The row with the id in a path. Raises NotFound for `what`."""
+    """The row with the id in a path. Raises NotFound with `what` in its message."""
     key = ids.decode(prefix, public_id)
     found = rows.filter(pk=key).first() if key is not None else None
     if found is None:

@@ -35,7 +35,7 @@ SWEEP_SECONDS = 5.0
 """Interval at which a worker checks for dead workers."""
 RETRY_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
-"""How long a starting worker waits for its registration. Without one it works anyway."""
+"""How long a starting worker waits for its registration. A worker without a registration works too."""
 
 # No time-out ends this transaction. A host that vanished is detected within 25 seconds.
 _LAST = """

@@ -318,7 +318,9 @@ def delete_free(rows: models.QuerySet[Any]) -> int:
 def delete_before(
     model: type[models.Model], column: str, moment: datetime | int, *, batch: int = BATCH_ROWS
 ) -> int:
-    """Delete a table's rows whose `column` is before a moment or number. The column has an index. Returns how many."""
+    """Delete a table's rows whose `column` is before a moment or number. The column has an index. Returns the number of
+    deleted rows.
+    """
     table, name = model._meta.db_table, sql.Identifier(column)
     if distribution.is_distributed(table):
         with connection.cursor() as cursor:

@@ -78,7 +78,7 @@ def guide(name: str) -> Guide | None:
 
 
 def search(question: str, *, most: int) -> list[Section]:
-    """The sections with most words of the question, best first."""
+    """The sections that contain the most words of the question, best first."""
     words = list(dict.fromkeys(_WORD.findall(question.lower())))[:MOST_WORDS]
     sections = [(page.title.lower(), section) for page in guides() for section in _sections(page)]
     matches = [_matches(words, title, section) for title, section in sections]

@@ -17,7 +17,7 @@ _OWN_PACKAGE = "whabuzz"
 
 @require_safe
 def robots(request: HttpRequest) -> HttpResponse:
-    """Allow search engines the guides and the error pages, nothing else."""
+    """Allow search engines to read the guides and the error pages, and no other pages."""
     lines = ("User-agent: *", "Allow: /docs/", "Allow: /errors", "Disallow: /")
     return _text(*lines, f"Sitemap: {settings.BASE_URL}/sitemap.xml")
 

@@ -14,10 +14,10 @@ LOST = Counter("gateway_spans_lost_total", "Spans that the collector of traces d
 
 
 class Span:
-    """A traced piece of work, for a `with` statement. This one is used while traces are off."""
+    """A traced piece of work, for a `with` statement. This class is used while traces are off."""
 
     traceparent: str | None = None
-    """The span as the parent of another one, in the form of W3C Trace Context."""
+    """The span as the parent of another span, in the form of W3C Trace Context."""
 
     def __enter__(self) -> Self:
         return self

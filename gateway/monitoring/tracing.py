@@ -42,7 +42,7 @@ def end() -> None:
 
 
 def is_on() -> bool:
-    """Whether this process traces. Expensive attributes are computed only then."""
+    """Whether this process traces. If not, callers do not compute expensive attributes."""
     return _tracer is not None
 
 
@@ -59,7 +59,7 @@ def span(
 
 
 def serving(method: str, path: str, traceparent: str | None) -> Span:
-    """The span of an incoming request, under the caller's span. Health checks and static files have none."""
+    """The span of an incoming request, under the caller's span. Health checks and static files have no span."""
     if _tracer is None or path.startswith(_UNTRACED):
         return OFF
     known = method if method in _METHODS else "_OTHER"

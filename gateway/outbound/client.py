@@ -90,7 +90,7 @@ class EgressProxy:
 
 
 def configured() -> EgressProxy | None:
-    """The proxy of WEBHOOK_PROXY_URL. None without one."""
+    """The proxy of WEBHOOK_PROXY_URL. None when it is not set."""
     return _parsed(settings.WEBHOOK_PROXY_URL) if settings.WEBHOOK_PROXY_URL else None
 
 

@@ -309,7 +309,9 @@ class IdleConnections:
         self._sweep: asyncio.TimerHandle | None = None
 
     def take(self, key: Hashable) -> HttpConnection | None:
-        """The last used good connection of a key (the origin, and what else it was opened with), if any."""
+        """The open connection with this key that was used last. None without one. The key is the origin and the other
+        settings with which a connection is opened.
+        """
         kept = self._idle.get(key)
         while kept:
             _, connection = kept.pop()
@@ -318,7 +320,7 @@ class IdleConnections:
         return None
 
     def keep(self, key: Hashable, connection: HttpConnection) -> None:
-        """Keep a connection for the next exchange, unless the last one has closed it."""
+        """Keep a connection for the next exchange, unless the last exchange has closed it."""
         if connection.is_open:
             loop = asyncio.get_running_loop()
             self._idle[key].append((loop.time(), connection))

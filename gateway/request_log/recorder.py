@@ -51,7 +51,7 @@ class Buffer:
         self._of_tenant: Counter[UUID] = Counter()
 
     def add(self, call: FinishedCall, tenant_id: UUID) -> bool:
-        """Add a call. False when there is no room for it."""
+        """Add a call. Returns False when the buffer has no room for it."""
         with self._lock:
             if len(self._calls) >= MOST_WAITING or self._of_tenant[tenant_id] >= MOST_OF_ONE_TENANT:
                 return False

@@ -111,7 +111,7 @@ PIECE_BYTES = 64 * 1024
 
 
 class Stream:
-    """An answer whose body has not been read. The holder must close it."""
+    """An answer whose body has not been read. The caller must close it."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
         self._response = response

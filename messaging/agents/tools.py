@@ -132,9 +132,9 @@ def _addressed(recipient: str, content: Arguments) -> dict[str, Any]:
 
 
 def _only_number(api: ApiCalls) -> str | None:
-    """The number to send from when the caller names none.
+    """The number to send from when the caller names no number.
 
-    None unless exactly one number is connected. The API then asks the caller for the number.
+    None unless exactly one number is connected. Without a number, the API asks the caller for one.
     """
     listed = api.get("numbers")["data"]
     connected = [each["phone_number_id"] for each in listed if each["connection_state"] == "connected"]
@@ -182,7 +182,7 @@ def _diagnosis(api: ApiCalls, endpoint_id: str) -> Any:
 
 
 def _newest_deliveries(api: ApiCalls, **filters: Any) -> list[Any]:
-    """The newest deliveries that match. Reads up to `MOST_PAGES` pages, because the first ones can be empty."""
+    """The newest deliveries that match. Reads up to `MOST_PAGES` pages, because the first pages can be empty."""
     for _ in range(MOST_PAGES):
         page = api.get("webhook-deliveries", **filters, limit=3)
         if page["data"] or page["next_cursor"] is None:

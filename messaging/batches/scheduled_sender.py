@@ -59,7 +59,7 @@ SELECT EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'scheduled'
        EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'sending' AND claimed_until < now()),
        EXISTS (SELECT FROM messaging_batch WHERE waiting_for = 'scheduled' AND send_at <= now())
 """
-# Claims messages in the order of their times. `hindrance` says why a message that waited too long could not go.
+# Claims messages in the order of their times. `hindrance` says why a message that waited too long could not be sent.
 _CLAIM = f"""
 WITH due AS MATERIALIZED (
     SELECT s.id, h.hindrance
@@ -310,7 +310,7 @@ def release(message: Claimed) -> None:
 
 
 def _own(message: Claimed) -> QuerySet[ScheduledMessage]:
-    """The message's row while this claim holds; no row afterwards."""
+    """Query for the message's row, which finds it only while this claim is valid."""
     return ScheduledMessage.objects.filter(pk=message.id, status=Status.SENDING, claim=message.claim)
 
 

@@ -78,7 +78,7 @@ def _answered(
 
 
 def _template(edge: str | None, version: str | None) -> str:
-    """The pattern of a Graph path for the request log: without the id, and with the edge only if it is a known one."""
+    """The pattern of a Graph path for the request log: without the id, and with the edge only if the edge is known."""
     first, _, deeper = (edge or "").partition("/")
     named = f"/{first if first in KNOWN_EDGES else '{edge}'}" if edge else ""
     return ("/{version}" if version else "") + "/{node}" + named + ("/{id}" if deeper else "")
@@ -151,7 +151,7 @@ def _given(request: HttpRequest) -> Parameters:
             if request.method == "POST":
                 form = [(name, value) for name, value in request.POST.items() if isinstance(value, str)]
             else:
-                # Django parses forms only of a POST, but Meta's Java SDK sends one with DELETE.
+                # Django parses the form only of a POST, but Meta's Java SDK also sends a form with DELETE.
                 form = form_fields(request.META["CONTENT_TYPE"], request.body)
         given = parameters.read(
             query=request.META.get("QUERY_STRING", ""),

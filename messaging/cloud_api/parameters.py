@@ -29,7 +29,7 @@ CREDENTIALS = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
 adds its own token and proof.
 """
 DENIED = frozenset({"batch", "ids", "include_headers", "method"})
-"""Parameters that turn a request into another one or into several."""
+"""Parameters that turn a request into another request or into several requests."""
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 WRITTEN_AS_JSON = frozenset(

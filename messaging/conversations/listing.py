@@ -74,9 +74,9 @@ _LATER = """SELECT 1 FROM messages m
     WHERE m.tenant_id = %(tenant_id)s AND m.{customer} = r.{customer} AND m.id >= %(before)s AND m.month >= %(month)s
       AND m.environment = %(environment)s AND m.phone_number_id = r.phone_number_id AND m.direction = 'inbound'"""
 _IS_LATEST = " AND ".join(f"NOT EXISTS ({_LATER.format(customer=name)})" for name in ("wa_id", "user_id"))
-# The newest messages of a customer, through the index of each known id. Without a value for the customer the planner
-# assumes an average one, and would read and sort all messages of a busy customer. A range instead of an equality
-# makes it walk the index in order and stop early.
+# The newest messages of a customer, through the index of each known id. Without a value for the customer, the planner
+# assumes an average customer, and would read and sort all messages of a busy one. A range instead of an equality makes
+# it walk the index in order and stop early.
 _OF_CUSTOMER = f"""
     (SELECT {", ".join(f"m.{column}" for column in MESSAGES.columns)} FROM messages m
      WHERE m.tenant_id = %(tenant_id)s AND {{of_wa_id}} AND m.environment = %(environment)s

@@ -148,7 +148,7 @@ def events_of(message: Message) -> list[Event]:
 
 
 def contents(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, bytes]:
-    """The `data` of those of a tenant's events whose bodies are within retention."""
+    """The `data` of a tenant's events, by event. Events whose bodies are past retention are left out."""
     if not events:
         return {}
     with bulk_cursor(prepared=True) as cursor:
@@ -159,7 +159,7 @@ def contents(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, bytes]:
 def contents_and_deliveries(
     tenant_id: UUID, events: Sequence[Event]
 ) -> tuple[dict[UUID, bytes], dict[UUID, list[Delivery]]]:
-    """`contents`, and the deliveries of a tenant's events, newest first, at most `MOST_DELIVERIES`; one query."""
+    """`contents`, and the newest deliveries of a tenant's events, at most `MOST_DELIVERIES`. One query reads both."""
     deliveries: dict[UUID, list[Delivery]] = {event.id: [] for event in events}
     if not events:
         return {}, deliveries

@@ -1,4 +1,4 @@
-"""`/v1/templates*` (specification 4). What belongs to the caller's other environment is 404."""
+"""`/v1/templates*` (specification 4). Templates of the caller's other environment are 404."""
 
 import re
 from typing import Any

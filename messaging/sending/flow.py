@@ -285,7 +285,7 @@ class _Outcome:
 async def _call(
     runtime: SendRuntime, number: Sender, outgoing: bytes, event_id: UUID, request: SendRequest, began: float
 ) -> _Outcome:
-    """Classify the upstream's answer by send rules 6 and 7."""
+    """Call the upstream, and classify its answer by send rules 6 and 7."""
     request_id = request.request_id
     try:
         answer = await post(runtime, number, outgoing, edge=request.edge)

@@ -62,7 +62,7 @@ PRODUCT = b'"messaging_product":"whatsapp"'
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]{1,255}")
-"""A business-scoped user id, or a parent one. In `to` the upstream accepts it, and drops the message."""
+"""A business-scoped user id, or a parent one. The upstream accepts such an id in `to`, but drops the message."""
 
 
 class TextMember:

@@ -36,7 +36,7 @@ class ConfirmationLinkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The business as it was typed into the form. `console.forms.ApplicationForm` has checked it."""
+    """The business as it was typed into the form. `console.sign_up.ApplicationForm` has checked it."""
 
     company: str
     website: str

@@ -30,8 +30,8 @@ GROUP BY 1 {groups}, direction = 'webhook', measure, value
 LIMIT %(rows)s
 """
 NOTES_READ = 20_000
-"""Most change notes, of all tenants, that are searched for a tenant's. Notes beyond it are newer than the last one
-read.
+"""The most change notes that are searched for the notes of a tenant. The oldest notes of all tenants are searched
+first.
 """
 _OWN = "tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(first)s AND hour < %(last)s"
 _PENDING = f"""

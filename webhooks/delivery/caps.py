@@ -49,7 +49,7 @@ class BodyMemory:
         return self._full
 
     def fits(self, tenant_id: UUID, size: int) -> bool:
-        """Whether a body fits now. A tenant with no body in memory may have one of any size."""
+        """Whether a body fits now. A tenant with no body in memory may have one body of any size."""
         held = self._held.get(tenant_id, 0)
         if held and held + size > self._most_of_tenant:
             return False

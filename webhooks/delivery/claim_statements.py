@@ -383,7 +383,7 @@ def _completing(
     generations: Mapping[UUID, int],
     waits: Mapping[UUID, float],
 ) -> Statements[list[Claimed]]:
-    """Leased deliveries with their targets, bodies and slots. Those whose secret cannot be read are put off."""
+    """Leased deliveries with their targets, bodies and slots. Deliveries whose secret cannot be read are put off."""
     moment = time.monotonic()
     monitoring.CLAIMED.add(len(leased))
     unsigned = [row for row in leased if row.endpoint_id not in targets]
@@ -414,7 +414,9 @@ def _completing(
 
 
 def _targets(claimed: Sequence[_Busy], at: datetime) -> Statements[dict[UUID, Target]]:
-    """The targets of endpoints by their ids. Those whose secret cannot be read are left out and put off."""
+    """The targets of endpoints by their ids. Endpoints whose secret cannot be read are left out, and their deliveries
+    are put off.
+    """
     targets: dict[UUID, Target] = {}
     unreadable: list[UUID] = []
     for endpoint in claimed:

@@ -226,7 +226,7 @@ class _Dispatcher:
         self.senders.start()
         await self._claim_until_idle()
         wake_up.attach(None)
-        # Hand-overs made before this moment have reached the loop by then.
+        # After this wait, the hand-overs that were made before it have reached the loop.
         await asyncio.sleep(0)
         self._listen()
         await self._release()

@@ -98,8 +98,9 @@ LONGEST_LINE = 128
 LINE_SECONDS = 5.0
 """How long a line may take. The rest is then released, because it was claimed under an older state of the endpoint."""
 SCANNED_ROWS = 500
-"""Due deliveries of an endpoint that one claim looks through for those without a customer key: they were made before
-the endpoint was ordered, and are due before all others."""
+"""The most due deliveries of an endpoint in which one claim searches for deliveries without a customer key. These were
+made before the endpoint was ordered, and are due before all others.
+"""
 _KEYS = -(2**63) + 1, 2**63 - 1
 
 # An ordered endpoint has one claim at a time, so that each sees the leases of the previous one. Otherwise one worker

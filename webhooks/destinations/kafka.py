@@ -1,5 +1,5 @@
-"""Apache Kafka and brokers that speak its protocol, through aiokafka: one record an event, stored by all replicas in
-sync.
+"""Apache Kafka and brokers that speak its protocol, through aiokafka: one record for each event, stored by all replicas
+in sync.
 
 Brokers name further brokers in their answers. So every socket is opened by the client of deliveries, which checks
 these addresses like those in the settings. Records with the same key (the same customer, at an ordered endpoint) go
@@ -130,7 +130,7 @@ class Kafka(BrokerDestination[KafkaSettings]):
 
 
 _opener: ContextVar[Kafka] = ContextVar("opener")
-"""The destination through which a task opens its sockets. A task without one can open none."""
+"""The destination through which a task opens its sockets. A task without a destination cannot open sockets."""
 
 
 class _GuardedLoop:

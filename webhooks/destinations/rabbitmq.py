@@ -1,4 +1,4 @@
-"""RabbitMQ and brokers that speak AMQP 0-9-1, through aiormq: one persistent message an event, confirmed by the
+"""RabbitMQ and brokers that speak AMQP 0-9-1, through aiormq: one persistent message for each event, confirmed by the
 broker.
 
 A message that reaches no queue is returned and counts as refused. The client of deliveries opens the socket.

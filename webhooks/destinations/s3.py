@@ -1,4 +1,4 @@
-"""Amazon S3 and stores that speak its protocol: an archive of objects with one event a line, as JSON.
+"""Amazon S3 and stores that speak its protocol: an archive of objects with one event on each line, as JSON.
 
 An object's name contains the hour and a random id, so no object is ever overwritten. When an answer is lost, the next
 attempt stores the same events a second time. Bucket names are part of the path.

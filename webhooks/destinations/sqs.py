@@ -1,4 +1,4 @@
-"""Amazon SQS, and queues that speak its JSON protocol: one message an event, through the client of deliveries.
+"""Amazon SQS, and queues that speak its JSON protocol: one message for each event, through the client of deliveries.
 
 A queue whose name ends in `.fifo` needs a group for each message: the customer at an ordered endpoint, else the
 event. Its deduplication id is the event's id, so a repeat within five minutes is dropped by the queue.

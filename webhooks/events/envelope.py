@@ -53,7 +53,8 @@ CUSTOMER_KEY = """
     END
 """
 """SQL on the endpoint `e` and an event; null for an endpoint that is not ordered. An event without a number or a
-customer gets a unique key, so it waits for no other. The key is a hash, so deliveries name nobody.
+customer gets a unique key, so it waits for no other. The key is a hash, so a delivery does not contain the customer's
+id.
 """
 
 # --- The lane of calls. A customer's phone rings while a call's notifications are delivered, so these overtake all
@@ -104,8 +105,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Set by flows that store the event's id in another row. Otherwise publishing creates the id."""
     type: str
     environment: str
-    """The environment whose endpoints receive the event, that of the account, batch or session behind it. The
-    envelope omits it.
+    """The environment whose endpoints receive the event. It is the environment of the account, batch or session that
+    caused the event. The envelope omits it.
     """
     waba_id: str | None = None
     phone_number_id: str | None = None
@@ -198,7 +199,7 @@ FEW_DAYS = 3
 def load(event_ids: Iterable[UUID], *, tenant_id: UUID) -> dict[UUID, Envelope | None]:
     """The envelopes of a tenant's events, in a few queries. None for an event whose body is past retention.
 
-    `tenant_id` only leads Citus to a node. Whether the events are the tenant's, the caller has checked.
+    The caller has checked that the events are the tenant's. `tenant_id` is needed only to find their node on Citus.
     """
     return run(loading(dict.fromkeys(event_ids, tenant_id)))
 

@@ -387,7 +387,7 @@ _PUBLISH_MESSAGES = _STATEMENT.format(more=f", {UPSERT}{_NOTE.format(changed=_ME
 _members = attrgetter(*COLUMNS)
 
 MOST_TOGETHER = 500
-"""Events of one statement, unless a single notification has more."""
+"""The most events of one statement. Only a single notification may have more."""
 
 
 def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = None) -> list[UUID]:
@@ -468,7 +468,7 @@ class _Drafts:
         self._bodies = _Bodies()
 
     def add(self, place: int, publication: Publication) -> None:
-        """Add a publication's events, without those whose dedupe key an earlier event has."""
+        """Add a publication's events. An event with the dedupe key of an earlier event is left out."""
         raw_id = None
         if publication.raw is not None:
             raw_id = ids.uuid7()

@@ -154,9 +154,9 @@ def find(*, tenant_id: UUID, environment: str, event_id: str) -> Event:
 
 
 def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[Event]:
-    """A tenant's events with `payload_available` and `delivery_counts`, as lists show them; one query.
+    """Set `payload_available` and `delivery_counts` of a tenant's events, for lists. One query reads both.
 
-    A body is available while it is stored and within retention, and so is the notification that it came in.
+    The body of an event is available while the body and its notification are stored and within retention.
     """
     if not events:
         return events
@@ -197,7 +197,7 @@ def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[E
 
 
 def delivery_counts(events: Sequence[Event], *, tenant_id: UUID) -> dict[UUID, dict[str, int]]:
-    """How many deliveries of each of a tenant's events have each status; one query."""
+    """The number of deliveries by status, for each of a tenant's events. One query reads all."""
     counts = _no_counts(events)
     if counts:
         with bulk_cursor(prepared=True) as cursor:

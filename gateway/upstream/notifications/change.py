@@ -50,7 +50,7 @@ class MessageFacts(NamedTuple):
     direction: Direction
     status: Status | None = None
     word: str | None = None
-    """Meta's word for the status, if the event is one. It may be a word that is no `Status`."""
+    """Meta's word for the status, if the event is a status. The word may be one that is no `Status`."""
     at_ms: int | None = None
     """When the status was reached, in milliseconds since 1970. None for the time of the event."""
     is_message: bool = False
@@ -233,8 +233,8 @@ class EventDraft(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """One change of the notification, with at least one draft.
 
-    `field` is Meta's after correction of its mistakes, `value` the parsed value of the change (None when it is not an
-    object). The gateway's own side effects need both, such as a refresh of a number or a template.
+    `field` is Meta's field, with Meta's mistakes corrected. `value` is the parsed value of the change (None when it is
+    not an object). The gateway's own side effects need both, such as a refresh of a number or a template.
     """
 
     entry: int
@@ -280,7 +280,7 @@ class Source(msgspec.Struct, frozen=True):
     body_hash: Callable[[], str]
 
     def key(self, *parts: str | None, of: object) -> str:
-        """The dedupe key made of `parts`. If one is None, the content of the item `of` is added.
+        """The dedupe key made of `parts`. If a part is None, the content of the item `of` is added.
 
         In a key of more than 255 characters, everything after the first part is replaced by a hash.
         """
@@ -347,7 +347,7 @@ class Source(msgspec.Struct, frozen=True):
     ) -> list[EventDraft]:
         """One event for the whole value: its members and `field`. The key is made of `parts`.
 
-        The customer is `person`, or the only one among the value's contacts.
+        The customer is `person`, or else the only customer in the value's contacts.
         """
         data = {**self.value, "field": self.field}
         key = self.key(*parts, of=self.value)

@@ -57,7 +57,9 @@ class Command(BaseCommand):
 
 
 def _erase_again(path: Path) -> int:
-    """Erase the customers in a file, whose lines have a tenant's id and a hash each. Returns how many."""
+    """Erase the customers in a file. Each line of the file has a tenant's id and a hash. Returns the number of
+    customers.
+    """
     hashes: defaultdict[UUID, set[str]] = defaultdict(set)
     for line in path.read_text().splitlines():
         words = line.replace(",", " ").split()
