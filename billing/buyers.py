@@ -82,7 +82,7 @@ def profile_of(tenant: Tenant) -> BillingProfile:
 
 
 def email_of(tenant: Tenant) -> str | None:
-    """The email address for bills: the billing email, else the contact email."""
+    """The email address for bills: the billing email, else the contact email. None without both."""
     return tenant.billing_email or tenant.contact_email
 
 
@@ -103,7 +103,7 @@ def holds_back(profile: BillingProfile) -> bool:
 
 
 def gstin_state(profile: BillingProfile) -> str | None:
-    """The State in a registered buyer's GSTIN."""
+    """The code of the State in a buyer's GSTIN. None for a buyer without a GSTIN."""
     return tax_ids.parse(profile.tax_id).state_code if profile.tax_id_type == "gstin" else None
 
 

@@ -110,7 +110,7 @@ def supply_type(invoice: Invoice) -> str:
 
 
 def _pin(buyer: dict[str, Any]) -> int | None:
-    """The PIN code. An invoice that has no PIN code of its own has it as six digits in the address."""
+    """The PIN code of a buyer or seller: the separate field, or else six digits in the address. None without both."""
     found = _PIN.search(buyer.get("pin") or buyer["address"] or "")
     return int(found[1]) if found else None
 

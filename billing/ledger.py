@@ -80,8 +80,8 @@ def post(
     tenant_id: UUID | None = None,
     text: str = "",
 ) -> bool:
-    """Post an act once. False when it was posted before. In `amounts`, debits are positive, credits negative, and the
-    sum is zero.
+    """Post an act once. Returns False when it was posted before. Raises ValueError when the sum is not zero. In
+    `amounts`, debits are positive, credits negative, and the sum is zero.
 
     With an invoice, the entry belongs to the invoice's tenant.
     """

@@ -65,7 +65,7 @@ class ErrorCode:
 
     @property
     def again(self) -> str:
-        """Whether the same call may be repeated."""
+        """A sentence that says whether the same call may be repeated."""
         return RETRY[self.retry]
 
     @property
@@ -129,6 +129,6 @@ def in_metas_form(body: bytes) -> bytes:
 
 
 def _after_mark(body: bytes) -> int | None:
-    """The position after the mark in an error that the service marked as Meta's."""
+    """The position after the mark in an error that the service marked as Meta's. None for other bodies."""
     start = body.find(b"{") + 1
     return start + len(MARK) if body.startswith(MARK, start) else None

@@ -189,7 +189,7 @@ def why_media_gone(*, tenant_id: UUID, environment: str, media_id: str) -> str:
 
 
 def number_of_media(*, tenant_id: UUID, environment: str, media_id: str) -> str | None:
-    """The phone_number_id of a recorded media."""
+    """The phone_number_id of a recorded media. None when the media was not recorded."""
     rows = KnownMedia.objects.filter(tenant_id=tenant_id, environment=environment, media_id=media_id)
     return rows.values_list("phone_number_id", flat=True).first()
 

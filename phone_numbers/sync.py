@@ -382,7 +382,7 @@ def _capability(account: BusinessAccount, value: Mapping[str, Any], _: str | Non
 
 
 def _tier(limit: object) -> str | None:
-    """A messaging limit as its tier. Older events contain only the number."""
+    """A messaging limit as its tier. Older events contain only the number. None for an unknown form."""
     if isinstance(limit, str) and limit.startswith("TIER_"):
         return limit[:32]
     return _TIERS.get(limit) if isinstance(limit, int) else None

@@ -85,7 +85,7 @@ class Request:
         self._begun_at: float | None = None
 
     def header(self, name: bytes) -> str | None:
-        """The value of a header. `name` is in lower case."""
+        """The value of a header. None without the header. `name` is in lower case."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 

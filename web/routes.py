@@ -188,7 +188,7 @@ async def _operation(request: Request) -> tuple[Caller, bytes, dict[str, Any]]:
 
 
 def _idempotency_key(request: Request) -> str | None:
-    """The idempotency key of a send. Raises InvalidRequest for a request with two different ones."""
+    """The idempotency key of a send. None without one. Raises InvalidRequest for a request with two different keys."""
     keys = {value for name, value in request.scope["headers"] if name == b"idempotency-key"}
     if len(keys) > 1:
         raise InvalidRequest.of(**{idempotency.HEADER: "Send one key: this request has two different ones."})
@@ -305,7 +305,7 @@ def handler_of(method: str, path: str) -> Handler | None:
 
 
 def _flow_route(path: str) -> Route | None:
-    """The route of a Flow endpoint's public address."""
+    """The route of a Flow endpoint's public address. None for other paths."""
     match = _FLOW_PATH.fullmatch(path)
     return Route({"POST": partial(exchange_flow_data, UUID(match[1]))}) if match else None
 

@@ -312,12 +312,14 @@ def _moment(moment: datetime) -> str:
 
 
 def qr_code(text: str | None) -> str | None:
-    """A QR code as SVG. Nothing in the text becomes markup."""
+    """A QR code as SVG. Nothing in the text becomes markup. None without a text."""
     return segno.make(text, error="m").svg_inline(scale=2, border=2, light="#fff") if text else None
 
 
 def upi_qr(invoice: Invoice, paise: int) -> str | None:
-    """The QR code that pays an amount by UPI, with the number under which the transfer is recorded."""
+    """The QR code that pays an amount by UPI, with the number under which the transfer is recorded. None for a seller
+    without a UPI id.
+    """
     if not invoice.seller.get("upi_id"):
         return None
     facts = {
@@ -367,7 +369,9 @@ def _seller(invoice: Invoice) -> Document:
 
 
 def logo() -> str | None:
-    """The seller's logo as SVG. Raises OSError and UnicodeDecodeError for an unreadable file."""
+    """The seller's logo as SVG. None without BILLING_LOGO_FILE. Raises OSError and UnicodeDecodeError for an unreadable
+    file.
+    """
     return Path(settings.BILLING_LOGO_FILE).read_text("utf-8") if settings.BILLING_LOGO_FILE else None
 
 

@@ -102,5 +102,5 @@ def returned(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _invoice_of(token: str) -> Invoice | None:
-    """The invoice of a pay token."""
+    """The invoice of a pay token. None for an unknown token, and when billing is off."""
     return Invoice.objects.filter(pay_link__token=token).first() if settings.BILLING_ENABLED else None

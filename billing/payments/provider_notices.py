@@ -111,7 +111,9 @@ def _read_state(event: ProviderEvent, at: datetime) -> None:
 @csrf_exempt
 @answering_errors
 def receive(request: HttpRequest, provider: str) -> HttpResponse:
-    """Store a notice that is POSTed, and answer 200 after the commit. Raises Unauthorized for a wrong signature."""
+    """Store a notice that is POSTed, and answer 200 after the commit. Raises NotFound for an unknown provider,
+    MethodNotAllowed, and Unauthorized for a wrong signature.
+    """
     if provider not in PROVIDERS:
         raise NotFound
     if request.method != "POST":

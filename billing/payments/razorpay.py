@@ -152,7 +152,9 @@ class Razorpay:
         return str(self._call("POST", "orders", body)["id"])
 
     def find_order(self, receipt: str) -> str | None:
-        """Find the order with a receipt, after the answer to its creation was lost."""
+        """Find the id of the order with a receipt, after the answer to its creation was lost. None when it was not
+        created.
+        """
         items = self._call("GET", "orders", query={"receipt": receipt})["items"]
         return str(items[0]["id"]) if items else None
 
@@ -258,7 +260,7 @@ class Razorpay:
         return self._link(self._call("POST", "payment_links", body))
 
     def find_link(self, reference: str) -> Link | None:
-        """The link with a reference."""
+        """The link with a reference. None when there is no such link."""
         found = self._call("GET", "payment_links", query={"reference_id": reference})["payment_links"]
         return self._link(found[0]) if found else None
 

@@ -85,7 +85,9 @@ _API_ROUTES = ("/v1/", "/{version}", "/{node}", "/upload:", "/mcp", "/internal/"
 
 
 def _kind(method: str, route: str | None, path: str) -> str | None:
-    """The kind of a route. For a path without a route, the kind that it resembles."""
+    """The kind of a route. For a path without a route, the kind that it resembles. None for health checks and metrics,
+    which are not counted.
+    """
     if route is None:
         return "api" if path.startswith("/v") else "pages"
     if route == "/upstream/webhook":

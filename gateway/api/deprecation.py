@@ -50,7 +50,7 @@ def deprecated(*, since: date, sunset: date, guide: str) -> Callable[[_Action], 
 
 
 def deprecation_of(view: Any) -> Deprecation | None:
-    """The deprecation of the action that a viewset answers with."""
+    """The deprecation of the action with which a viewset answers. None for an action that is not deprecated."""
     action = getattr(view, getattr(view, "action", None) or "", None)
     found: Deprecation | None = getattr(action, "deprecation", None)
     return found

@@ -255,7 +255,8 @@ def _bounded(
 
 
 def _number(request: Request, kwargs: Mapping[str, Any]) -> str | None:
-    """The number that a call concerns, as written in the path, the query or a JSON body.
+    """The number that a call concerns, as written in the path, the query or a JSON body. None when the call names no
+    number.
 
     A node of the Graph API is treated as a number, even when it is an account or a template.
     """

@@ -53,7 +53,9 @@ def service_response(get_response: GetResponse) -> GetResponse:
 
 
 def _route_of(request: HttpRequest) -> str | None:
-    """The pattern of the request's path. A view with a regular expression as URL sets the pattern itself."""
+    """The pattern of the request's path. None for a path without a route. A view with a regular expression as URL sets
+    the pattern itself.
+    """
     match = request.resolver_match
     own: str | None = getattr(request, "route_template", None)
     return own or (call_log.template_of(match.route) if match else None)

@@ -88,7 +88,9 @@ def limit_of(request: Request) -> int:
 
 
 def before_of(request: Request, model: type[Model]) -> UUID | None:
-    """The id in the `cursor` of a request for a bounded list. None on the first page. 400 when it is unreadable."""
+    """The id in the `cursor` of a request for a bounded list. None on the first page. Raises InvalidRequest when it is
+    unreadable.
+    """
     cursor = request.query_params.get("cursor")
     return decode_cursor(request, cursor, model, "id") if cursor else None
 
@@ -142,7 +144,7 @@ def encode_cursor(request: Request, key: object) -> str:
 
 
 def decode_cursor(request: Request, cursor: str, model: type[Model], field: str) -> Any:
-    """The key in a cursor. 400 when the cursor is unreadable or belongs to another list."""
+    """The key in a cursor. Raises InvalidRequest when the cursor is unreadable or belongs to another list."""
     column = model._meta.get_field(field)
     assert isinstance(column, Field)  # noqa: S101 - lists are ordered by a column of their own
     try:

@@ -20,7 +20,9 @@ _Row = TypeVar("_Row", bound=Model)
 
 
 def moment(request: Request, name: str) -> datetime | None:
-    """An ISO 8601 date-time. Without an offset it is UTC."""
+    """An ISO 8601 date-time. Without an offset it is UTC. None when the parameter is absent. Raises InvalidRequest for
+    another form.
+    """
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -122,8 +124,8 @@ def by_public_id(rows: "QuerySet[_Row]", prefix: str, public_id: str, what: str)
 
 
 def wa_id(request: Request) -> str | None:
-    """A customer's number in digits. Accepts any form, such as `+91 98123 45678`, also with the `+` decoded as a
-    space.
+    """A customer's number in digits. None when the parameter is absent. Accepts any form of a number, such as `+91
+    98123 45678`, also with the `+` decoded as a space. Raises InvalidRequest for other texts.
     """
     value = text(request, "wa_id")
     if value is None:

@@ -57,7 +57,7 @@ def _not_found(path: str) -> NotFound:
 
 
 def _likely(path: str) -> str | None:
-    """The path that the caller probably meant, for common mistakes."""
+    """The path that the caller probably meant, for common mistakes. None for other paths."""
     if _GRAPH_MESSAGES.match(path):
         return "POST /v1/messages with the number as `from`"
     bare = _WORD.sub(lambda word: word[0].lower(), re.sub("/+", "/", path).rstrip("/"))

@@ -173,7 +173,7 @@ class BoundedList(Generic[Instance]):
         return self._page(rows, wanted.limit) if len(rows) > wanted.limit else None
 
     def _oldest(self, wanted: _Wanted) -> UUID | None:
-        """The id of the tenant's oldest row."""
+        """The id of the tenant's oldest row. None without rows."""
         with bulk_cursor(prepared=True, using=wanted.using) as cursor:
             cursor.execute(
                 _OLDEST.format(table=self.stored.table), {"tenant_id": wanted.parameters["tenant_id"]}

@@ -70,7 +70,7 @@ def guides() -> Iterator[Guide]:
 
 
 def guide(name: str) -> Guide | None:
-    """A page by its name."""
+    """The page with a name. None when there is no such page."""
     folder = PUBLIC / "docs"
     # The name is searched among the existing pages, so it never becomes a path.
     found = next((path for path in folder.rglob("*.md") if _name(path, folder) == name), None)

@@ -120,7 +120,9 @@ def stop_valkey(process: Process) -> None:
 
 
 def package(name: str) -> Path:
-    """The directory of a package, without importing it: importing pgserver takes locks and creates directories."""
+    """The directory of a package. Raises StartError for a missing package. The package is not imported, because
+    importing pgserver takes locks and creates directories.
+    """
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise StartError(f"The Python package {name} is missing: run `make install`.")

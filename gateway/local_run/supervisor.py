@@ -146,7 +146,7 @@ def reset() -> None:
 
 
 def follow_logs() -> None:
-    """Show the end of every log and new lines, until interrupted."""
+    """Show the end of every log and new lines, until interrupted. Raises StartError when there are no logs."""
     logs = sorted((settings.DATA_DIR / "logs").glob("*.log"))
     if not logs:
         raise StartError(f"There are no logs in {_shown(settings.DATA_DIR)}: `make run` writes them.")

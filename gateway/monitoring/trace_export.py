@@ -78,7 +78,7 @@ class Tracer:
         return _Current(trace.get_current_span(above), above, "internal", "")
 
     def current(self) -> str | None:
-        """The current span as a traceparent."""
+        """The current span as a traceparent. None without a span."""
         return _traceparent_of(trace.get_current_span())
 
     def close(self) -> None:

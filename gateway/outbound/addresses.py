@@ -208,7 +208,9 @@ class Names:
 
 
 def _literal(host: str, port: int) -> AddressInfo | None:
-    """The address of a literal host, which needs no look-up. Raises `InvalidUrlError` for an ambiguous form."""
+    """The address of a host that is an IP address and needs no look-up. None for a name. Raises `InvalidUrlError` for
+    an ambiguous form.
+    """
     host = host.rstrip(".")
     try:
         address = ipaddress.ip_address(host)

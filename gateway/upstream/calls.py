@@ -337,7 +337,9 @@ def _content_type(headers: Mapping[str, str]) -> str:
 
 
 def _regain_seconds(headers: Mapping[str, str]) -> int | None:
-    """The longest `estimated_time_to_regain_access` (minutes) of X-Business-Use-Case-Usage, in seconds."""
+    """The longest `estimated_time_to_regain_access` (minutes) of X-Business-Use-Case-Usage, in seconds. None without a
+    wait.
+    """
     try:
         usage: Any = orjson.loads(headers.get("X-Business-Use-Case-Usage") or b"{}")
         minutes = [

@@ -83,7 +83,7 @@ def token_facts(answer: GraphAnswer) -> TokenFacts:
 
 
 def _moment(seconds: object) -> datetime | None:
-    """A moment from seconds since the epoch. 0 means never."""
+    """A moment from seconds since the epoch. None for 0, which means never, and for other values that are no moment."""
     if isinstance(seconds, int) and 0 < seconds < 253_402_300_800:
         return datetime.fromtimestamp(seconds, UTC)
     return None

@@ -91,7 +91,7 @@ class Item(Struct, gc=False, rename={"from_": "from"}):
 
     @property
     def reference(self) -> str | None:
-        """The `message_ref` of a valid item."""
+        """The `message_ref` of a valid item. None without one."""
         return _text(self.message_ref)
 
     @property
@@ -120,7 +120,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
 
     @property
     def reference(self) -> str | None:
-        """The `client_ref`. Raises InvalidRequest."""
+        """The `client_ref`. None without one. Raises InvalidRequest."""
         if not _is_given(self.client_ref):
             return None
         value = _text(self.client_ref)
@@ -129,12 +129,12 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
         return value
 
     def moment(self) -> datetime | None:
-        """The `send_at`. Raises InvalidRequest."""
+        """The `send_at`. None without one. Raises InvalidRequest."""
         return scheduled_messages.moment_of(_text(self.send_at)) if _is_given(self.send_at) else None
 
     @property
     def hours(self) -> CustomerHours | None:
-        """The `customer_hours`, still without time zones. Raises InvalidRequest."""
+        """The `customer_hours`, still without time zones. None without them. Raises InvalidRequest."""
         if not _is_given(self.customer_hours):
             return None
         written = bytes(self.customer_hours) if len(memoryview(self.customer_hours)) <= LONGEST_TEXT else b""

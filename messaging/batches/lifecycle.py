@@ -188,7 +188,9 @@ def wake() -> None:
 
 
 def _known(tenant_id: UUID, environment: str, client_ref: str, within: frozenset[str] | None) -> Batch | None:
-    """The tenant's batch with a client_ref. Raises Conflict when the caller has no access to it."""
+    """The tenant's batch with a client_ref. None when there is no such batch. Raises Conflict when the caller has no
+    access to it.
+    """
     batch = Batch.objects.for_tenant(tenant_id).filter(client_ref=client_ref).first()
     if batch is not None and batch.environment != environment:
         raise Conflict(f"This client_ref belongs to a batch of the {batch.environment} environment.")

@@ -207,7 +207,9 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
 
 
 def _pin_in(given: Parameters) -> str | None:
-    """The two-step PIN that a change of a number sets. Raises InvalidRequest if it is ambiguous."""
+    """The two-step PIN that a change of a number sets. None without a PIN. Raises InvalidRequest for more than one PIN,
+    and for a PIN of another type than string or integer.
+    """
     data = given.values.get("whatsapp_business_api_data")
     said = [given.values.get("pin"), data.get("pin") if isinstance(data, dict) else None]
     pins = [pin for pin in said if pin is not None and pin != ""]

@@ -68,7 +68,7 @@ class Parameters:
         }
 
     def text(self, name: str) -> str | None:
-        """A parameter that is a text or an integer, as a text."""
+        """A parameter that is a text or an integer, as a text. None for other values."""
         value = self.values.get(name)
         return str(value) if isinstance(value, str) or type(value) is int else None
 
@@ -256,7 +256,9 @@ def graph_send(path: str) -> GraphSend | None:
 
 
 def credential(authorization: str | None, api_key: str | None, query: str) -> str | None:
-    """The caller's key as an `Authorization` header. It comes from that header, from `X-API-Key` or from the query."""
+    """The caller's key as an `Authorization` header. The key comes from this header, from `X-API-Key` or from the
+    query. None without a key.
+    """
     scheme, _, token = (authorization or "").partition(" ")
     if scheme == "OAuth":
         # Meta requires this scheme for resumable uploads, and accepts it everywhere.

@@ -117,7 +117,8 @@ def download(
     range_: str | None = None,
     within: Within = None,
 ) -> HttpResponseBase:
-    """Stream the bytes of a media, or a range of them, with the upstream's type and length.
+    """Stream the bytes of a media, or a range of the bytes, with the upstream's type and length. Raises NotFound and
+    MetaUnreachable.
 
     The answer is an attachment with the upstream's file name.
 

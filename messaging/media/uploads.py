@@ -46,7 +46,7 @@ def form_of(request: Request) -> dict[str, str]:
 
 
 def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, field: str = "file") -> Upload:
-    """Check the file in the form. Raises InvalidRequest.
+    """Check the file in the form. Raises InvalidRequest, and PayloadTooLarge for too large a file.
 
     Its media type is the field `type`, else the type of the part, else the type of the file name.
     """

@@ -76,7 +76,7 @@ class Customer:
 
     @property
     def window_open_until(self) -> datetime | None:
-        """The end of the service window, past or future."""
+        """The end of the service window, past or future. None for a customer who never wrote."""
         if self.last_inbound is None:
             return None
         return (self.last_inbound.sent_at or self.last_inbound.created_at) + WINDOW
@@ -143,7 +143,7 @@ def _newer(first: Newest, second: Newest) -> Newest:
 
 
 def _username(inbound: Message) -> str | None:
-    """The customer's username, from the profile in a message's event."""
+    """The customer's username, from the profile in a message's event. None when the event has none."""
     assert inbound.event_id is not None  # noqa: S101 - only statuses make rows without one
     events = list(Event.objects.for_tenant(inbound.tenant_id).filter(pk=inbound.event_id))
     for body in message_search.contents(inbound.tenant_id, events).values():

@@ -107,7 +107,7 @@ def load(message: Message) -> Detail:
 
 
 def _recipient_in(request: bytes | None) -> str | None:
-    """The recipient of the request. Used when the upstream accepted no recipient."""
+    """The recipient of the request. None without one. Used when the upstream accepted no recipient."""
     asked = _object(request)
     return text(asked.get("to")) or text(asked.get("recipient"))
 

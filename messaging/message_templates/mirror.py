@@ -235,7 +235,7 @@ def apply_notification(*, field: str, value: Mapping[str, Any], waba_id: str) ->
 
 
 def _template_id(account: BusinessAccount, value: Mapping[str, Any]) -> str | None:
-    """The template named by an event: by id, else by name and language."""
+    """The id of the template that an event names by id, or else by name and language. None for an unknown template."""
     template_id = text(value.get("message_template_id"))
     named = (
         Q(template_id=template_id)

@@ -185,7 +185,7 @@ def library(account: BusinessAccount, params: Mapping[str, str]) -> GraphAnswer:
 def upload_sample(account: BusinessAccount, file: Upload) -> GraphAnswer:
     """Stream a header sample to Meta. The answer has the handle for `example.header_handle` (upstream fact 1.4).
 
-    An upload that breaks off is continued once, after the bytes that Meta has.
+    An upload that breaks off is continued once, after the bytes that Meta has. Raises the errors of `accepted_for`.
     """
     graph = _graph(account)
     started = accepted_for(

@@ -237,7 +237,9 @@ def _filtered(rows: "QuerySet[MessageTemplate]", request: Request) -> "QuerySet[
 
 
 def _words(request: Request, name: str) -> list[str] | None:
-    """Words separated by commas, in upper case like Meta's. Unknown words are allowed, as Meta may add some."""
+    """Words separated by commas, in upper case like Meta's. None when the parameter is absent. Unknown words are
+    allowed, because Meta may add words.
+    """
     text = query.text(request, name)
     if not text:
         return None

@@ -43,7 +43,7 @@ class Owner(msgspec.Struct, frozen=True):
 
     @property
     def display_phone_number(self) -> str | None:
-        """The number in the form of notifications: digits only."""
+        """The number in the form of notifications: digits only. None when it is unknown."""
         return self.number.digits or None if self.number else None
 
 

@@ -128,7 +128,7 @@ class SendRuntime:
             self._idle.put_nowait(LoopConnection())
 
     async def find_sender(self, query: SenderQuery) -> Sender | None:
-        """Look up the number that a send names. Raises `DATABASE_UNAVAILABLE`."""
+        """Look up the number that a send names. None for an unknown number. Raises `DATABASE_UNAVAILABLE`."""
         return await self._senders.do(query)
 
     async def read(self, statements: Statements[Result]) -> Result:
@@ -423,6 +423,6 @@ def process_runtime() -> SendRuntime:
 
 
 def number_named(body: dict[str, Any]) -> str | None:
-    """The number that a body names in `from`, under which its sends are limited."""
+    """The number that a body names in `from`, under which its sends are limited. None without a text in `from`."""
     from_ = body.get("from")
     return from_[:64] if isinstance(from_, str) else None

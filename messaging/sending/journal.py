@@ -228,7 +228,7 @@ def _create() -> Slot:
 
 
 def _open(path: Path) -> Slot | None:
-    """Lock a file that no process has locked, as a slot."""
+    """Lock a file that no process has locked, as a slot. None when the file is locked or gone."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -253,8 +253,8 @@ def end_after_rotation(key: ApiKey) -> datetime:
 
 
 def own_end(key: ApiKey) -> datetime | None:
-    """The expiry that a key was created with. A rotation shortens the expiry of the old key, and its newest replacement
-    has the original one.
+    """The expiry with which a key was created. None for never. A rotation shortens the expiry of the old key, and its
+    newest replacement has the original one.
     """
     replacement: ApiKey | None = key
     while replacement is not None:

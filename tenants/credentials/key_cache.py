@@ -228,7 +228,7 @@ def tenant_facts(tenant: Tenant) -> TenantFacts:
 
 
 def read_key(key_hash: str) -> KeyFacts | None:
-    """Read the facts of a key from the database."""
+    """Read the facts of a key from the database. None for an unknown key."""
     key = ApiKey.objects.filter(key_hash=key_hash).first()
     return key_facts(key) if key else None
 

@@ -95,7 +95,9 @@ def _rewrite(mirror: Mirror[Facts], expected: Iterable[tuple[str, Facts]]) -> in
 
 
 def _entry(name: str | bytes) -> bytes | None:
-    """An entry as Valkey holds it. An entry of another type than string counts as unreadable."""
+    """The bytes of an entry in Valkey. None without an entry. An entry of another type than string is returned as empty
+    bytes, which are unreadable.
+    """
     try:
         entry: bytes | None = valkey().get(name)
     except redis.exceptions.ResponseError as error:

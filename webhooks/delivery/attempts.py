@@ -179,7 +179,7 @@ class AnswerAllowance:
     at: float = field(default_factory=time.monotonic)
 
     def kept(self, answer: Answer, at: str, *, keeps_success: bool) -> dict[str, Any] | None:
-        """Call `kept`, unless too many failed answers of the endpoint were stored recently."""
+        """Call `kept`. None for a failed answer when too many failed answers of the endpoint were stored recently."""
         found = kept(answer, at, keeps_success=keeps_success)
         return found if found and (answer.ok or self._take()) else None
 

@@ -107,8 +107,8 @@ class BrokerDestination(Destination[Settings]):
 
     @contextmanager
     def noting(self) -> Iterator[Attempt]:
-        """Record why a connection fails. Client libraries hide the reason behind errors of their own, or retry until
-        a time-out.
+        """Record why a connection fails, and raise OSError with the reason. Client libraries hide the reason behind
+        errors of their own, or retry until a time-out.
         """
         attempt = Attempt()
         try:

@@ -184,7 +184,7 @@ class LastHour:
 
     @property
     def success_percent(self) -> float | None:
-        """The percentage of these deliveries that were delivered."""
+        """The percentage of these deliveries that were delivered. None without deliveries."""
         return None if self.success_share is None else self.success_share * 100
 
 

@@ -126,12 +126,14 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str | None:
-        """The status that the event reports of its message. Lists of events show it."""
+        """The status that the event reports of its message, for lists of events. None for an event without a
+        message.
+        """
         return (self.message.word or self.message.status) if self.message else None
 
     @property
     def error_code(self) -> int | None:
-        """The upstream's error code that the event reports. Lists of events show it."""
+        """The upstream's error code that the event reports, for lists of events. None without an error."""
         return self.message.error_code if self.message else None
 
 

@@ -72,7 +72,7 @@ class _Compiler:
         self.conditions = 0
 
     def group(self, given: Any, depth: int) -> str:
-        """Compile an object; all of its members must pass."""
+        """Compile an object, all of whose members must pass. Raises InvalidFilterError."""
         if not isinstance(given, dict) or not given:
             raise InvalidFilterError('Must be an object such as {"data.message.type": {"$eq": "button"}}.')
         if depth > DEEPEST:

@@ -81,12 +81,14 @@ class Credentials:
 
     @cached_property
     def signing_key(self) -> Ed25519PrivateKey | None:
-        """The key that signs in addition to the secret."""
+        """The key that signs in addition to the secret. None for an endpoint without one."""
         return Ed25519PrivateKey.from_private_bytes(self.seed) if self.seed else None
 
     @property
     def public_key(self) -> str | None:
-        """The public key of the asymmetric signature, in the form of Standard Webhooks 1.0: `whpk_` and base64."""
+        """The public key of the asymmetric signature, in the form of Standard Webhooks 1.0: `whpk_` and base64. None
+        without a key.
+        """
         key = self.signing_key
         return PUBLIC_PREFIX + b64encode(key.public_key().public_bytes_raw()).decode() if key else None
 
@@ -141,7 +143,7 @@ def connection(endpoint: Endpoint) -> tuple[Any, ...]:
 
 
 def shown(group: Any) -> dict[str, str | None] | None:
-    """The members of a group as the API shows them, with masked secrets."""
+    """The members of a group as the API shows them, with masked secrets. None without a group."""
     if group is None:
         return None
     return {

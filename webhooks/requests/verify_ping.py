@@ -100,7 +100,9 @@ def _hint(endpoint: Endpoint, answer: Ping) -> str | None:
 
 
 def handshake(endpoint: Endpoint) -> Ping:
-    """GET the challenge as Meta does (upstream fact 3.1). It passes with a 2xx whose text is the challenge."""
+    """GET the challenge as Meta does (upstream fact 3.1). It passes with a 2xx whose text is the challenge. Raises
+    Conflict when the endpoint's verify token cannot be read.
+    """
     target = signed_request.target_of(endpoint, at=now())
     try:
         token = endpoint.verify_token or ""

@@ -138,7 +138,7 @@ def error_code_of(value: Mapping[str, Any]) -> int | None:
 
 
 def _short(value: object, longest: int) -> str | None:
-    """A text of Meta or of a caller, in the length of a column."""
+    """A text of Meta or of a caller, cut to the length of a column. None for a value that is no text."""
     word = text(value)
     return word if word is None or len(word) <= longest else word[:longest]
 
@@ -148,7 +148,7 @@ def _object(value: object) -> JsonObject:
 
 
 def _milliseconds(timestamp: object) -> int | None:
-    """Milliseconds from the epoch seconds of a notification, which are text."""
+    """Milliseconds from the epoch seconds of a notification, which are text. None for an unreadable text."""
     seconds = text(timestamp)
     if seconds is None or not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 12):
         return None
