@@ -5,10 +5,10 @@ declarations, so a new route or credential needs no expectation of its own.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
-from zlib import crc32
 
 from console.tests.pages import CHANGES, READS
 from gateway.api.authentication import TENANT_HEADER, Environment
@@ -34,7 +34,7 @@ ADMITTED = {"app": {"app_key"}, "staff": {"staff"}, "console": {"staff", "consol
 
 
 TURNS = 4
-"""How many routes share the credentials that have ended. All are rejected before a route's own checks."""
+"""The most routes with the same declarations that share the credentials that are alike for them."""
 
 
 class Declared(Protocol):
@@ -115,6 +115,23 @@ def refusal(credential: Credential, route: Declared) -> Refusal | None:
     return None
 
 
+def declared_by(route: Declared) -> tuple[Hashable, ...]:
+    """What a route says about its callers, from which `refusal` follows."""
+    of_tenant = (route.scope, route.area) if route.kind == "tenant" else ()
+    also = (route.takes_connected_apps, route.keeps_to_numbers, route.open_to_any_status)
+    return (route.kind, route.method == "GET", *of_tenant, *also)
+
+
+def turns(declarations: Mapping[str, Hashable]) -> dict[str, tuple[int, int]]:
+    """For each route its place among those with the same declarations, and how many share the credentials."""
+    alike: dict[Hashable, list[str]] = defaultdict(list)
+    for name, declared in declarations.items():
+        alike[declared].append(name)
+    return {
+        name: (place, min(TURNS, len(names))) for names in alike.values() for place, name in enumerate(names)
+    }
+
+
 def lacks(credential: Credential, scope: KeyScope) -> bool:
     """Whether a key lacks a scope, or may not use it because it changes what both environments share."""
     assert credential.tenant is not None
@@ -155,17 +172,26 @@ class Credentials:
     def __getitem__(self, name: str) -> Credential:
         return self._by_name[name]
 
-    def of_route(self, route: Declared) -> list[Credential]:
-        """The credentials to try at a route: of keys with some scopes, those with its scope alone or without it; of
-        what has ended, each in turn at every few routes.
+    def of_route(
+        self, route: Declared, answer: Callable[[Credential], Refusal | None], turn: tuple[int, int]
+    ) -> Iterator[Credential]:
+        """The credentials to try at a route: of keys with some scopes, those with its scope alone or without it. Of
+        those that are alike and expect the same answer, each has its turn at one of the routes with the same
+        declarations, and every route gets one.
         """
         if route.kind == "open":
-            return [self["nobody"], self["owner key"], self["staff"]]
+            yield from (self["nobody"], self["owner key"], self["staff"])
+            return
         scope = route.scope if route.kind == "tenant" else None
-        ended = [each for each in self.all if refusal(each, route) == UNAUTHORIZED][1:]
-        turn = crc32(f"{route.method} {route.path}".encode()) % TURNS
-        left_out = {each.name for number, each in enumerate(ended) if number % TURNS != turn}
-        return [each for each in self.all if each.about in {None, scope} and each.name not in left_out]
+        alike: dict[Hashable, list[Credential]] = defaultdict(list)
+        for each in self.all:
+            if each.about in {None, scope}:
+                is_own = each.tenant == self.world.tenant
+                alike[each.kind, is_own, each.environment, each.about, answer(each)].append(each)
+        place, sharing = turn
+        for same in alike.values():
+            step = min(sharing, len(same))
+            yield from same[place % step :: step]
 
     def _made_up(self) -> Iterator[Credential]:
         yield Credential("nobody", Api(None))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ from tests.api_contract.credentials import (
     Credential,
     Credentials,
     Refusal,
+    declared_by,
     details_of,
     lacks,
     refusal,
+    turns,
 )
 from tests.fixtures import assert_error, shared_rows
 from web import routes
@@ -139,16 +142,24 @@ class Case:
         return credential.api.request(self.route.method, self.route.path.format(**self._ids), body)
 
 
+@cache
+def turns_of_routes() -> dict[str, tuple[int, int]]:
+    """When each route has its turn with the credentials that are alike."""
+    of_rows = {name: (bool(row.ids), row.is_shared_name, row.live_finds_test) for name, row in ROWS.items()}
+    return turns({route.name: (*declared_by(route), *of_rows[route.name]) for route in WITH_ROW})
+
+
 def check(route: Route, credentials: Credentials) -> None:
-    """Check the answer to each credential, and for an object of the sandbox to those of its tenant."""
-    row, wrong = ROWS[route.name], []
-    cases = [(Case(route, credentials), each) for each in credentials.of_route(route)]
+    """Check the answer to the credentials, and for an object of the sandbox to those of its tenant."""
+    row, wrong, turn = ROWS[route.name], [], turns_of_routes()[route.name]
+    in_live = Case(route, credentials)
+    cases = [(in_live, each) for each in credentials.of_route(route, in_live.expected, turn)]
     has_twin = row.ids and route.kind == "tenant" and not row.is_known_to_meta
     if has_twin and route.scope not in LIVE_SCOPES:
         in_sandbox = Case(route, credentials, "test")
         cases += [
             (in_sandbox, each)
-            for each in credentials.of_route(route)
+            for each in credentials.of_route(route, in_sandbox.expected, turn)
             if each.tenant == in_sandbox.world.tenant
         ]
     for case, credential in cases:

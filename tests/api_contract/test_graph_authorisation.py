@@ -3,8 +3,9 @@
 These paths have no view for each operation. Their scope depends on the object of a call, so `CALLS` names it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,8 +25,10 @@ from tests.api_contract.credentials import (
     NOT_FOUND,
     Credential,
     Refusal,
+    declared_by,
     lacks,
     refusal,
+    turns,
 )
 from tests.api_contract.test_authorisation import made_credentials
 from tests.fixtures import assert_error
@@ -58,6 +61,22 @@ class Call:
     kind: Kind = "tenant"
     takes_connected_apps: bool = False
     open_to_any_status: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path} {self.also}"
+
+    @property
+    def declared(self) -> tuple[Hashable, ...]:
+        """What decides about the answers to its callers."""
+        return (
+            *declared_by(self),
+            self.also,
+            self.foreign,
+            self.is_node,
+            self.is_known_to_meta,
+            "{" in self.path,
+        )
 
 
 _FROM: Refusal = (400, "invalid_request")
@@ -93,6 +112,7 @@ CALLS = [
     Call("GET", "me", None),
     Call("GET", "debug_token", None),
 ]
+TURNS = turns({call.name: call.declared for call in CALLS})
 
 
 class Objects:
@@ -201,7 +221,8 @@ def test_each_credential_gets_what_the_calls_scope_says() -> None:
     worlds = [replace(credentials.world, environment=environment) for environment in ENVIRONMENTS]
     for objects in [Objects(world) for world in worlds]:
         for call in CALLS:
-            for credential in credentials.of_route(call):
+            answer = partial(expected, call=call, world=objects.world)
+            for credential in credentials.of_route(call, answer, TURNS[call.name]):
                 is_own = credential.tenant == objects.world.tenant
                 is_neighbour = credential.world[1] != objects.world.environment
                 if (is_own and is_neighbour and call.is_known_to_meta) or not (is_own or objects.is_live):
