@@ -1,7 +1,7 @@
 """Buyers and the seller: billing profiles, and the parties and place of supply that an invoice freezes.
 
-A profile begins with the data of the sign-up. The tenant or staff can change it. Called by the API (`GET /v1/billing`,
-`PATCH /v1/billing/profile`), by issuing, and by the set-up of a mandate.
+A profile begins with the data of the sign-up. The tenant or staff can change it. Called by the API, the console and
+staff, who read and change profiles, and by every flow that needs a buyer.
 """
 
 from datetime import datetime

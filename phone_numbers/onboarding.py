@@ -5,9 +5,9 @@ stopped.
 
 A coexistence number is not registered. Its contacts and chats are requested at the end (`app_data.py`).
 
-Called by the API and by the hosted connect page. No step holds a transaction across its call to Meta. Each step stores
-its result. The token of a code is stored with the code's hash, and the account and the number are stored as soon as the
-token has proved them. So a second call, or `subscribe`, completes an onboarding that failed.
+Called by the API, the hosted connect page and the sandbox. No step holds a transaction across its call to Meta. Each
+step stores its result. The token of a code is stored with the code's hash, and the account and the number are stored as
+soon as the token has proved them. So a second call, or `subscribe`, completes an onboarding that failed.
 
 A tenant with long overdue bills (docs/billing.md) cannot add numbers. It can connect its own numbers again, because a
 new token is a repair. The sandbox is never billed, so it is not restricted.

@@ -1,8 +1,8 @@
 """Autopay mandates. A mandate is requested, approved on the provider's page, then synced with the provider.
 
-Called by `POST /v1/billing/mandate`, `provider_notices.py` and `billing_run.py`. The state is always read from the
-provider, so a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. A
-new mandate that becomes active replaces the old one, which is cancelled at the provider.
+Called by the API, the console, `provider_notices.py` and `billing_run.py`. The state is always read from the provider,
+so a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. A new mandate
+that becomes active replaces the old one, which is cancelled at the provider.
 """
 
 from dataclasses import asdict

@@ -3,8 +3,9 @@
 After a failed call Valkey is not called for `ALONE_SECONDS`, because a log-in makes ten calls, and each to a hanging
 Valkey takes seconds to fail.
 
-Used by the log-in and sign-up limits (allauth) and the admin's search. Nothing here is authoritative. Without Valkey
-the limits apply to each process, so guesses are bounded by the limit times the number of processes.
+Used by the log-in and sign-up limits (allauth), by the admin's search and first page, and by the console's forms of API
+keys. Nothing here is authoritative. Without Valkey the limits apply to each process, so guesses are bounded by the
+limit times the number of processes.
 """
 
 import time

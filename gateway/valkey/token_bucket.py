@@ -1,6 +1,6 @@
 """A token bucket in Valkey (GCRA): one atomic script, shared by every process.
 
-Used by the API's own rate limit and by the pacing of messages to a number's throughput.
+Used by the API's own rate limit, by the pacing of messages to a number's throughput, and by the limit on device codes.
 """
 
 from collections.abc import Sequence

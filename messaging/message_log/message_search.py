@@ -1,7 +1,7 @@
 """Reads of the message log: search by keyset, and one message with its events, their contents and their deliveries.
 
-Called by `/v1/messages*`. A search walks one index from the newest match on, past a bounded number of rows. Filters
-without an index of their own are conditions on the rows that the walk passes.
+Called by `/v1/messages*`, the console and the conversations. A search walks one index from the newest match on, past a
+bounded number of rows. Filters without an index of their own are conditions on the rows that the walk passes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,5 @@
-"""OAuth clients that register themselves, and their connections to tenants. The only writer of both tables.
+"""OAuth clients that register themselves, and their connections to tenants. Only this module creates and changes rows
+of both tables.
 
 OAuth 2.1 for public clients: a client has no secret. A code is bound to a PKCE verifier (S256), to the client and to
 the redirect URI. It works once, within a minute. An access token lasts an hour and is valid for `/mcp` only. A refresh

@@ -1,8 +1,8 @@
 """Reads of the event log: search of events and deliveries by keyset, and the state of bodies and deliveries.
 
-Called by `/v1/events*` and `/v1/webhook-deliveries*`. Each search walks an index from the newest match on, past a
-bounded number of rows that do not match (`bounded_walk`), so it costs the same with ten thousand and with ten million
-events stored.
+Called by `/v1/events*`, `/v1/webhook-deliveries*` and the console. Each search walks an index from the newest match on,
+past a bounded number of rows that do not match (`bounded_walk`), so it costs the same with ten thousand and with ten
+million events stored.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,5 +1,5 @@
-"""The request of one attempt: target, signature, headers and body. Used by the dispatcher, by single replays and by the
-ping.
+"""The request of one attempt: target, signature, headers and body. Used by the dispatcher, single replays, pings and
+the data requests of Flows.
 
 An endpoint's custom headers may each be a credential, so their values are encrypted at rest and never shown. A caller
 who reads an endpoint and writes it back sends the mask. The mask keeps the stored value.

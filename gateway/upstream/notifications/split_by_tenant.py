@@ -1,8 +1,9 @@
 """Split by tenant: reduce a notification to the changes of one tenant. The remaining bytes are unchanged.
 
-Called by the incoming flow for a notification with changes of several tenants, because each tenant's `raw` must contain
-nothing of another tenant. Each remaining change and member is copied byte for byte. Of members with the same key, only
-the last remains, because parsers use the last.
+The incoming flow splits a notification with changes of several tenants, because each tenant's `raw` must contain
+nothing of another tenant. Meta's delivery format uses it to build a notification with a single change. Each remaining
+change and member is copied byte for byte. Of members with the same key, only the last remains, because parsers use the
+last.
 """
 
 import re
