@@ -404,7 +404,7 @@ class Year:
 @pytest.fixture
 def year(provider: RunningSimulator, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Year:
     settings.BILLING_FIRST_PERIOD = "2027-01"
-    monkeypatch.setattr(documents, "render", lambda _: b"%PDF-")
+    monkeypatch.setattr(documents, "render_pdf", lambda _: b"%PDF-")
     return Year(provider, settings)
 
 
