@@ -34,7 +34,7 @@ class Month:
     collected_paise: int
     refunded_paise: int
     unbilled: dict[str, int]
-    """Supplies until the end of the month that were invoiced later, without tax, by month of service."""
+    """Supplies until the end of the month that were invoiced after it. Amounts without tax, by month of service."""
 
     @property
     def unbilled_paise(self) -> int:

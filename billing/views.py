@@ -60,7 +60,7 @@ class BillingViewSet(ResourceViewSet):
     scope = KeyScope.BILLING
 
     def check_throttles(self, request: Request) -> None:
-        # Checked here, in the last step before the query and the body are validated.
+        # The check is here, in the last step before the query and the body are validated.
         super().check_throttles(request)
         if not settings.BILLING_ENABLED:
             raise BillingDisabled

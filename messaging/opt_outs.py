@@ -118,8 +118,8 @@ def among(
 
 
 def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:
-    """The customers who are opted out now, each once: the row of the phone number, or of the user id if the phone
-    number is unknown.
+    """The customers who are opted out now. Each customer has one row: that of the phone number, or that of the user id
+    if the phone number is unknown.
     """
     rows = OptOut.objects.filter(STOPPED, tenant_id=tenant_id, environment=environment)
     return rows.filter(Q(wa_id__isnull=True) | Q(customer=F("wa_id")))

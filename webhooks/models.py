@@ -143,12 +143,14 @@ class Endpoint(models.Model):
     """
     disabled_at = models.DateTimeField(null=True, blank=True)
     keep_answers = models.BooleanField(default=False, db_default=False)
-    """Whether answers to successful attempts are stored too, only their beginnings (`delivery/attempts.py`)."""
+    """Whether the beginnings of answers to successful attempts are stored too (`delivery/attempts.py`)."""
     exhausted_mail_threshold = models.PositiveIntegerField(default=1, db_default=1, null=True, blank=True)
     """A mail is sent when this many deliveries were given up within a day. Null: never."""
     exhausted_count = models.PositiveIntegerField(default=0, db_default=0)
     exhausted_since = models.DateTimeField(null=True, blank=True)
-    """Deliveries given up in the current 24 hours, and when these 24 hours began (`endpoints/notices.py`)."""
+    """The number of deliveries given up in the current 24 hours, and when these 24 hours began
+    (`endpoints/notices.py`).
+    """
     created_at = models.DateTimeField(default=now, editable=False)
 
     objects = TenantRows["Endpoint"].as_manager()

@@ -87,8 +87,8 @@ def allowed(codename: str) -> Any:
 
 
 class MoneyActsAdmin:
-    """The permissions that acts name. The theme would look up full names in the database, even before its tables
-    exist.
+    """The methods that check the permissions of acts. With the full names of permissions instead, the theme would look
+    them up in the database, even before its tables exist.
     """
 
     has_credit_permission = allowed("add_creditnote")

@@ -139,8 +139,8 @@ def recheck_failed(invoice_id: UUID, at: datetime) -> None:
 
 
 def reconcile(at: datetime) -> int:
-    """Check attempts in flight that should have ended, daily the failed debits of unpaid invoices, and weekly collected
-    payments, which may have been refunded. Returns how many were checked.
+    """Check attempts in flight that should have ended. Also check, daily, the failed debits of unpaid invoices, and
+    weekly, collected payments, which may have been refunded. Returns the number of checked attempts.
     """
     failed = PaymentAttempt.objects.filter(
         status=Status.FAILED,

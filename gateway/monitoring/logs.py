@@ -83,7 +83,7 @@ def configure(config: Mapping[str, Any]) -> None:
     root.setLevel(config["level"])
     for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # Its warning about a broken header contains the whole address, possibly of a customer's file.
+    # urllib3's warning about a broken header contains the whole address, possibly of a customer's file.
     logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
     # Errors of tenants' brokers are recorded with the attempts. Their users and hosts must not be in this log.
     for client in ("aiokafka", "aiormq"):

@@ -1,6 +1,6 @@
 """Messages between processes through Valkey's publish and subscribe. They arrive within milliseconds.
 
-Best effort: a message is lost while Valkey is unavailable. Receivers must find the same fact without it, only later.
+Best effort: a message is lost while Valkey is unavailable. Receivers must find the same fact later without the message.
 """
 
 import threading

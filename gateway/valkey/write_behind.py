@@ -73,7 +73,9 @@ class Debounced:
 
 FLUSH_SECONDS = 0.25
 MOST_PENDING = 8
-"""A bucket with this many pending tokens is flushed at once, because other processes see them only then."""
+"""A bucket with this many pending tokens is flushed at once, because other processes do not see tokens before they are
+flushed.
+"""
 
 
 class PendingWrite(NamedTuple):

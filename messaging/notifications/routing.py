@@ -96,7 +96,8 @@ def _remember(numbers: Collection[lookup.NumberRoute]) -> None:
         _numbers.clear()
     moment, until = now(), monotonic() + REMEMBERED_SECONDS
     for number in numbers:
-        # The event that caused the look-up stores its time, so events that find the number in the cache need not.
+        # The event that caused the look-up stores its time as the number's last event. Events that find the number in
+        # the cache need not store theirs.
         _numbers[number.environment, number.phone_number_id] = until, replace(number, last_event_at=moment)
 
 

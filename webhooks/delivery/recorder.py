@@ -1,8 +1,8 @@
-"""Records outcomes in bulk, with the endpoints' counters and circuits, through database outages and around refused
-rows.
+"""Records outcomes in bulk, with the endpoints' counters and circuits. Outcomes wait while the database is unavailable.
+An outcome that the database rejects does not affect the others.
 
-The statements are fenced by the attempt: a result counts only if the delivery is still at the attempt that was
-claimed, so a late worker never overwrites a newer one (docs/architecture.md).
+The statements are fenced by the attempt: a result counts only if the delivery is still at the attempt that was claimed.
+So a late worker never overwrites a newer result (docs/architecture.md).
 """
 
 import asyncio

@@ -74,8 +74,8 @@ IS_URGENT = f"{IS_CALL} AND NOT e.ordered AND e.kind <> 's3'"
 # --- The filter of an endpoint: which events it gets. Publishing and replays of missed events share this condition.
 STATUS = """coalesce({event}.status,
         split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1))"""
-"""SQL: the status of a `message.status` event. Events older than the column have it only in the dedupe key,
-`status:<wamid>:<status>`.
+"""SQL: the status of a `message.status` event. Events that are older than the column have the status only in the dedupe
+key, `status:<wamid>:<status>`.
 """
 WANTED_BY_MEMBERS = f"""
     (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
