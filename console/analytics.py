@@ -35,8 +35,8 @@ DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
 
 
 class RangeForm(forms.Form):
-    """The filter: the number of days, and the number and template of the messages. Webhook deliveries of all messages
-    are shown.
+    """The filter: the days, and the phone number and the template of the messages. Webhook deliveries are
+    not filtered.
     """
 
     days = forms.TypedChoiceField(

@@ -39,8 +39,8 @@ Tested = Callable[[UUID], bool]
 class FirstStep:
     """One of the first steps. Its button leads to `url_name`.
 
-    `tested` checks whether the step is done in the sandbox. Steps need it whose checklist entry covers only the live
-    environment.
+    `tested` checks whether the step is done in the sandbox. It is needed for steps whose checklist entry covers only
+    the live environment.
     """
 
     step: Step

@@ -218,8 +218,8 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def application(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the application of a business that waits or was rejected. It can be corrected and submitted again. After the
-    decision, redirect to the home page.
+    """Show the application of a business that waits or was rejected. It can be corrected and submitted again. In any
+    other status, redirect to the home page.
     """
     tenant = visit.tenant
     sign_up = SignUp.objects.filter(tenant=tenant).first()

@@ -31,8 +31,8 @@ class Loop(Protocol):
 async def keep_running(loop: Loop, ending: asyncio.Event) -> None:
     """Run a loop again and again until `ending` is set. Call its `stop` after setting it.
 
-    An error is logged, and the loop starts again after a pause. Without this, rows could wait for which no other
-    process polls.
+    An error is logged, and the loop starts again after a pause. Without this, rows for which no other process polls
+    could wait forever.
     """
     while not ending.is_set():
         try:

@@ -220,7 +220,7 @@ class Batch(ids.PublicId, models.Model):
     customer_hours = models.JSONField(null=True)
     """It is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
     skip_opted_out = models.BooleanField(default=False, db_default=False)
-    """Whether messages are skipped whose customers have opted out by the time of sending."""
+    """Whether messages to customers who have opted out by the time of sending are skipped."""
     traceparent = models.CharField(max_length=55, null=True)
     """The span of the request that created the batch, in the form of W3C Trace Context. Null while traces are off."""
 

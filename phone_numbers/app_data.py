@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 
 
 def begin(number: PhoneNumber) -> None:
-    """Schedule both syncs of a coexistence number. A sync that began before is not changed. Other numbers
-    are ignored.
+    """Schedule both syncs of a coexistence number. A sync that began before is not changed. Does nothing for other
+    numbers.
     """
     if not number.coexistence:
         return

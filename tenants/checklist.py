@@ -1,4 +1,4 @@
-"""The four first steps of a tenant. Higher apps call `mark` when a step is done."""
+"""The four first steps of a tenant. The flow that completes a step calls `mark`."""
 
 from typing import Literal
 from uuid import UUID

@@ -130,7 +130,7 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
 
 
 class Tenant(models.Model):
-    """One business (specification 2). Higher apps write the columns of the checklist."""
+    """One business (specification 2). The flows that complete a step of the checklist write the step's column."""
 
     class Status(models.TextChoices):
         PENDING_APPROVAL = "pending_approval", "Pending approval"
@@ -421,8 +421,8 @@ class ConsoleSession(models.Model):
 
 
 class OutboundMail(models.Model):
-    """A mail to send. A sent mail is deleted at once, except with EMAIL_MODE log. Other sent mails and given-up mails
-    are deleted after a week.
+    """A mail to send. A sent mail is deleted at once, or after a week with EMAIL_MODE log. A given-up mail is deleted
+    after a week.
     """
 
     id = models.BigAutoField(primary_key=True)

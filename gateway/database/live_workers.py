@@ -44,7 +44,9 @@ WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout', 'id
                'tcp_keepalives_idle', 'tcp_keepalives_interval')
 """
 _KEEP_ALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 4}
-"""Client side: detects a connection that was cut on the way, and prevents that an idle connection is cut."""
+"""Settings of the client's side. They detect a connection that was cut on the way, and keep an idle connection from
+being cut.
+"""
 # Sent without parameters, because the extended protocol would leave a portal open, and with it a snapshot.
 _HOLD = "SELECT pg_advisory_xact_lock({})"
 

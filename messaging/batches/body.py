@@ -152,7 +152,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
         return written == b"true"
 
     def check_item_senders(self, own: set[str]) -> None:
-        """Reject items whose `from` is another number than the batch's, because that `from` would be ignored."""
+        """Reject items whose `from` is not the batch's number, because this `from` would be ignored."""
         problems = Problems()
         for idx, item in enumerate(self.messages):
             if item.from_ and (_text(item.from_) or "").strip() not in own:

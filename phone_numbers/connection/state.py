@@ -71,7 +71,7 @@ def _close(numbers: Sequence[PhoneNumber], moment: datetime) -> None:
 
 
 LAST_EVENT_GRAIN = timedelta(seconds=1)
-"""The precision of `last_event_at`. It prevents that the row of a busy number is rewritten for every event."""
+"""The precision of `last_event_at`. Without it, the row of a busy number would be rewritten for every event."""
 
 CONNECTED, PENDING, DISCONNECTED = (
     PhoneNumber.State.CONNECTED,

@@ -113,7 +113,7 @@ def accept(token: str, *, password: str) -> User:
     tenant_id = find(token).tenant_id
     try:
         with transaction.atomic():
-            # This is the lock of the team. It prevents that an invitation is accepted while it is withdrawn or sent
+            # This is the lock of the team. Without it, an invitation could be accepted while it is withdrawn or sent
             # again.
             Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
             return _accept(find(token), password)
