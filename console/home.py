@@ -105,7 +105,7 @@ def _isolated(warns: Warns, visit: Visit) -> list[HomeWarning]:
     try:
         with transaction.atomic():
             return warns(visit.tenant, visit.environment)
-    except Exception as error:  # noqa: BLE001 - the home page must open whatever one app's rows hold
+    except Exception as error:  # noqa: BLE001 - the home page must open even if one app fails
         log.error("home_warnings_failed", kind=warns.__name__, error=type(error).__name__)
         text = "Something could not be checked just now. If this keeps happening, contact our support."
         return [HomeWarning(text, "Try again", reverse("console"))]
@@ -163,6 +163,6 @@ def _unless_it_fails(read: Callable[[Visit], T], visit: Visit, area: Area) -> T 
     try:
         with transaction.atomic():
             return read(visit)
-    except Exception as error:  # noqa: BLE001 - the home page must open whatever one part's rows hold
+    except Exception as error:  # noqa: BLE001 - the home page must open even if one part fails
         log.error("home_part_failed", part=read.__name__, error=type(error).__name__)
         return None

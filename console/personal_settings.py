@@ -41,7 +41,7 @@ TIME_ZONES = (
 """The time zones to choose from, by their names in the IANA database."""
 
 
-class PersonForm(forms.ModelForm):  # type: ignore[type-arg] # generic in its stubs alone
+class PersonForm(forms.ModelForm):  # type: ignore[type-arg] # generic only in its stubs
     """The personal settings."""
 
     time_zone = forms.ChoiceField(

@@ -29,7 +29,7 @@ class Loader(AppLoader):
             super().init_worker()
 
 
-class ServiceTask(Task):  # type: ignore[type-arg] # generic in its stubs alone
+class ServiceTask(Task):  # type: ignore[type-arg] # generic only in its stubs
     """A task with its own trace and a limit on waiting for locks. The tasks in LOOPS set up both themselves."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -76,7 +76,7 @@ SELECT {_COLUMNS}
 FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id
 WHERE n.tenant_id = %s AND n.environment = %s
 ORDER BY n.id DESC
-"""  # noqa: S608 - names of this module alone
+"""  # noqa: S608 - only names of this module are formatted in
 
 
 def listed(*, tenant_id: UUID, environment: str) -> list[ListedNumber]:

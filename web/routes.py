@@ -129,7 +129,7 @@ async def send_at_graph_path(send: GraphSend, request: Request) -> Reply:
         reply = await _graph_send(send, request)
     except ClientGone:
         raise
-    except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; the unforeseen is logged
+    except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; unexpected ones are logged
         reply = error_reply(as_service_error(exception), request.request_id)
     version = send.version or settings.META_GRAPH_VERSION
     return graph_reply(reply, request_id=request.request_id, version=version)
@@ -358,7 +358,7 @@ async def _reply(handler: Handler, request: Request) -> Reply | StreamReply:
         return await handler(request)
     except ClientGone:
         raise
-    except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; the unforeseen is logged
+    except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; unexpected ones are logged
         return error_reply(as_service_error(exception), request.request_id)
 
 

@@ -163,7 +163,7 @@ class Hub:
                 if not found and len(self._due) <= len(chunk) and self._due:
                     # Only transactions that are still open keep the listeners due.
                     await self._settle()
-            except Exception as error:  # noqa: BLE001 - streams outlive a database that is away
+            except Exception as error:  # noqa: BLE001 - streams continue while the database is unavailable
                 log.warning("stream_chunk_failed", error=type(error).__name__)
                 if concerns_all(error):
                     await asyncio.sleep(AGAIN_SECONDS)
@@ -238,7 +238,7 @@ class Hub:
                 for start in range(0, len(waiting), POLL_CHUNK):
                     for listener in await self._with_news(waiting[start : start + POLL_CHUNK]):
                         self._ask(listener)
-            except Exception as error:  # noqa: BLE001 - streams outlive a database that is away
+            except Exception as error:  # noqa: BLE001 - streams continue while the database is unavailable
                 log.warning("stream_poll_failed", error=type(error).__name__)
 
     async def _with_news(self, listeners: Sequence[Listener]) -> Sequence[Listener]:

@@ -404,7 +404,7 @@ def answering_errors(view: Callable[..., HttpResponse]) -> Callable[..., HttpRes
     def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             return view(request, *args, **kwargs)
-        except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; the unforeseen is logged
+        except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; unexpected ones are logged
             return error_response(as_service_error(exception), request)
 
     return wrapped

@@ -124,7 +124,7 @@ def _insert(calls: Sequence[FinishedCall]) -> None:
 
 def _row(call: FinishedCall) -> dict[str, object]:
     caller = call.caller
-    assert caller.tenant is not None  # noqa: S101 - `record` keeps calls on tenants alone
+    assert caller.tenant is not None  # noqa: S101 - `record` keeps only calls on tenants
     return {
         "id": call.request_id,
         "tenant_id": caller.tenant.id,

@@ -161,7 +161,7 @@ class ApiCalls:
         started, waited_before = perf_counter(), call_log.upstream_ms()
         try:
             status, answered = answer()
-        except Exception as exception:  # noqa: BLE001 - a crash of one tool is an answer; the unforeseen is logged
+        except Exception as exception:  # noqa: BLE001 - a crash of one tool is an answer; unexpected errors are logged
             reply = error_reply(as_service_error(exception), self._request_id)
             status, answered = reply.status, reply.body
         waited_ms = call_log.upstream_ms() - waited_before

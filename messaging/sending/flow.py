@@ -260,7 +260,7 @@ def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Rep
             problem = connection_problem(number)
     if problem is not None:
         return ((yield from idempotency.earlier(use)) if use else None) or problem
-    assert number is not None  # noqa: S101 - one that is missing is a problem
+    assert number is not None  # noqa: S101 - a missing number is a problem
     return ((yield from idempotency.beginning(use)) if use else None) or number
 
 

@@ -226,7 +226,7 @@ def outbound_event(
     sent: bytes,
     response: bytes,
     http_status: int | None,
-    id: UUID | None = None,  # noqa: A002 - the event's own name for it
+    id: UUID | None = None,  # noqa: A002 - named like the event's column
     dedupe_key: str | None = None,
     batch_id: UUID | None = None,
     idx: int | None = None,

@@ -228,13 +228,13 @@ def _failing(endpoint: Endpoint, health: Health) -> NewEvent:
         "reason": {"error": reason.error, "http_status": reason.http_status} if reason else None,
         "waiting": {"count": health.waiting.count, "oldest": _shown(health.waiting.oldest)},
     }
-    assert endpoint.failing_since is not None  # noqa: S101 - `_changed` chose it by that
+    assert endpoint.failing_since is not None  # noqa: S101 - `_changed` selects by this column
     return _event(endpoint, "webhook.failing", at=endpoint.failing_since, data=data)
 
 
 def _recovered(endpoint: Endpoint) -> NewEvent:
     since = endpoint.told_failing_since
-    assert since is not None  # noqa: S101 - `_changed` chose it by that
+    assert since is not None  # noqa: S101 - `_changed` selects by this column
     return _event(endpoint, "webhook.recovered", at=since, data={"since": _shown(since)})
 
 
