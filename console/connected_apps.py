@@ -17,7 +17,7 @@ from console.visit import Visit, flash_errors, require_active
 from gateway.api.errors import Conflict
 from gateway.roles import KeyScope, known_scopes
 from tenants.connected_apps import connections
-from tenants.connected_apps.endpoints import AuthorizationRequest, Redirected, UnknownClient
+from tenants.connected_apps.views import AuthorizationRequest, Redirected, UnknownClient
 from tenants.models import ApiKey, AppConnection
 
 PARAMETERS = (

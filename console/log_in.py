@@ -4,7 +4,6 @@ device log-ins.
 
 from typing import Any
 
-import structlog
 from allauth.account.forms import ChangePasswordForm, LoginForm, ResetPasswordKeyForm
 from allauth.core import context
 from allauth.mfa.adapter import get_adapter
@@ -20,10 +19,8 @@ from django.shortcuts import redirect, render
 from console.keys import ENVIRONMENTS
 from console.visit import Visit, require_active
 from gateway.api.errors import NotFound, ServiceError
-from gateway.valkey import token_bucket
-from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from tenants import device_login
-from tenants.models import ApiKey, User
+from tenants.models import ApiKey
 
 SIGNED_UP_AS = "signed_up_as"
 """The session key of the address to which the confirmation was sent."""
@@ -32,12 +29,6 @@ SIGNED_UP_AS = "signed_up_as"
 PASSWORD_HELP = "At least 12 characters. A sentence is easy to remember."
 MOST_PASSKEYS = 20
 """The most passkeys of a person. The limit is needed because the log-in page sends the whole list to the browser."""
-log = structlog.get_logger(__name__)
-CODES_AT_ONCE = 20
-SECONDS_A_CODE = 30.0
-"""The limit on codes that a member types: `CODES_AT_ONCE` at once, then one more in this many seconds. Guessing a code
-would take too long.
-"""
 
 
 class LogInForm(LoginForm):  # type: ignore[misc]
@@ -152,7 +143,7 @@ def device(request: HttpRequest, visit: Visit) -> HttpResponse:
     typed = (request.POST if request.method == "POST" else request.GET).get("code", "")[:20]
     if not typed:
         return _page(request, visit)
-    if not _may_look_up(visit.user):
+    if not device_login.may_look_up(visit.user):
         return render(request, "429.html", status=429)
     try:
         if request.method == "POST":
@@ -189,13 +180,3 @@ def _decided(request: HttpRequest, visit: Visit, typed: str) -> HttpResponse:
 
 def _page(request: HttpRequest, visit: Visit, *, status: int = 200, **context: object) -> HttpResponse:
     return render(request, "console/device.html", {"tenant": visit.tenant, **context}, status=status)
-
-
-def _may_look_up(user: User) -> bool:
-    try:
-        return token_bucket.take(
-            f"device-codes:{user.pk}", rate=1 / SECONDS_A_CODE, burst=CODES_AT_ONCE
-        ).allowed
-    except VALKEY_UNAVAILABLE as error:
-        log.warning("device_code_bound_unavailable", error=type(error).__name__)
-        return True

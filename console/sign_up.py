@@ -22,7 +22,7 @@ from console.visit import Visit
 from gateway.api.errors import Conflict
 from tenants.models import SignUp, Tenant, User
 from tenants.names import check_name
-from tenants.signup import registration, screening, tax_ids
+from tenants.signup import screening, sign_ups, tax_ids
 
 SIGN_UP = "sign_up"
 """The session key of the id of the sign-up in this browser. Its value is None for an address that has an account."""
@@ -104,11 +104,11 @@ class ApplicationForm(forms.Form):
             raise ValidationError("Give the number with its country code, e.g. +91 98000 00001.")
         return phone
 
-    def application(self) -> registration.Application:
+    def application(self) -> sign_ups.Application:
         """Return the form's values for `registration`."""
         values = {name: self.cleaned_data[name] for name in ApplicationForm.base_fields}
         tax: tax_ids.TaxId = values.pop("tax_id")
-        return registration.Application(**values, tax_id=tax.number, tax_id_type=tax.kind)
+        return sign_ups.Application(**values, tax_id=tax.number, tax_id_type=tax.kind)
 
 
 class SignUpForm(ApplicationForm):
@@ -175,7 +175,7 @@ def sign_up(request: HttpRequest) -> HttpResponse:
         email = form.cleaned_data["email"]
         if not ratelimit.consume(request, action="signup", key=email):
             return cast("HttpResponse", ratelimit.respond_429(request))
-        sign_up_id = registration.start(
+        sign_up_id = sign_ups.start(
             form.application(),
             email=email,
             password=form.cleaned_data["password"],
@@ -195,7 +195,7 @@ def sign_up_sent(request: HttpRequest) -> HttpResponse:
         if not ratelimit.consume(request, action="signup", key=address):
             return cast("HttpResponse", ratelimit.respond_429(request))
         sign_up_id = request.session.get(SIGN_UP)
-        registration.start_again(UUID(sign_up_id) if sign_up_id else None, email=address)
+        sign_ups.start_again(UUID(sign_up_id) if sign_up_id else None, email=address)
         messages.success(request, "We sent the email once more.")
         return redirect("sign_up_sent")
     context = {"address": address, "has_outbox": outbox.is_open()}
@@ -210,10 +210,10 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
     """
     try:
         if request.method == "POST":
-            tenant = registration.confirm(token)
+            tenant = sign_ups.confirm(token)
             return render(request, "console/confirmed.html", {"tenant": tenant})
-        return render(request, "console/confirm.html", {"sign_up": registration.find(token)})
-    except registration.ConfirmationLinkError:
+        return render(request, "console/confirm.html", {"sign_up": sign_ups.find(token)})
+    except sign_ups.ConfirmationLinkError:
         return render(request, "console/link_error.html", status=410)
 
 
@@ -235,7 +235,7 @@ def application(request: HttpRequest, visit: Visit) -> HttpResponse:
     )
     if request.method == "POST" and form.is_valid():
         try:
-            registration.apply_again(form.application(), tenant_id=tenant.id, actor_user_id=visit.user.pk)
+            sign_ups.apply_again(form.application(), tenant_id=tenant.id, actor_user_id=visit.user.pk)
         except Conflict as error:
             messages.error(request, error.text)
         else:

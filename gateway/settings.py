@@ -333,7 +333,7 @@ ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = (
-    "none"  # a user exists only once the address is confirmed (tenants/signup/registration.py)
+    "none"  # a user exists only once the address is confirmed (tenants/signup/sign_ups.py)
 )
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_EMAIL_NOTIFICATIONS = True

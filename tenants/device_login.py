@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from allauth.account.adapter import get_adapter
 from allauth.core import ratelimit
 from django.conf import settings
@@ -22,6 +23,8 @@ from gateway.api.viewsets import ResourceViewSet
 from gateway.clock import now
 from gateway.database.partitions import delete_free
 from gateway.roles import Area
+from gateway.valkey import token_bucket
+from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from tenants.credentials import api_keys
 from tenants.credentials.api_keys import Grant
 from tenants.models import ApiKey, DeviceLogin, Tenant, User
@@ -41,7 +44,14 @@ ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
 USER_CODE_LETTERS = 8
 EXPIRED = "expired"
 """The status of a code that is unknown, too old or redeemed."""
+CODES_AT_ONCE = 20
+SECONDS_A_CODE = 30.0
+"""The limit on codes that a member types: `CODES_AT_ONCE` at once, then one more in this many seconds. Guessing a code
+would take too long.
+"""
 _TRIES = 5
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,17 @@ def address(user_code: str | None = None) -> str:
     """The page on which a member confirms, with or without the code filled in."""
     page = f"{settings.APP_URL}/console/device"
     return f"{page}?code={shown(user_code)}" if user_code else page
+
+
+def may_look_up(user: User) -> bool:
+    """Whether a member may type another code. While Valkey is unavailable, every code may be typed."""
+    try:
+        return token_bucket.take(
+            f"device-codes:{user.pk}", rate=1 / SECONDS_A_CODE, burst=CODES_AT_ONCE
+        ).allowed
+    except VALKEY_UNAVAILABLE as error:
+        log.warning("device_code_bound_unavailable", error=type(error).__name__)
+        return True
 
 
 def waiting(typed: str) -> DeviceLogin:

@@ -9,7 +9,7 @@ from tenants import device_login as device_login
 from tenants import mail
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys, key_cache_repair
-from tenants.signup import registration, screening
+from tenants.signup import screening, sign_ups
 from tenants.team import invitations
 
 
@@ -46,7 +46,7 @@ def check_website(tenant_id: str, **_: Any) -> None:
 @shared_task
 def prune_unconfirmed_sign_ups(**_: Any) -> None:
     """Hourly: delete sign-ups that were not confirmed within a week."""
-    registration.prune_unconfirmed()
+    sign_ups.prune_unconfirmed()
 
 
 @shared_task

@@ -38,7 +38,7 @@ from tenants.models import (
     SignUp,
     Tenant,
 )
-from tenants.signup import registration
+from tenants.signup import sign_ups
 from tenants.team import invitations
 from webhooks.events import retention as events
 from webhooks.models import EventKey
@@ -156,7 +156,7 @@ KINDS: dict[str, tuple[Callable[[], object], timedelta, Callable[..., Model]]] =
         ),
     ),
     "sign-ups that nobody confirmed": (
-        registration.prune_unconfirmed,
+        sign_ups.prune_unconfirmed,
         timedelta(days=7),
         row(SignUp, "created_at", email=lambda: f"{word()}@b.example"),
     ),

@@ -36,7 +36,7 @@ from tenants import device_login
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, Invitation, SignUp, Tenant, User
-from tenants.signup import registration, screening
+from tenants.signup import screening, sign_ups
 from tenants.staff import support_view
 from tenants.team import invitations
 from tenants.tests.connected_apps import REDIRECT_URI, VERIFIER, client_of, code_of, member_of, tokens_of
@@ -125,8 +125,8 @@ def invitation_in_the_list(tenant: Tenant) -> IsOpen:
 
 def sign_up_link(tenant: Tenant) -> IsOpen:
     row = SignUp.objects.create(email="a@b.example", created_at=START)
-    token = registration.link_for(row).rpartition("/")[2]
-    return lambda: opens(lambda: registration.find(token), registration.ConfirmationLinkError)
+    token = sign_ups.link_for(row).rpartition("/")[2]
+    return lambda: opens(lambda: sign_ups.find(token), sign_ups.ConfirmationLinkError)
 
 
 def device_request(tenant: Tenant) -> IsOpen:

@@ -25,7 +25,7 @@ from gateway.api.json import parse_object
 from gateway.api.limits import TenantRateThrottle
 from gateway.roles import Area
 from messaging.agents.api_calls import ApiCalls
-from tenants.connected_apps import connections, endpoints
+from tenants.connected_apps import connections, views
 from tenants.credentials.bearer_tokens import BearerAuthentication
 
 
@@ -52,7 +52,7 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
 def _challenge(request: HttpRequest) -> str:
     """The header that leads a client without a token to the authorisation server (RFC 9728, 5.1)."""
     error = 'error="invalid_token", ' if "Authorization" in request.headers else ""
-    return f'Bearer {error}resource_metadata="{endpoints.resource_metadata_url()}"'
+    return f'Bearer {error}resource_metadata="{views.resource_metadata_url()}"'
 
 
 class AgentAuthentication(BearerAuthentication):

@@ -1,6 +1,6 @@
 """Log-in, passwords and second factors of members and staff: adaptations of django-allauth.
 
-Sign-up does not use allauth (`signup/registration.py`). The console session API shares the failure limits of the log-in
+Sign-up does not use allauth (`signup/sign_ups.py`). The console session API shares the failure limits of the log-in
 page through `AccountAdapter.authenticate`.
 
 Passwords are hashed with Argon2id, a few at a time in a process. The parameters are the smallest ones in OWASP's

@@ -12,7 +12,7 @@ from gateway.api.errors import Conflict
 from tenants import tenant_status
 from tenants.credentials.log_in import check_second_factor
 from tenants.models import SignUp, Tenant, User
-from tenants.signup import registration
+from tenants.signup import sign_ups
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,7 +39,7 @@ def test_a_recovery_code_works_once_for_all_who_send_it_together() -> None:
 
 
 def test_a_correction_that_meets_the_approval_never_takes_it_back() -> None:
-    application = registration.Application(
+    application = sign_ups.Application(
         company="Infosys Limited",
         website="https://www.infosys.com",
         tax_id="29AAACI1681G1ZL",
@@ -65,7 +65,7 @@ def test_a_correction_that_meets_the_approval_never_takes_it_back() -> None:
 
     def correct() -> bool:
         try:
-            registration.apply_again(application, tenant_id=tenant.id)
+            sign_ups.apply_again(application, tenant_id=tenant.id)
         except Conflict:
             return False
         return True

@@ -10,7 +10,6 @@ from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
-from console import log_in
 from gateway.clock import now
 from tenants import device_login
 from tenants.models import ApiKey, AuditEntry, DeviceLogin, Tenant, User
@@ -155,7 +154,7 @@ def test_strangers_and_guesses_are_bounded(
     browser: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ACCOUNT_RATE_LIMITS = {"device_login": "1/10m/ip", "device_redeem": "1/m/ip"}
-    monkeypatch.setattr(log_in, "CODES_AT_ONCE", 1)
+    monkeypatch.setattr(device_login, "CODES_AT_ONCE", 1)
     started = start()
     refused = Api(None).post("/v1/device-logins", {"client_name": "another"})
     assert_error(refused, 429, "rate_limited")

@@ -16,7 +16,7 @@ from gateway.api.errors import Conflict
 from gateway.clock import now
 from tenants import mail, tenant_status
 from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
-from tenants.signup import registration, screening
+from tenants.signup import screening, sign_ups
 from tenants.tests.test_tax_ids import with_check
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +76,7 @@ def test_a_link_works_once_and_for_24_hours(browser: Client, monkeypatch: pytest
     link = last_link()
     assert browser.get(f"{link}x").status_code == 410
     with monkeypatch.context() as later:
-        later.setattr(registration, "LINK_LIFETIME", timedelta(seconds=-1))
+        later.setattr(sign_ups, "LINK_LIFETIME", timedelta(seconds=-1))
         assert browser.post(link).status_code == 410
     assert browser.post(link).status_code == 200
     assert browser.get(link).status_code == 410
@@ -173,11 +173,11 @@ def test_one_mailbox_is_not_flooded(browser: Client) -> None:
 
 def test_unconfirmed_sign_ups_are_forgotten_after_a_week(browser: Client) -> None:
     sign_up(browser)
-    assert registration.prune_unconfirmed() == 0
+    assert sign_ups.prune_unconfirmed() == 0
     sign_up(browser, email="other@infosys.com")
     browser.post(last_link())
     SignUp.objects.update(created_at=now() - timedelta(days=8))
-    assert registration.prune_unconfirmed() == 1
+    assert sign_ups.prune_unconfirmed() == 1
     assert SignUp.objects.get().confirmed_at is not None, "a customer's application stays"
 
 
@@ -192,8 +192,8 @@ def test_a_link_used_twice_at_once_makes_one_tenant() -> None:
     def confirm(token: str) -> bool:
         try:
             barrier.wait()
-            registration.confirm(token)
-        except registration.ConfirmationLinkError:
+            sign_ups.confirm(token)
+        except sign_ups.ConfirmationLinkError:
             return False
         else:
             return True
@@ -324,7 +324,7 @@ def test_a_decision_that_came_first_wins(browser: Client) -> None:
     form = ApplicationForm(COMPANY)
     assert form.is_valid()
     with pytest.raises(Conflict):
-        registration.apply_again(form.application(), tenant_id=tenant.id)
+        sign_ups.apply_again(form.application(), tenant_id=tenant.id)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -346,7 +346,7 @@ def test_a_decision_that_comes_during_a_correction_stays(monkeypatch: pytest.Mon
         return compute(row)
 
     monkeypatch.setattr(screening, "compute", compute_during_the_decision)
-    registration.apply_again(form.application(), tenant_id=tenant.id)
+    sign_ups.apply_again(form.application(), tenant_id=tenant.id)
     decision.join()
     tenant.refresh_from_db()
     assert tenant.status == "active"

@@ -14,7 +14,7 @@ from django.urls import reverse
 from tenants import audit, lifecycle
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
-from tenants.signup import registration
+from tenants.signup import sign_ups
 from tenants.staff import roles
 from tests.browsers import logged_in, staff_pages
 
@@ -47,7 +47,7 @@ def waiting() -> Tenant:
         pin_code="560100",
         phone="+919800000001",
     )
-    return registration.confirm(registration.link_for(sign_up).rpartition("/")[2])
+    return sign_ups.confirm(sign_ups.link_for(sign_up).rpartition("/")[2])
 
 
 def decide(client: Client, tenant: Tenant, action: str, **fields: str) -> Any:

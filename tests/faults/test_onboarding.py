@@ -16,7 +16,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.credentials.api_keys import NewKey
 from tenants.models import AuditEntry, SignUp, Tenant, User
-from tenants.signup import registration
+from tenants.signup import sign_ups
 from tests.faults.service import READY_SECONDS, Service, Web, database_url, wait_until
 from tests.simulated import RunningSimulator, SimulatedAccount
 
@@ -120,7 +120,7 @@ def test_a_sign_up_that_is_killed_leaves_nothing_and_the_same_form_and_link_go_o
     assert not SignUp.objects.exists(), "a form whose link was never mailed"
     site.ask(visitor, "GET", "/sign-up")
     assert site.submit(visitor, "/sign-up", FORM).url.endswith("/sign-up/sent")
-    link = registration.link_for(SignUp.objects.get()).split("/", 3)[3]
+    link = sign_ups.link_for(SignUp.objects.get()).split("/", 3)[3]
 
     _kill_while_locked(site, "tenants_auditentry", lambda: site.submit(visitor, f"/{link}", {}))
     assert not Tenant.objects.exists()

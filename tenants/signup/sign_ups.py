@@ -27,6 +27,7 @@ from tenants.signup import screening
 
 LINK_LIFETIME = timedelta(hours=24)
 KEPT_UNCONFIRMED = timedelta(days=7)
+# A new salt would make all mailed links invalid.
 _SIGNER = signing.TimestampSigner(salt="tenants.signup.registration")
 
 
