@@ -94,18 +94,18 @@ faults: $(BIN)/.for-development ## Run the long form of the fault tests, a short
 	$(BIN)/python -m tests.operating.other_servers $(FLOWS)
 
 FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.py ordering.py) \
-	$(addprefix webhooks/tests/test_,publish.py replay.py figures.py) messaging/tests/sending/test_send.py \
+	$(addprefix webhooks/tests/test_,publish.py replay.py analytics.py) messaging/tests/sending/test_send.py \
 	$(addprefix messaging/tests/test_,incoming.py batch_runner.py ledger.py) \
 	tenants/tests/test_key_cache.py web/tests
 
 # Of these packages' tests, those of the flows that Citus runs (docs/capacity.md).
 ON_CITUS := tests/citus/nodes.py tests/staff messaging/tests/sending phone_numbers/tests/leaving web/tests/test_event_stream.py \
 	tenants/tests/test_sign_up.py \
-	$(addprefix webhooks/tests/test_,destinations.py events.py figures.py message_log.py message_search.py monitoring.py \
+	$(addprefix webhooks/tests/test_,analytics.py destinations.py events.py message_log.py monitoring.py \
 	publish.py replay.py retention.py staff.py stream_epochs.py) \
 	$(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.py ordering.py) \
 	$(addprefix messaging/tests/test_,batch_runner.py batches.py cloud_api.py closing.py csv_batches.py customer_data.py \
-	customers.py expunge.py incoming.py key_scopes.py ledger.py media.py message_references.py opt_outs.py pruning.py \
+	customers.py expunge.py incoming.py key_scopes.py ledger.py media.py message_references.py message_search.py opt_outs.py pruning.py \
 	reminder_job.py scheduled_messages.py) \
 	$(addprefix billing/tests/test_,accounting.py admin.py einvoices.py gstr1.py invoicing.py payments.py settlement.py) \
 	$(addprefix console/tests/test_,billing.py conversation_answers.py conversations.py exports.py live_parts.py messaging.py \
