@@ -101,12 +101,12 @@ FLOWS := $(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.p
 # Of these packages' tests, those of the flows that Citus runs (docs/capacity.md).
 ON_CITUS := tests/citus/nodes.py tests/staff messaging/tests/sending phone_numbers/tests/leaving web/tests/test_event_stream.py \
 	tenants/tests/test_sign_up.py \
-	$(addprefix webhooks/tests/test_,analytics.py destinations.py events.py message_log.py monitoring.py \
-	publish.py replay.py retention.py staff.py stream_epochs.py) \
+	$(addprefix webhooks/tests/test_,analytics.py destinations.py events.py message_log.py monitoring.py publish.py \
+	replay.py retention.py staff.py stream_epochs.py) \
 	$(addprefix webhooks/tests/delivery/test_,deliver.py engine.py fences.py ordering.py) \
 	$(addprefix messaging/tests/test_,batch_runner.py batches.py cloud_api.py closing.py csv_batches.py customer_data.py \
-	customers.py expunge.py incoming.py key_scopes.py ledger.py media.py message_references.py message_search.py opt_outs.py pruning.py \
-	reminder_job.py scheduled_messages.py) \
+	customers.py expunge.py incoming.py key_scopes.py ledger.py media.py message_references.py message_search.py \
+	opt_outs.py pruning.py reminder_job.py scheduled_messages.py) \
 	$(addprefix billing/tests/test_,accounting.py admin.py einvoices.py gstr1.py invoicing.py payments.py settlement.py) \
 	$(addprefix console/tests/test_,billing.py conversation_answers.py conversations.py exports.py live_parts.py messaging.py \
 	numbers.py sandbox_phone.py search.py templates.py webhooks.py)

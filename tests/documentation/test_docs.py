@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 
@@ -142,6 +143,17 @@ def test_every_command_exists(name: str) -> None:
     tasks = set(re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|    )make ([a-z0-9]+)", page(name))) <= tasks
     assert set(re.findall(r"manage\.py ([a-z_]+)", page(name))) <= set(get_commands())
+
+
+def test_every_test_that_a_task_names_exists() -> None:
+    """Only who runs the task would notice that one was renamed."""
+    command = ["make", "--dry-run", "citus", "faults", "flows"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = re.findall(r"([\w/]+\.py)\b(?:::[\w:]*?(\w+)(?= |$))?", printed, re.MULTILINE)
+    assert len(named) > 50
+    files = {path: (ROOT / path).read_text() if (ROOT / path).exists() else "" for path, _ in named}
+    assert [path for path, text in files.items() if not text] == []
+    assert [test for path, test in named if test and f"def {test}(" not in files[path]] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
