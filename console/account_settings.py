@@ -7,7 +7,7 @@ from django.shortcuts import redirect, render
 
 from console import lists
 from console.visit import Visit, require_active
-from tenants import audit, lifecycle
+from tenants import audit, tenant_settings
 from tenants.audit_labels import action_words, changes
 from tenants.labels import label
 from tenants.models import AuditEntry, Tenant, User
@@ -37,7 +37,7 @@ def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         require_active(visit)
         changes = {**form.cleaned_data, "billing_email": form.cleaned_data["billing_email"] or None}
-        lifecycle.change(tenant_id=tenant.id, changes=changes, actor_user_id=visit.user.pk)
+        tenant_settings.change(tenant_id=tenant.id, changes=changes, actor_user_id=visit.user.pk)
         messages.success(request, "Saved.")
         return redirect("console_settings")
     return render(

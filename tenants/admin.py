@@ -29,7 +29,7 @@ from unfold.widgets import (
 
 from gateway import ids
 from gateway.request_log.models import ApiRequest
-from tenants import audit, lifecycle
+from tenants import audit, platform_apps
 from tenants.audit_labels import ACTIONS, action_words, said
 from tenants.credentials import api_keys, log_in
 from tenants.labels import label, milliseconds
@@ -105,7 +105,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
 
     @display(description="Tenants")
     def tenant_count(self, app: Any) -> str:
-        return f"{app.count}, {app.sandboxes} of {lifecycle.MOST_SANDBOX_TENANTS} sandboxes"
+        return f"{app.count}, {app.sandboxes} of {platform_apps.MOST_SANDBOX_TENANTS} sandboxes"
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -114,7 +114,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
         return False
 
     def save_model(self, request: HttpRequest, obj: PlatformApp, form: Any, change: bool) -> None:
-        made = lifecycle.create_app(name=obj.name, actor_user_id=request.user.pk)
+        made = platform_apps.create_app(name=obj.name, actor_user_id=request.user.pk)
         obj.pk, obj.created_at = made.pk, made.created_at
 
     def response_add(
@@ -136,7 +136,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
         dialog=dialog("New key of this app", "The key is shown once, here.", "Create", AppKeyForm),
     )
     def new_key(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        new = lifecycle.create_app_key(
+        new = platform_apps.create_app_key(
             app_id=object_id,  # type: ignore[arg-type]
             name=form.cleaned_data["name"],
             environment=form.cleaned_data["environment"],

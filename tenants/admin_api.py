@@ -18,7 +18,7 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.monitoring import admin_health
-from tenants import lifecycle, mail, tenant_status
+from tenants import mail, platform_apps, tenant_status
 from tenants.models import ApiKey, AuditEntry, OutboundMail, PlatformApp, Tenant, User
 from tenants.serializers import (
     AdminTenantOut,
@@ -217,7 +217,7 @@ class AdminAppsView(ResourceViewSet):
     )
     def create(self, request: Request) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
-        app = lifecycle.create_app(actor_user_id=actor, **checked(AppIn(data=request.data)))
+        app = platform_apps.create_app(actor_user_id=actor, **checked(AppIn(data=request.data)))
         return Response(AppOut(app).data, status=201)
 
 
@@ -234,7 +234,7 @@ class AdminAppKeysView(ResourceViewSet):
     )
     def list(self, request: Request, app_id: UUID) -> Response:
         pages = NewestFirst()
-        rows = pages.paginate_queryset(ApiKey.objects.for_app(lifecycle.find(app_id).id), request)
+        rows = pages.paginate_queryset(ApiKey.objects.for_app(platform_apps.find(app_id).id), request)
         return pages.get_paginated_response(ApiKeyOut(rows, many=True).data)
 
     @extend_schema(
@@ -247,7 +247,7 @@ class AdminAppKeysView(ResourceViewSet):
     def create(self, request: Request, app_id: UUID) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
         body = {"environment": "live"} | checked(ApiKeyIn(data=request.data))
-        new = lifecycle.create_app_key(app_id=app_id, actor_user_id=actor, **body)
+        new = platform_apps.create_app_key(app_id=app_id, actor_user_id=actor, **body)
         return Response(
             {"id": new.row.id, "app_id": new.row.app_id, "prefix": new.row.prefix, "key": new.key}, status=201
         )

@@ -1,8 +1,8 @@
 """Tables of the tenants app: tenants, platform apps, API keys, users, and the audit log.
 
-Rows and their invariants only. The writers are `signup/sign_ups.py`, `tenant_status.py` and `lifecycle.py`
-(tenants), `credentials/api_keys.py` (API keys), `credentials/bearer_tokens.py` (console tokens), `mail.py` and
-`audit.py`.
+Rows and their invariants only. The writers are `signup/sign_ups.py`, `tenant_status.py`, `tenant_settings.py` and
+`platform_apps.py` (tenants), `credentials/api_keys.py` (API keys), `credentials/bearer_tokens.py` (console tokens),
+`mail.py` and `audit.py`.
 """
 
 from collections.abc import Collection

@@ -20,7 +20,7 @@ from gateway.api.pagination import NewestFirst
 from gateway.api.validation import checked
 from gateway.api.viewsets import ResourceViewSet
 from gateway.roles import KeyScope
-from tenants import lifecycle
+from tenants import platform_apps, tenant_settings
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.credentials.api_keys import Grant
 from tenants.credentials.bearer_tokens import BearerAuthentication
@@ -70,7 +70,7 @@ class TenantView(ResourceViewSet):
         responses=TenantOut,
     )
     def partial_update(self, request: Request) -> Response:
-        tenant = lifecycle.change(
+        tenant = tenant_settings.change(
             tenant_id=tenant_of(request).id,
             changes=checked(TenantChangeIn(data=request.data)),
             **_actor(request),
@@ -107,7 +107,7 @@ class TenantsView(ResourceViewSet):
         responses={201: TenantOut},
     )
     def create(self, request: Request) -> Response:
-        tenant = lifecycle.create_for_app(
+        tenant = platform_apps.create_for_app(
             app_id=_app_id(request),
             sandbox=caller_of(request).environment == "test",
             acting_key_id=caller_of(request).key_id,

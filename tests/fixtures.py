@@ -17,7 +17,7 @@ from gateway.api import call_log, limits
 from gateway.upstream import client
 from gateway.valkey.cache import ValkeyCache
 from messaging.notifications import routing
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant, User
 from tests.api_contract import uncounted_calls
@@ -208,13 +208,13 @@ def other_api(other_tenant: Tenant) -> Api:
 @pytest.fixture
 def platform_app(db: None) -> PlatformApp:
     """A platform app."""
-    return lifecycle.create_app(name="Shop platform")
+    return platform_apps.create_app(name="Shop platform")
 
 
 @pytest.fixture
 def app_key(platform_app: PlatformApp) -> api_keys.NewKey:
     """A live key of `platform_app`."""
-    return lifecycle.create_app_key(app_id=platform_app.id, name="platform", environment="live")
+    return platform_apps.create_app_key(app_id=platform_app.id, name="platform", environment="live")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from messaging.sending.flow import SendRequest
 from messaging.tests.incoming import number_of
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, PhoneNumber
-from tenants import audit, lifecycle
+from tenants import audit, platform_apps, tenant_settings
 from tenants.audit import Actor
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
@@ -187,7 +187,7 @@ class TestSandboxTenants:
     def test_two_at_the_limit_make_one(
         self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lifecycle, "MOST_SANDBOX_TENANTS", 2)
+        monkeypatch.setattr(platform_apps, "MOST_SANDBOX_TENANTS", 2)
         self.make(platform_app, sandbox=True)
         assert at_once(lambda: self.make(platform_app, sandbox=True)) == [200, 409]
         assert Tenant.objects.filter(sandbox=True).count() == 2
@@ -196,13 +196,13 @@ class TestSandboxTenants:
     def test_a_test_platform_key_is_told_so(
         self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lifecycle, "MOST_SANDBOX_TENANTS", 0)
+        monkeypatch.setattr(platform_apps, "MOST_SANDBOX_TENANTS", 0)
         api = Api(api_keys.create(name="k", environment="test", app=platform_app).key)
         error = assert_error(api.post("/v1/tenants", {"name": "Try"}), 409, "conflict")
         assert error["details"] == {"limit": 0}
 
     def make(self, app: PlatformApp, *, sandbox: bool) -> None:
-        lifecycle.create_for_app(
+        platform_apps.create_for_app(
             app_id=app.id, name="Try", external_ref=None, retention_days=90, sandbox=sandbox
         )
 
@@ -280,7 +280,7 @@ class TestAuditEntries:
 
     def change(self, tenant: Tenant, **actor: Any) -> None:
         changes = {"name": f"Name {threading.get_ident()} {now().timestamp()}"}
-        lifecycle.change(tenant_id=tenant.id, changes=changes, **actor)
+        tenant_settings.change(tenant_id=tenant.id, changes=changes, **actor)
 
 
 def test_the_console_says_each_limit_where_it_is_met(
@@ -289,7 +289,7 @@ def test_the_console_says_each_limit_where_it_is_met(
     batches.create(tenant_id=tenant.id, environment="live", raw=BATCH)
     sessions.create(tenant_id=tenant.id, environment="live", return_url="https://shop.example/done")
     TestSandboxTenants().make(platform_app, sandbox=True)
-    lifecycle.change(tenant_id=tenant.id, changes={"name": "Asha and Sons"})
+    tenant_settings.change(tenant_id=tenant.id, changes={"name": "Asha and Sons"})
     owner = browser_of(tenant)
     says = {
         "/console/api-keys": "At most 100 keys",

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.clock import now
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, PlatformApp, Tenant
 from tests.fixtures import Api, assert_error
@@ -866,7 +866,7 @@ def make_caller(kind: str, tenant: Tenant, app: PlatformApp, request: pytest.Fix
         staff_api: Api = request.getfixturevalue("staff_api")
         return staff_api
     if kind == "platform":
-        return Api(lifecycle.create_app_key(app_id=app.id, name="k", environment="live").key)
+        return Api(platform_apps.create_app_key(app_id=app.id, name="k", environment="live").key)
     new = api_keys.create(name="k", environment="test" if kind == "test" else "live", tenant=tenant)
     if kind == "revoked":
         api_keys.revoke(keys=ApiKey.objects.all(), key_id=new.row.id)

@@ -14,7 +14,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from console.tests.pages import CHANGES, PAGES, READS, registered_pages
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.models import SignUp, Tenant, User
 from tenants.staff import support_view
 from tests.api_contract.authorisation import World
@@ -50,7 +50,7 @@ def made_world(tenant: Tenant) -> World:
         pin_code="411001",
         phone="+919800000001",
     )
-    app = lifecycle.create_app(name="Shop platform")
+    app = platform_apps.create_app(name="Shop platform")
     return World(tenant=tenant, app=app, app_tenant=Tenant.objects.create(name="Of the app", app=app))
 
 

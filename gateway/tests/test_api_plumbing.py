@@ -20,7 +20,7 @@ from gateway.api.authentication import TENANT_HEADER
 from gateway.api.health_views import database_answers
 from gateway.clock import now
 from gateway.valkey import connection as valkey_module
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
@@ -51,7 +51,7 @@ def test_a_crash_is_500_without_a_trace_of_its_cause(api: Api, monkeypatch: pyte
     def explode(**_: Any) -> None:
         raise RuntimeError("wb_live_secretsecretsecret")
 
-    monkeypatch.setattr(lifecycle, "change", explode)
+    monkeypatch.setattr(platform_apps, "change", explode)
     answer = api.patch("/v1/tenant", {"name": "x"})
     assert_error(answer, 500, "internal_error")
     assert "secret" not in answer.content.decode()
@@ -63,7 +63,7 @@ def test_an_unreachable_database_is_503_and_says_when_to_come_back(
     def unreachable(**_: Any) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(lifecycle, "change", unreachable)
+    monkeypatch.setattr(platform_apps, "change", unreachable)
     answer = api.patch("/v1/tenant", {"name": "x"})
     assert_error(answer, 503, "service_unavailable")
     assert answer["Retry-After"] == "1"
@@ -199,8 +199,8 @@ def test_the_rate_limit_is_a_tenants_own_and_names_the_wait(api: Api, other_api:
 
 def test_one_tenant_of_a_platform_uses_up_its_own_rate_alone(settings: Any) -> None:
     settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.01, 2
-    app = lifecycle.create_app(name="Platform")
-    key = lifecycle.create_app_key(app_id=app.id, name="k", environment="live").key
+    app = platform_apps.create_app(name="Platform")
+    key = platform_apps.create_app_key(app_id=app.id, name="k", environment="live").key
     busy, quiet = (
         Api(key, **{TENANT_HEADER: str(Tenant.objects.create(name=name, app=app, status="active").id)})
         for name in ("Busy", "Quiet")
@@ -246,7 +246,7 @@ def test_health_without_a_database_is_503_within_two_seconds(
 
 def make_tenants(app: PlatformApp, count: int) -> None:
     for number in range(count):
-        lifecycle.create_for_app(
+        platform_apps.create_for_app(
             app_id=app.id, name=f"t{number}", external_ref=None, retention_days=90, sandbox=False
         )
 

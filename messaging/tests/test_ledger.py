@@ -19,7 +19,7 @@ from messaging.daily_ledger import tally
 from messaging.daily_ledger.tally import Counting, day_of
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tests.browsers import text
@@ -352,7 +352,7 @@ class TestUsage:
                 **dict(zip(tally.COLUMNS, (1, 3, 1, 6, 6, 3), strict=True)),
             },
         ]
-        test_key = lifecycle.create_app_key(app_id=platform_app.id, name="t", environment="test")
+        test_key = platform_apps.create_app_key(app_id=platform_app.id, name="t", environment="test")
         assert [row["name"] for row in Api(test_key.key).get("/v1/usage").json()["data"]] == ["Try"]
 
     def test_a_day_or_a_month(self, platform_app: PlatformApp, app_key: api_keys.NewKey) -> None:

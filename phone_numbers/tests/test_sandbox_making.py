@@ -13,7 +13,7 @@ from pytest_django import Settings
 from phone_numbers import tasks
 from phone_numbers.models import BusinessAccount, PhoneNumber, sandbox_number_id_of, sandbox_waba_id_of
 from phone_numbers.sandbox import control
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tenants.signals import sandbox_wanted
@@ -56,7 +56,7 @@ def test_a_test_key_and_a_platforms_sandbox_tenant_queue_the_making(monkeypatch:
     older = Tenant.objects.create(name="Older", status=Tenant.Status.ACTIVE, created_via="app")
     with TestCase.captureOnCommitCallbacks(execute=True):
         first, live = (
-            lifecycle.create_for_app(
+            platform_apps.create_for_app(
                 app_id=platform.id, name="Shop", external_ref=ref, retention_days=30, sandbox=sandbox
             )
             for ref, sandbox in (("a", True), ("b", False))

@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.credentials.bearer_tokens import open_session
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
@@ -21,7 +21,7 @@ SUBMITTED = {"_form_submitted": "on"}
 
 
 def another_key(app: PlatformApp, environment: str = "live") -> api_keys.NewKey:
-    return lifecycle.create_app_key(app_id=app.id, name="second", environment=environment)
+    return platform_apps.create_app_key(app_id=app.id, name="second", environment=environment)
 
 
 def test_a_platform_lists_rotates_and_revokes_its_own_keys(
@@ -59,7 +59,7 @@ def test_another_platforms_and_a_tenants_keys_are_out_of_reach(
     app_key: api_keys.NewKey, key: api_keys.NewKey
 ) -> None:
     api = Api(app_key.key)
-    foreign = another_key(lifecycle.create_app(name="Other platform"))
+    foreign = another_key(platform_apps.create_app(name="Other platform"))
     for row in (foreign.row, key.row):
         assert_error(api.delete(f"/v1/platform-keys/{row.id}"), 404, "not_found")
         assert_error(api.post(f"/v1/platform-keys/{row.id}/rotate"), 404, "not_found")

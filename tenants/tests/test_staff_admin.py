@@ -11,7 +11,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tenants import audit, lifecycle
+from tenants import audit, platform_apps
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
 from tenants.signup import sign_ups
@@ -231,7 +231,7 @@ def test_no_page_of_this_app_shows_a_secret(
     browser: Client, staff: User, tenant: Tenant, waiting: Tenant
 ) -> None:
     key = api_keys.create(name="server", environment="live", tenant=tenant)
-    app = lifecycle.create_app(name="Shop platform")
+    app = platform_apps.create_app(name="Shop platform")
     token = bearer_tokens.open_session(staff).token
     secrets = [
         key.key,

@@ -9,7 +9,7 @@ import pytest
 from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
-from tenants import lifecycle, tenant_status
+from tenants import platform_apps, tenant_status
 from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import AuditEntry, PlatformApp, Tenant, User
 from tests.fixtures import Api, assert_error
@@ -93,7 +93,7 @@ def test_a_platform_key_creates_tenants_that_are_active_at_once(app_key: api_key
 
 
 def test_a_test_platform_key_creates_sandbox_tenants(platform_app: PlatformApp) -> None:
-    key = lifecycle.create_app_key(app_id=platform_app.id, name="t", environment="test").key
+    key = platform_apps.create_app_key(app_id=platform_app.id, name="t", environment="test").key
     body = Api(key).post("/v1/tenants", {"name": "Shop"}).json()
     assert (body["sandbox"], body["billing_status"], body["trial_ends_at"]) == (True, "exempt", None)
 
@@ -105,8 +105,8 @@ def test_an_external_ref_is_unique_per_app(app_key: api_keys.NewKey) -> None:
         api.post("/v1/tenants", {"name": "Other", "external_ref": "s-1"}), 400, "invalid_request"
     )
     assert list(error["details"]["fields"]) == ["external_ref"]
-    other_app = lifecycle.create_app(name="Other platform")
-    other = Api(lifecycle.create_app_key(app_id=other_app.id, name="k", environment="live").key)
+    other_app = platform_apps.create_app(name="Other platform")
+    other = Api(platform_apps.create_app_key(app_id=other_app.id, name="k", environment="live").key)
     assert other.post("/v1/tenants", {"name": "Shop", "external_ref": "s-1"}).status_code == 201
     assert [row["name"] for row in api.get("/v1/tenants?external_ref=s-1").json()["data"]] == ["Shop"]
     assert api.get("/v1/tenants?external_ref=s-2").json()["data"] == []
@@ -210,7 +210,7 @@ def test_a_test_platform_key_sees_sandbox_tenants_alone(
     platform_app: PlatformApp, app_key: api_keys.NewKey
 ) -> None:
     live = Api(app_key.key)
-    test = Api(lifecycle.create_app_key(app_id=platform_app.id, name="t", environment="test").key)
+    test = Api(platform_apps.create_app_key(app_id=platform_app.id, name="t", environment="test").key)
     business = live.post("/v1/tenants", {"name": "Business"}).json()["id"]
     sandbox = test.post("/v1/tenants", {"name": "Sandbox"}).json()["id"]
     assert [row["id"] for row in test.get("/v1/tenants").json()["data"]] == [sandbox]

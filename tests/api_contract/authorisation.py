@@ -31,7 +31,7 @@ from messaging.message_templates import mirror
 from messaging.models import Batch, Erasure, FlowEndpoint, ScheduledMessage
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import Export, PlatformApp, Tenant
 from webhooks.models import Delivery, Endpoint, Event, Message
@@ -72,7 +72,7 @@ def _key(world: World) -> Ids:
 
 
 def _platform_key(world: World) -> Ids:
-    new = lifecycle.create_app_key(app_id=world.app.id, name="k", environment=world.environment)
+    new = platform_apps.create_app_key(app_id=world.app.id, name="k", environment=world.environment)
     return {"key_id": new.row.id}
 
 
@@ -160,7 +160,7 @@ def _any_tenant(world: World) -> Ids:
 
 
 def _app(world: World) -> Ids:
-    return {"app_id": lifecycle.create_app(name="Another").id}
+    return {"app_id": platform_apps.create_app(name="Another").id}
 
 
 def _batch(world: World) -> Ids:

@@ -14,7 +14,7 @@ from console.tests.pages import CHANGES, READS
 from gateway.api.authentication import TENANT_HEADER, Environment
 from gateway.clock import now
 from gateway.roles import ALL_SCOPES, LIVE_SCOPES, NUMBER_SCOPES, Area, KeyScope, Role
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import ApiKey, AppConnection, ConsoleSession, PlatformApp, Tenant, User
@@ -258,7 +258,7 @@ class Credentials:
         yield replace(for_live, names_foreign_tenant=True)
         for status in ("pending_approval", "rejected", "suspended"):
             yield _platform_key(f"platform for its tenant, {status}", app, _tenant_of(app, status=status))
-        another = lifecycle.create_app(name="Another platform")
+        another = platform_apps.create_app(name="Another platform")
         yield replace(_platform_key("another platform", another, None), names_no_tenant=True)
 
     def _members(self) -> Iterator[Credential]:
@@ -328,7 +328,7 @@ def _key(
 def _platform_key(
     name: str, app: PlatformApp, tenant: Tenant | None, environment: Environment = "live"
 ) -> Credential:
-    key = lifecycle.create_app_key(app_id=app.id, name=name, environment=environment).key
+    key = platform_apps.create_app_key(app_id=app.id, name=name, environment=environment).key
     return Credential(name, Api(key, **_headers(tenant)), "app_key", tenant, app, environment)
 
 

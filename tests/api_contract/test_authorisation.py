@@ -10,7 +10,7 @@ from pytest_django import Settings
 
 from gateway.api.authentication import Environment
 from gateway.roles import LIVE_SCOPES, KeyScope
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.models import Tenant
 from tests.api_contract.authorisation import ROWS, Ids, Route, Row, World, registered_routes
 from tests.api_contract.credentials import (
@@ -64,7 +64,7 @@ def test_every_path_with_an_object_in_it_says_how_to_make_one() -> None:
 
 
 def made_credentials() -> Credentials:
-    app = lifecycle.create_app(name="Shop platform")
+    app = platform_apps.create_app(name="Shop platform")
     return Credentials(
         World(
             tenant=Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE),

@@ -22,7 +22,7 @@ from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from messaging.models import Batch, BatchItem, Erasure, MessageTemplate, OptOut, ScheduledMessage
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tests.api_contract.authorisation import ROWS, Route, World, registered_routes
@@ -322,7 +322,7 @@ LISTS: dict[str, Listing] = {
         only={"app_id": ("prefix", OF_APPS), "tenant_id": ("prefix", OF_TENANTS)},
     ),
     "GET /v1/admin/apps": Listing(
-        lambda world, values, number: str(lifecycle.create_app(name=str(number)).id)
+        lambda world, values, number: str(platform_apps.create_app(name=str(number)).id)
     ),
     "GET /v1/admin/apps/{app_id}/keys": Listing(
         made_by("DELETE /v1/admin/apps/{app_id}/keys/{key_id}", "key_id", ApiKey)
@@ -397,14 +397,14 @@ def test_every_paged_list_has_a_row_that_knows_its_filters() -> None:
 
 @pytest.fixture
 def world(db: None) -> World:
-    app = lifecycle.create_app(name="Shop platform")
+    app = platform_apps.create_app(name="Shop platform")
     tenant = Tenant.objects.create(name="Asha Traders", status="active")
     return World(tenant, app, Tenant.objects.create(name="Of the app", status="active"))
 
 
 def caller_of(route: Route, world: World) -> Api:
     if route.kind == "app":
-        return Api(lifecycle.create_app_key(app_id=world.app.id, name="k", environment="live").key)
+        return Api(platform_apps.create_app_key(app_id=world.app.id, name="k", environment="live").key)
     if route.kind == "staff":
         staff = User.objects.create_superuser("staff@service.example", "pw")
         return Api(bearer_tokens.open_session(staff).token)
@@ -415,7 +415,7 @@ def neighbours_of(route: Route, listing: Listing, world: World) -> list[World]:
     """The worlds whose rows the caller never sees."""
     if route.kind == "staff":
         return []
-    app = lifecycle.create_app(name="Another platform")
+    app = platform_apps.create_app(name="Another platform")
     other = Tenant.objects.create(name="Bina Stores", status="active")
     environments: list[World] = [] if listing.is_of_both else [replace(world, environment="test")]
     return [replace(world, tenant=other, app=app, app_tenant=other), *environments]

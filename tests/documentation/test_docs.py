@@ -35,8 +35,7 @@ from simulator import customers
 from simulator.settings import Keep
 from simulator.world import conversation_log, media_store
 from simulator.world import state as world
-from tenants import audit, device_login
-from tenants import lifecycle as tenant_lifecycle
+from tenants import audit, device_login, platform_apps
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
 from tenants.models import Tenant
@@ -260,7 +259,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["scheduled messages"] == f"{scheduled_messages.MOST_SCHEDULED:,} in each environment"
     assert limits["changes in the audit log"] == f"{audit.MOST_A_DAY:,} in 24 hours"
     assert limits["sandbox numbers"] == str(control.MOST_NUMBERS)
-    assert limits["sandbox tenants"] == str(tenant_lifecycle.MOST_SANDBOX_TENANTS)
+    assert limits["sandbox tenants"] == str(platform_apps.MOST_SANDBOX_TENANTS)
     assert limits["files of an account"] == (
         f"{media_store.MOST_BYTES_OF_ACCOUNT // mib} MiB, uploads for templates and profiles "
         f"{world.MOST_UPLOAD_BYTES_OF_ACCOUNT // mib} MiB more"

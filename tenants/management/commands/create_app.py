@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from tenants import lifecycle
+from tenants import platform_apps
 
 
 class Command(BaseCommand):
@@ -14,4 +14,4 @@ class Command(BaseCommand):
         parser.add_argument("name")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.stdout.write(str(lifecycle.create_app(name=options["name"]).id))
+        self.stdout.write(str(platform_apps.create_app(name=options["name"]).id))

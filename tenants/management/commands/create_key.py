@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.api.errors import ServiceError
 from gateway.clock import now
-from tenants import lifecycle
+from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, Tenant
 
@@ -35,7 +35,7 @@ class Command(BaseCommand):
             raise CommandError("There is no such tenant.")
         try:
             if tenant is None:
-                new = lifecycle.create_app_key(app_id=options["app"], **fields)
+                new = platform_apps.create_app_key(app_id=options["app"], **fields)
             else:
                 new = api_keys.create(tenant=tenant, **fields)
         except ServiceError as error:

@@ -1,7 +1,6 @@
-"""Tenants that platform apps create, changes of a tenant's own settings, and platform apps with their keys."""
+"""Platform apps: their tenants and their keys."""
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
@@ -13,7 +12,7 @@ from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
 from tenants.signals import sandbox_wanted
 
-# --- Tenants of platform apps, and changes of a tenant's own settings. Decisions of staff are in `tenant_status.py`.
+# --- Tenants that platform apps create. Decisions of staff are in `tenant_status.py`.
 
 MOST_SANDBOX_TENANTS = 100
 """The most sandbox tenants of a platform app. Each also has numbers and conversations in the simulator's memory."""
@@ -77,36 +76,6 @@ def _require_room_for_sandbox(app_id: UUID) -> None:
             hint="Use one again for the next test: GET /v1/tenants?external_ref=… finds it.",
             details={"limit": MOST_SANDBOX_TENANTS},
         )
-
-
-def change(
-    *,
-    tenant_id: UUID,
-    changes: dict[str, Any],
-    actor_user_id: int | None = None,
-    acting_key_id: UUID | None = None,
-) -> Tenant:
-    """Change a tenant's settings (name, billing_email, retention_days). The audit entry has the old and
-    the new values.
-    """
-    with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
-        before = {field: getattr(tenant, field) for field in changes}
-        changed = {field: value for field, value in changes.items() if before[field] != value}
-        if changed:
-            for field, value in changed.items():
-                setattr(tenant, field, value)
-            tenant.save(update_fields=list(changed))
-            audit.record(
-                action="tenant.update",
-                target_type="tenant",
-                target_id=tenant.id,
-                tenant_id=tenant.id,
-                actor_user_id=actor_user_id,
-                acting_key_id=acting_key_id,
-                details={"before": {field: before[field] for field in changed}, "after": changed},
-            )
-    return tenant
 
 
 # --- Platform apps and their keys, created by the API, the admin and commands.
