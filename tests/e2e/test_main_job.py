@@ -106,15 +106,14 @@ def test_a_second_receiver_verifies_with_the_public_library(stack: Stack) -> Non
     assert stack.api("DELETE", f"/v1/webhooks/{made.json()['id']}").json()["deleted"] is True
 
 
-def test_commands_beside_the_run_reach_its_servers(stack: Stack) -> None:
-    app_id = stack.manage("create_app", "Platform")
-    app_key = stack.manage("create_key", "--app", app_id, "--environment", "test")
-    made = stack.api("POST", "/v1/tenants", {"name": "Shop"}, key=app_key)
+def test_a_command_beside_the_run_reaches_its_servers(stack: Stack) -> None:
+    app = stack.made("/v1/admin/apps", {"name": "Platform"}, key=stack.staff_token)
+    key = stack.manage("create_key", "--app", app["id"], "--environment", "test")
+    made = stack.api("POST", "/v1/tenants", {"name": "Shop"}, key=key)
     assert made.status_code == 201, made.text
     assert made.json()["sandbox"] is True
-    token = stack.manage("console_token", stack.ready["staff_email"])
-    apps = stack.api("GET", "/v1/admin/apps", key=token).json()["data"]
-    assert {"id": app_id, "name": "Platform", "tenants": 1} in apps
+    apps = stack.api("GET", "/v1/admin/apps", key=stack.staff_token).json()["data"]
+    assert {"id": app["id"], "name": "Platform", "tenants": 1} in apps
 
 
 def test_the_demo_is_its_own_test_world(stack: Stack) -> None:
