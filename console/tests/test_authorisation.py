@@ -109,10 +109,13 @@ class Case:
     def __init__(self, name: str, visitors: Visitors) -> None:
         self.name, self.page = name, PAGES[name]
         self.world, self.browser = visitors.world, visitors.browser
+        self._made: dict[str, Any] | None = None
 
     def made(self) -> dict[str, Any]:
         """The parts of the page's path that name an object of the tenant."""
-        return self.page.made(self.world)
+        if self._made is None:
+            self._made = self.page.made(self.world)
+        return self._made
 
     def get(self, client: Client) -> HttpResponse:
         return client.get(reverse(self.name, kwargs=self.made()))  # type: ignore[return-value]
@@ -120,7 +123,11 @@ class Case:
     def post(self, client: Client) -> HttpResponse:
         made = self.made()
         body = {name: value.format(**made) for name, value in self.page.body.items()}
-        return client.post(reverse(self.name, kwargs=made), body)  # type: ignore[return-value]
+        answer: HttpResponse = client.post(reverse(self.name, kwargs=made), body)  # type: ignore[assignment]
+        # An admitted change may delete its object.
+        if answer.status_code < 400:
+            self._made = None
+        return answer
 
     def calls(self) -> list[Any]:
         """The methods of the page."""
