@@ -21,7 +21,7 @@ def data_dir_is_writable(app_configs: Sequence[AppConfig] | None, **_: Any) -> l
     return [
         Error(
             f"DATA_DIR cannot be written: {settings.DATA_DIR}",
-            hint="Each send is written down there before the upstream call. Mount a volume that outlives the process.",
+            hint="Each send is recorded there before the upstream call. Mount a volume that outlives the process.",
             id="messaging.E001",
         )
     ]

@@ -207,7 +207,7 @@ metrics.labelled_gauge(
 
 
 class PartitionsThroughOut(serializers.Serializer[Any]):
-    """The last day with a partition, for each partitioned table."""
+    """The end of the last partition of each table: the first moment without one."""
 
     def get_fields(self) -> dict[str, Any]:
         return {name: serializers.DateTimeField(allow_null=True) for name in _tables}

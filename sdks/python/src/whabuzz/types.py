@@ -1515,7 +1515,7 @@ class OutboundMessageData(TypedDict):
 
 class PartitionsThrough(TypedDict):
     """
-    The last day with a partition, for each partitioned table.
+    The end of the last partition of each table: the first moment without one.
     """
 
     api_requests: str | None
