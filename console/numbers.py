@@ -20,7 +20,7 @@ from gateway.upstream.calls import UpstreamUnreachable
 from messaging.flows import endpoints
 from messaging.models import FlowEndpoint
 from phone_numbers import app_data, leaving, operations, registration
-from phone_numbers.connection.notices import explained, explained_failure
+from phone_numbers.connection.explanations import explained, explained_failure
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import AppData, ConnectSession, PhoneNumber
 from phone_numbers.onboarding import require_session_allowed, session_allowed

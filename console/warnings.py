@@ -6,7 +6,7 @@ from typing import Literal
 from django.db.models import Count, Max
 from django.urls import reverse
 
-from phone_numbers.connection.notices import explained
+from phone_numbers.connection.explanations import explained
 from phone_numbers.connection.state import token_end
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tokens import ends_soon

@@ -21,7 +21,7 @@ from gateway.upstream import oauth
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, Verdict, classify, platform
 from gateway.upstream.numbers import Graph
 from phone_numbers.connection import state
-from phone_numbers.connection.notices import TOKEN_WARNING_DAYS
+from phone_numbers.connection.mails import TOKEN_WARNING_DAYS
 from phone_numbers.models import BusinessAccount
 
 # --- Graph API calls with an account's token. A refusal of Meta is an exception. The views pass its response through

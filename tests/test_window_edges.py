@@ -29,7 +29,7 @@ from messaging.message_log import customers
 from messaging.message_templates import parameters
 from messaging.models import Batch, FlowEndpoint, IdempotencyRecord, MessageReference, TemplateMirror
 from phone_numbers import app_data
-from phone_numbers.connection import notices
+from phone_numbers.connection import mails
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import AppData, BusinessAccount, ConnectSession, PhoneNumber
 from tenants import device_login
@@ -249,7 +249,7 @@ def requests_of_app_data(tenant: Tenant) -> IsOpen:
 
 
 def mailed_disconnection(tenant: Tenant) -> IsOpen:
-    return lambda: not notices._is_due(START)
+    return lambda: not mails._is_due(START)
 
 
 def attempts_counted_together(tenant: Tenant) -> IsOpen:

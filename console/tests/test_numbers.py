@@ -10,7 +10,7 @@ from pytest_django import Settings
 from console.warnings import MOST_WARNINGS
 from gateway.clock import now
 from messaging.tests.conftest import connected_number
-from phone_numbers.connection.notices import explained
+from phone_numbers.connection.explanations import explained
 from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
 from tenants.models import Tenant
 from tests.browsers import text

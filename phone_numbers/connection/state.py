@@ -24,7 +24,7 @@ from django.db.models.functions import Greatest
 from gateway.clock import isoformat, microseconds, now
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import after_commit
-from phone_numbers.connection import notices
+from phone_numbers.connection import mails
 from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber, sandbox_waba_id_of
 from tenants import checklist
@@ -191,7 +191,7 @@ def _recompute(
         number.connection_changes += 1
         events.append(connection_event(number, account, old.state, new))
     # A refused token causes another mail.
-    notices.numbers_lost(
+    mails.numbers_lost(
         tenant_id,
         [
             number
@@ -288,7 +288,7 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
         ):
             return
         account.token_invalid_at = account.facts_changed_at = account.next_sync_at = now()
-        notices.token_refused(account)
+        mails.token_refused(account)
         account.save(
             update_fields=["token_invalid_at", "facts_changed_at", "next_sync_at", "token_mailed_at"]
         )
@@ -305,7 +305,7 @@ def token_expiring(account: BusinessAccount, *, days: int) -> None:
         tenant_id=account.tenant_id,
         events=[_token_event("token.expiring", account, f"{end and int(end.timestamp())}:{days}")],
     )
-    notices.token_ends(account, end)
+    mails.token_ends(account, end)
 
 
 def token_end(account: BusinessAccount) -> datetime | None:

@@ -11,6 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import Q
+from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from tenants.credentials.api_keys import PREFIX_CHARACTERS
@@ -79,6 +81,16 @@ def find(user: Any, text: str) -> list[Hit]:
         if user.has_perm(permission)
         for hit in islice(finder(wanted), MOST_HITS)
     ]
+
+
+def response(request: HttpRequest, context: dict[str, Any]) -> HttpResponseBase:
+    """The page of results for `?q=`. A single hit redirects to its page."""
+    asked = request.GET.get("q", "")
+    hits = find(request.user, asked)
+    if len(hits) == 1:
+        return HttpResponseRedirect(hits[0].url)
+    context = {**context, "title": "Search", "asked": asked, "hits": hits}
+    return TemplateResponse(request, "admin/search.html", context)
 
 
 def lines_of(user: Any, tenant: Tenant) -> Iterator[Line]:

@@ -9,7 +9,7 @@ from allauth.account.decorators import secure_admin_login
 from csp.decorators import csp_replace
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.template.response import SimpleTemplateResponse, TemplateResponse
+from django.template.response import SimpleTemplateResponse
 from django.templatetags.static import static
 from django.urls import NoReverseMatch, path, reverse
 from django.utils import timezone
@@ -124,13 +124,8 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         return [*own, *super().get_urls()]
 
     def find(self, request: HttpRequest) -> HttpResponseBase:
-        """Search all apps. A single hit redirects to its page."""
-        asked = request.GET.get("q", "")
-        hits = search.find(request.user, asked)
-        if len(hits) == 1:
-            return HttpResponseRedirect(hits[0].url)
-        context = {**self.each_context(request), "title": "Search", "asked": asked, "hits": hits}
-        return TemplateResponse(request, "admin/search.html", context)
+        """Search all apps."""
+        return search.response(request, self.each_context(request))
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         if request.user.is_authenticated and lacks_second_factor(request.user):

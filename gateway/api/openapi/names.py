@@ -40,33 +40,10 @@ RULES = (
     (r"(\w+)Out", r"\1"),
     (r"(\w+)In", r"\1Request"),
 )
-TAGS = {
-    "API keys": "Keys of one business.",
-    "Admin": "For staff of the service, with a console session token.",
-    "Billing": "The plan, invoices and payments of one business.",
-    "Connect sessions": "Hosted links on which a customer connects a business account.",
-    "Console sessions": "Tokens of people, for the console.",
-    "Customer data": "Erasure of one customer's data with a receipt, and exports as files.",
-    "Device logins": "How a program without a browser gets a key that a person confirms.",
-    "Events": "The log of everything that happened.",
-    "Health": "Whether the service is well. No credentials.",
-    "Flows": "Where the data requests of WhatsApp Flows are answered.",
-    "Ledger": "What became of the events and messages of a day, counted.",
-    "Media": "Files for messages and from messages.",
-    "Messages": "Single messages and batches of them.",
-    "Numbers": "Phone numbers: connection, registration, profile.",
-    "Requests": "The calls that were made with your keys, for seven days.",
-    "Sandbox": "What happens in the sandbox: customers write, WhatsApp decides. With a test key.",
-    "Templates": "Message templates and their approval.",
-    "Tenant": "The business that the key belongs to.",
-    "Tenants": "The businesses of a platform, with a platform key.",
-    "Webhooks": "Endpoints that receive events, their deliveries and replays.",
-}
-"""The description of each group of operations. A tag without an entry is described by its name."""
 
 
 def good_names(result: Json, **_: Any) -> Json:
-    """Postprocessing: rename the schemas, refer to named enumerations, describe the tags."""
+    """Postprocessing: rename the schemas, refer to named enumerations."""
     schemas: Json = result["components"]["schemas"]
     names = _names(set(schemas))
     enumerations = {name: schemas.pop(name) for name in list(schemas) if "enum" in schemas[name]}
@@ -77,10 +54,6 @@ def good_names(result: Json, **_: Any) -> Json:
     }
     result["components"]["schemas"] = dict(sorted(renamed.items()))
     _name_for_go(result["components"]["schemas"])
-    used = {
-        tag for path in result["paths"].values() for operation in path.values() for tag in operation["tags"]
-    }
-    result["tags"] = [{"name": tag, "description": TAGS.get(tag, f"{tag}.")} for tag in sorted(used)]
     return result
 
 

@@ -1,5 +1,5 @@
-"""Descriptions in the contract. Members, parameters and values without a description in a serializer get theirs from
-`words.yaml`.
+"""Descriptions in the contract. Tags, and members, parameters and values without a description in a serializer, get
+theirs from `words.yaml`.
 
 A postprocessing hook of drf-spectacular, after `names.py`. A member means the same everywhere, so it is described once.
 The description of an enumeration ends with the meaning of each value.
@@ -25,7 +25,7 @@ def _words() -> Json:
 
 
 def described(result: Json, **_: Any) -> Json:
-    """Postprocessing: add the missing descriptions."""
+    """Postprocessing: add the missing descriptions, and those of the tags."""
     for name, schema in result["components"]["schemas"].items():
         _describe(schema, name)
         _list_values(schema)
@@ -35,6 +35,8 @@ def described(result: Json, **_: Any) -> Json:
                 if not parameter.get("description"):
                     parameter["description"] = _words()["parameters"][parameter["name"]]
                 _list_values(parameter, parameter["schema"])
+    used = {tag for methods in result["paths"].values() for each in methods.values() for tag in each["tags"]}
+    result["tags"] = [{"name": tag, "description": _words()["tags"][tag]} for tag in sorted(used)]
     return result
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.clock import now
 from phone_numbers import tokens
-from phone_numbers.connection import notices, state
+from phone_numbers.connection import mails, state
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants import mail
 from tenants.models import OutboundMail, Tenant
@@ -63,7 +63,7 @@ def test_numbers_that_are_taken_away_together_are_one_mail_with_reasons(tenant: 
 
 
 def test_many_numbers_are_counted(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(mails, "MOST_NUMBERS", 1)
     take_away(connected(tenant, count=3), "account_restricted")
     assert "And 2 more." in OutboundMail.objects.get().text
 
