@@ -82,7 +82,7 @@ def profile_of(tenant: Tenant) -> BillingProfile:
 
 
 def email_of(tenant: Tenant) -> str | None:
-    """The email address for bills: the billing email, else the contact email. None without both."""
+    """The email address for bills: the billing email, else the contact email. None if neither is set."""
     return tenant.billing_email or tenant.contact_email
 
 

@@ -71,7 +71,11 @@ def terms_for(tenant_id: UUID | None, period: Period) -> Terms:
 
 
 def require_valid(version: PlanVersion, at: datetime) -> None:
-    """Raise InvalidRequest for a month that is over and was billed, and for a GST rate in a tenant's own version."""
+    """Raise InvalidRequest for a version that must not be stored.
+
+    Its first month must not be over, and its last month must not be before the first. The general version needs a GST
+    rate, which must be one of `gst.RATES`. A tenant's own version must have none.
+    """
     if Period.parse(version.starts) < Period.of(at):
         raise InvalidRequest.of(starts="A month that is over was billed already. Begin with a later one.")
     if version.ends and version.ends < version.starts:

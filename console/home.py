@@ -72,7 +72,10 @@ def first_steps(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def preferences(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Switch the environment, the time zone or the way of the first steps, and return to the page."""
+    """Switch the environment, the time zone, or between the first steps with and without a developer.
+
+    Redirects to `next`, a path of this site, else to the home page.
+    """
     back = request.POST.get("next", "")
     if not (back.startswith("/") and url_has_allowed_host_and_scheme(back, allowed_hosts=None)):
         back = "/console"

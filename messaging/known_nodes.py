@@ -56,7 +56,7 @@ class Node:
 
 
 class Named(NamedTuple):
-    """A node that occurred in an answer or a notification."""
+    """A node that appeared in an answer or a notification."""
 
     tenant_id: UUID
     environment: str

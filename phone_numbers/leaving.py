@@ -29,7 +29,9 @@ from webhooks.models import Endpoint
 # --- Release: the owner or staff release a number or an account, or its new owner connects it after Meta has taken it
 # away.
 #
-# unsubscribe the account at Meta, if its token still works → delete the rows with token and PIN, in one transaction
+# `release_account` unsubscribes the account at Meta, if its token still works, and then deletes the rows with token and
+# PINs in one transaction. `release_number` deletes the number first. If the account then has no numbers,
+# `release_number` unsubscribes and deletes the account too.
 #
 # The rows are deleted, so the next owner can neither use nor see data of the previous owner. Events, deliveries and the
 # intervals that measure usage stay with the previous tenant. A waiting batch of the number ends without further action.

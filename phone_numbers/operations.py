@@ -1,7 +1,7 @@
 """Operations on one number (specification 4). Each makes a Graph API call and stores the change that the call causes.
 Some return Meta's own response.
 
-`find` raises NotFound for a number of another tenant. A refusal of Meta raises `Refused`, which has the response to
+`find` raises NotFound for a number of another tenant. A refusal by Meta raises `Refused`, which has the response to
 pass through. Registration and verification are in `registration.py`.
 
 Meta's `health_status` lists the entities on which sending a message depends (number, business account, business, app).

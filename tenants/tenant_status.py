@@ -88,7 +88,7 @@ Status = Tenant.Status
 def approve(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
     """Approve a tenant that waits or was rejected before. Its trial begins.
 
-    Raises NotFound, and Conflict in any other status.
+    Raises NotFound. Raises Conflict for a tenant with any other status.
     """
 
     return decide(

@@ -205,7 +205,9 @@ class ApiKeysView(ResourceViewSet):
 
 
 class PlatformKeysView(ResourceViewSet):
-    """A platform app's own keys. Staff create the first one; the platform rotates and revokes."""
+    """Keys that belong to the platform app itself. The gateway's staff create the first key. After that the platform
+    rotates and revokes its keys.
+    """
 
     tag = "Tenants"
     permission_classes = [AppCaller]

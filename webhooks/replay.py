@@ -1,4 +1,4 @@
-"""Replays: one delivery at once, or an endpoint's deliveries of a time range in the background.
+"""Replays: a single delivery immediately, or all of an endpoint's deliveries in a time range in the background.
 
 A request stores the ids of all matching deliveries in chunks, so later changes do not alter what it covers. A chunk
 becomes deliveries in the transaction that deletes it, so a crash neither loses nor doubles any. An endpoint's chunks

@@ -1,1 +1,1 @@
-"""Template filters of billing."""
+"""Template filters and tags of billing."""

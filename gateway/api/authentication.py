@@ -1,12 +1,14 @@
 """Authentication for REST framework: the caller, and what the caller may use (specification 5).
 
-`tenants.credentials.bearer_tokens` finds the caller of a bearer token. This module has the caller's shape and the
-permissions of views. Rejections come in this order: 401; 403 for the kind of caller; 400 and 404 for the chosen tenant;
-403 for another tenant, for the scope and for the tenant's status.
+`tenants.credentials.bearer_tokens` finds the caller of a bearer token. This module defines `Caller` and the permissions
+of views. A call with several faults is rejected for the first of these: 401 without a valid credential, 403 for the
+wrong kind of caller, 400 for a missing tenant, 404 for an unknown tenant, 403 for another tenant, 403 for a missing
+scope, 403 for the status of the tenant.
 
 Known credentials are those that this process verified recently. Their callers are served before unknown callers. Being
 known grants no access. A key, a console token or a session becomes known when it is found valid. It is dropped when it
-is found invalid, or when another process signals its end. Without a signal, its next use finds it invalid.
+is found invalid, or when another process signals that the credential has ended. When no signal comes, the credential is
+dropped the next time somebody uses it.
 """
 
 import hashlib

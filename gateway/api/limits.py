@@ -230,7 +230,9 @@ class _UntilClosed:
 def _bounded(
     bulkhead_of: Callable[[], Bulkhead], number_of: Callable[[Request, Mapping[str, Any]], str | None]
 ) -> Callable[[Method], Method]:
-    """A decorator for methods of views. A streamed response counts until it has been sent."""
+    """A decorator that limits how many calls of a view's method are in flight. A call with a streamed response is in
+    flight until the response has been sent.
+    """
 
     def decorate(method: Method) -> Method:
         @wraps(method)

@@ -61,9 +61,9 @@ ScriptCall = tuple[str | int, ...]
 def take(key: str, *, rate: float, burst: int, owed: int = 0) -> BucketAnswer:
     """Take a token from a bucket that refills at `rate` a second and holds `burst`.
 
-    `owed` is the number of tokens that were used and not yet taken. These are taken first, as far as the bucket has
-    them. Waits are in seconds. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached, so
-    that the caller decides.
+    `owed` is the number of tokens that were used and not yet taken from the bucket. These tokens are taken first, as
+    many as the bucket has. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached. The
+    caller then decides whether to allow the call.
     """
     return answer_of(valkey().eval(*taking(key, rate=rate, burst=burst, owed=owed)))
 

@@ -213,7 +213,7 @@ class Problems:
             self.add(idx, problems)
 
     def add(self, idx: int, fields: dict[str, str]) -> None:
-        """Record errors in the fields of an item."""
+        """Record the errors found in an item's fields. Raises InvalidRequest at `SHOWN_PROBLEMS` invalid items."""
         self._add(idx, {f"messages[{idx}].{field}": [what] for field, what in fields.items()})
 
     def _add(self, idx: int, fields: dict[str, list[str]]) -> None:

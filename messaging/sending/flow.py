@@ -423,6 +423,6 @@ def process_runtime() -> SendRuntime:
 
 
 def number_named(body: dict[str, Any]) -> str | None:
-    """The number that a body names in `from`, under which its sends are limited. None without a text in `from`."""
+    """The number in a body's `from`, at most 64 characters, for the limits per number. None when `from` is no text."""
     from_ = body.get("from")
     return from_[:64] if isinstance(from_, str) else None

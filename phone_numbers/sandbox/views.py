@@ -265,8 +265,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="list_test_texts",
         summary="List the magic texts",
-        description="Last lines of messages in the sandbox that say what becomes of the message, or how its "
-        "customer answers.",
+        description="If the last line of a message in the sandbox is one of these texts, it determines what happens "
+        "to the message, or how the customer answers it.",
         responses=TestTextOut(many=True),
     )
     def texts(self, request: Request) -> Response:

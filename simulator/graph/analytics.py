@@ -64,7 +64,11 @@ def _counts(sent: list[Message]) -> dict[str, int]:
 
 
 def _points(days: dict[int, list[Message]], name: str) -> list[dict[str, Any]]:
-    """The data points of a field. Counts have a point for every day; costs only for days with messages."""
+    """The data points of a field.
+
+    `analytics` has a point for every day. `pricing_analytics` and `conversation_analytics` have points only for days
+    with messages. `call_analytics` has none.
+    """
     points = []
     for start, sent in days.items():
         point: dict[str, Any] = {"start": start, "end": start + _DAY}

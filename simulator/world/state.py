@@ -220,7 +220,9 @@ class State:
         return fresh and hmac.compare_digest(proof.encode(), expected.encode())
 
     def add_upload(self, upload: Upload) -> None:
-        """Store an upload. The oldest ones are dropped when those of its account, or all, exceed their limits."""
+        """Store an upload. When an account's uploads exceed the limits, the account's oldest uploads are dropped. When
+        all uploads together exceed the limits, the oldest of all are dropped.
+        """
         self.uploads[upload.key] = upload
         own = [each for each in self.uploads.values() if each.owner == upload.owner]
         self._drop_uploads(own, MOST_UPLOAD_BYTES_OF_ACCOUNT)

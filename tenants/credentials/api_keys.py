@@ -210,8 +210,8 @@ def _require_maker(tenant_id: UUID, user_id: int) -> None:
 
 
 def made_by(*, tenant_id: UUID, user_id: int) -> QuerySet[ApiKey]:
-    """A tenant's working keys that a member may know: the keys that the member made, and the keys made
-    with those keys.
+    """A tenant's working keys whose secret a member could know: the keys that the member created, and all keys created
+    with those keys, at any depth.
     """
     own = ApiKey.objects.for_tenant(tenant_id)
     makers = dict(own.values_list("pk", "created_by_key_id"))

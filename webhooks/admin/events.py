@@ -187,7 +187,7 @@ class DeliveryAdmin(HistoryAdmin):
 
 
 def _answer(attempt: dict[str, Any]) -> str:
-    """What the receiver answered to an attempt, while the answer is stored."""
+    """The receiver's answer to an attempt, as HTML. Empty when no answer is stored."""
     if attempt["response_body"] is None:
         return ""
     headers = [f"{name}: {value}" for name, value in attempt["response_headers"].items()]

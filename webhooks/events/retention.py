@@ -139,9 +139,10 @@ class _Stored:
 
 
 def _move_batch(size: int, failed: set[UUID]) -> int | None:
-    """Move the next events of one tenant that has not `failed`. Returns how many were moved.
+    """Move the bodies of the next events of one tenant, and of none in `failed`. Returns how many events moved.
 
-    None when every other tenant is done or locked by another process.
+    Adds the tenant to `failed` when its bodies cannot be moved. Returns None when every tenant is done, locked by
+    another process, or in `failed`.
     """
     with transaction.atomic():
         work = (
@@ -260,7 +261,7 @@ _EXPUNGED_BY = ("id", "tenant_id", "raw_id", "payload_expires_on")
 
 
 def in_batches(rows: QuerySet[Event]) -> Iterator[list[Event]]:
-    """Events in the order of their ids, in batches; events that were expunged meanwhile are left out."""
+    """Yield events in batches, in the order of their ids. Events that are expunged meanwhile are left out."""
     after = UUID(int=0)
     while events := list(rows.filter(id__gt=after).order_by("id").only(*_EXPUNGED_BY)[:BATCH_EVENTS]):
         after = events[-1].id

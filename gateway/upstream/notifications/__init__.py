@@ -1,1 +1,1 @@
-"""Notifications of Meta: signature, routing by account, and the events of each. Pure functions."""
+"""Notifications of Meta: their events, the account of each change, and splitting by tenant. Pure functions."""

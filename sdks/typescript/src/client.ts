@@ -112,7 +112,7 @@ export class Media extends MediaOperations {
 
 /** Stored events, and events as they happen. */
 export class Events extends EventOperations {
-  /** Events as they happen, after the `place` of an earlier stream; without it from now on. */
+  /** Receive events as they happen. With `after`, the `place` of an earlier stream, the stream continues there. */
   listen(options: ListenOptions = {}): EventStream {
     return new EventStream(this.transport.settings, options);
   }

@@ -1672,7 +1672,8 @@ export interface paths {
         post?: never;
         /**
          * Revoke one of the platform's own keys
-         * @description A platform app's own keys. Staff create the first one; the platform rotates and revokes.
+         * @description Keys that belong to the platform app itself. The gateway's staff create the first key. After that the platform
+         *     rotates and revokes its keys.
          */
         delete: operations["revoke_platform_key"];
         options?: never;
@@ -1691,7 +1692,8 @@ export interface paths {
         put?: never;
         /**
          * Rotate one of the platform's own keys
-         * @description A platform app's own keys. Staff create the first one; the platform rotates and revokes.
+         * @description Keys that belong to the platform app itself. The gateway's staff create the first key. After that the platform
+         *     rotates and revokes its keys.
          */
         post: operations["rotate_platform_key"];
         delete?: never;
@@ -2149,7 +2151,7 @@ export interface paths {
         };
         /**
          * List the magic texts
-         * @description Last lines of messages in the sandbox that say what becomes of the message, or how its customer answers.
+         * @description If the last line of a message in the sandbox is one of these texts, it determines what happens to the message, or how the customer answers it.
          */
         get: operations["list_test_texts"];
         put?: never;

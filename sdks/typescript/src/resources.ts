@@ -581,7 +581,7 @@ export class Sandbox extends Resource {
     return this.json({ method: "POST", path: "/v1/test/templates", body }, options);
   }
 
-  /** List the magic texts. Last lines of messages in the sandbox that say what becomes of the message, or how its customer answers. */
+  /** List the magic texts. If the last line of a message in the sandbox is one of these texts, it determines what happens to the message, or how the customer answers it. */
   listTexts(query: Record<string, never> = {}, options: RequestOptions = {}): Pages<Schemas["TestText"]> {
     return this.pages({ method: "GET", path: "/v1/test/texts", query }, options);
   }
@@ -650,12 +650,12 @@ export class Tenants extends Resource {
     return this.pages({ method: "GET", path: "/v1/platform-keys", query }, options);
   }
 
-  /** Revoke one of the platform's own keys. A platform app's own keys. Staff create the first one; the platform rotates and revokes. */
+  /** Revoke one of the platform's own keys. Keys that belong to the platform app itself. The gateway's staff create the first key. After that the platform rotates and revokes its keys. */
   revokePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/platform-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate one of the platform's own keys. A platform app's own keys. Staff create the first one; the platform rotates and revokes. */
+  /** Rotate one of the platform's own keys. Keys that belong to the platform app itself. The gateway's staff create the first key. After that the platform rotates and revokes its keys. */
   rotatePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/platform-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }

@@ -86,7 +86,7 @@ class AsyncEvents(async_resources.AsyncEvents):
     def listen(
         self, *, type: str | None = None, phone_number_id: str | None = None, after: str | None = None
     ) -> AsyncEventStream:
-        """Events as they happen, after the `place` of an earlier stream; without it from now on."""
+        """Receive events as they happen. With `after`, the `place` of an earlier stream, the stream continues there."""
         return AsyncEventStream(
             self._transport.http, **stream_options(self._transport.settings, type, phone_number_id, after)
         )

@@ -1830,8 +1830,8 @@ class AsyncSandbox(AsyncResource):
     def list_texts(self) -> AsyncPages[types.TestText]:
         """List the magic texts.
 
-        Last lines of messages in the sandbox that say what becomes of the message, or how its customer
-        answers.
+        If the last line of a message in the sandbox is one of these texts, it determines what happens to
+        the message, or how the customer answers it.
         """
         return self._pages(
             Call(
@@ -2071,7 +2071,8 @@ class AsyncTenants(AsyncResource):
     async def revoke_platform_key(self, key_id: str) -> types.RevokedKey:
         """Revoke one of the platform's own keys.
 
-        A platform app's own keys. Staff create the first one; the platform rotates and revokes.
+        Keys that belong to the platform app itself. The gateway's staff create the first key. After that
+        the platform rotates and revokes its keys.
         """
         answer: types.RevokedKey = await self._json(
             Call(
@@ -2084,7 +2085,8 @@ class AsyncTenants(AsyncResource):
     async def rotate_platform_key(self, key_id: str) -> types.RotatedKey:
         """Rotate one of the platform's own keys.
 
-        A platform app's own keys. Staff create the first one; the platform rotates and revokes.
+        Keys that belong to the platform app itself. The gateway's staff create the first key. After that
+        the platform rotates and revokes its keys.
         """
         answer: types.RotatedKey = await self._json(
             Call(

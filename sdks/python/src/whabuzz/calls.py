@@ -51,7 +51,7 @@ class Call:
     _opened: IO[bytes] | None = field(default=None, init=False, repr=False)
 
     def headers(self) -> dict[str, str]:
-        """The call's own headers. A call that takes an idempotency key gets one, the same at every repeat."""
+        """The call's own headers. A call that takes an idempotency key gets one, the same on every retry."""
         headers = {"Accept": self.accept, "X-Service-Version": API_VERSION}
         if self.keyed:
             self.idempotency_key = self.idempotency_key or str(uuid.uuid4())

@@ -1,4 +1,4 @@
-"""`whabuzz batch`: messages to everybody in a file, with a dry run, progress, and a repeat that sends nothing twice."""
+"""`whabuzz batch`: send a message to everybody in a file, with a dry run and progress. A repeat sends nothing twice."""
 
 from __future__ import annotations
 
