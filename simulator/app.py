@@ -1,4 +1,4 @@
-"""The aiohttp application: the Graph API, the control API, the inbox, the pages, in one place.
+"""The aiohttp application: the Graph API, the control API, the inbox and the pages.
 
 `__main__.py` serves it; tests build it with their own `Config`.
 """

@@ -88,7 +88,7 @@ def echo(sim: Simulator, source: Mapping[str, Any]) -> Message:
 
 
 def _old(number: Number, customer: str, days: float, writer: str, said: str) -> dict[str, Any]:
-    """A message of the old chats. Its id is the one that it got back then, whenever it is asked for."""
+    """A message of the old chats. It has the same id each time the chats are requested."""
     is_own = writer == "business"
     return {
         "from": number.digits if is_own else customer,

@@ -13,7 +13,7 @@ from simulator.world.state import State
 
 IDENTITIES = ("both", "phone", "user_id")
 MOST_OF_ACCOUNT = 2_000
-"""Most customers that an account remembers. Beyond it, the one added first is deleted."""
+"""Most customers of an account. Beyond this number, the customer that was added first is deleted."""
 
 
 def is_phone(customer: str) -> bool:
@@ -58,7 +58,7 @@ def _known(state: State, account: Account, customer: str) -> dict[str, Any]:
 
 
 def names(state: State, account: Account, customer: str) -> tuple[str | None, str | None]:
-    """The ids that the business learns: (phone number or None, user id or None), never both None."""
+    """The phone number and the user id of a customer that the business learns. At most one of the two is None."""
     if not is_phone(customer):
         return None, customer
     user_id = business_scoped_id(account.business_id, customer)

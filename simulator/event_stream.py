@@ -1,4 +1,4 @@
-"""Server-sent events of the pages. Every listener gets every change. Without listeners no event is built."""
+"""Server-sent events for the pages. Every listener gets every change. Without listeners no event is built."""
 
 import asyncio
 import contextlib

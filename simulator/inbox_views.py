@@ -84,7 +84,7 @@ def expected_status(mode: str) -> int | None:
 
 
 async def answer(mode: str, request: web.Request) -> web.StreamResponse:
-    """Answer a delivery as the inbox's mode demands."""
+    """Answer a delivery in the way of the inbox's mode."""
     kind, _, number = mode.partition(":")
     match kind:
         case "ok":

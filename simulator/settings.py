@@ -137,7 +137,7 @@ def _fits(current: Any, value: Any) -> bool:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    # Sends are answered and nothing follows them, to measure the gateway in front of the simulator.
+    # A send is answered, and no status follows, to measure the gateway in front of the simulator.
     "benchmark": {
         "statuses": {"enabled": False},
         "throttling": {"throughput": False, "pair": False, "management": False, "registrations": False},

@@ -138,7 +138,7 @@ class Table:
         self.public: set[str] = {"access_token"}
         self.streaming: set[str] = {"media"}
         self.bounded: set[str] = {"marketing_messages", "media", "messages"}
-        """Roots whose objects have a limit of their own."""
+        """Edges whose objects have a limit of their own."""
 
     def edge(self, method: str, name: str, handler: Handler) -> None:
         """Register `/{node}/{name}`."""

@@ -1,4 +1,4 @@
-"""`health_status` of numbers and accounts: the entities that a message passes, each with its limits and blocks."""
+"""`health_status` of numbers and accounts: the entities on which a send depends, each with its limits and blocks."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,5 +1,5 @@
-"""Checks of the files in a message. Before the send the number must have the file; after it the type must fit
-(upstream fact 1.2).
+"""Checks of the files in a message. Before the send the number must have the file. After the send
+the type must fit (upstream fact 1.2).
 """
 
 from collections.abc import Iterator, Mapping

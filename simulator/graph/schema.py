@@ -49,7 +49,9 @@ def coerced(kind: str, name: str, value: Any) -> Any:
 
 
 def read_fields(params: Mapping[str, Any], fields: Mapping[str, str], required: tuple[str, ...]) -> Row:
-    """The known parameters of a call, converted to their types. A missing one is error 100. Others are ignored."""
+    """The known parameters of a call, converted to their types. A missing required parameter is error 100. Unknown
+    parameters are ignored.
+    """
     for name in required:
         if params.get(name) in (None, ""):
             raise invalid_parameter(f"The parameter {name} is required.")
@@ -105,7 +107,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Objects below a number or account. The caller chooses the key of each."""
+    """A list of objects below a number or account. `key` is the member that identifies an object."""
 
     node: str
     edge: str
@@ -115,9 +117,9 @@ class Collection:
     required: tuple[str, ...] = ()
     answer: Callable[[Row], Row] = lambda row: row
     answer_to_change: Callable[[Row], Row] | None = None
-    """The members that can be changed; by default those for creation."""
+    """Makes the answer to a change from the changed row. By default `answer` makes it."""
     is_flat: bool = False
-    """Whether its objects have paths elsewhere than below the node."""
+    """Whether the objects have no paths below the node."""
     are_nodes: bool = False
     """Whether the path of an object is its id alone."""
 
@@ -195,7 +197,7 @@ class Collection:
 
 
 def owner_of(call: Call, kind: str) -> str:
-    """The id in the path, if the token has access to it and it is of the right kind."""
+    """The id in the path. Raises an error when the id is not of this kind or the token has no access to it."""
     return call.number().id if kind == "number" else call.account().waba_id
 
 

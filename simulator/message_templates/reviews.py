@@ -121,7 +121,9 @@ class Reviews:
         )
 
     def warn_of_category(self, template: Template, category: str) -> None:
-        """Send the notice a day before such a move. `new_category` is the present one (upstream fact 3.8)."""
+        """Send the notice of a day before a move to another category. The notice has the present category as
+        `new_category` (upstream fact 3.8).
+        """
         self._publish(
             template,
             "template_category_update",

@@ -69,7 +69,7 @@ class Book:
     settled: list[Row] = field(default_factory=list)
     scenarios: dict[str, str] = field(default_factory=dict)
     due: dict[str, float] = field(default_factory=dict)
-    """When a pending payment is decided, by the book's clock."""
+    """The times at which pending payments are decided, by the book's clock."""
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
 
     def clear(self) -> None:
@@ -230,7 +230,7 @@ class Book:
             _cap=registration["_max_amount"],
             **_instrument(method, customer["email"]),
         )
-        if method != "upi":  # UPI tokens have no end, and only those of e-mandates their limit
+        if method != "upi":  # A UPI token has no end, and only an e-mandate's token has the limit
             token["expired_at"] = self.now() + 10 * 365 * 24 * HOUR
         if method == "emandate":
             token["max_amount"] = registration["_max_amount"]

@@ -69,7 +69,9 @@ class ConversationLog:
         return list(found.values())
 
     def add(self, message: Message, *, most: int, most_of_number: int) -> None:
-        """Store a message. The oldest ones are dropped when those of its number, or all, exceed their limits."""
+        """Store a message. When the messages of its number exceed the limits, the number's oldest messages are dropped.
+        When all messages together exceed the limits, the oldest of all are dropped.
+        """
         self._by_id[message.id] = message
         message.size = len(orjson.dumps([message.body, message.rendered]))
         self._count_bytes(message, message.size)

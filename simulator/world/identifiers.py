@@ -49,7 +49,9 @@ def customer_name(customer: str) -> str:
 
 
 def message_id(party: str, *, inbound: bool, of: str | None = None) -> str:
-    """A `wamid.` in Meta's form (upstream fact 1.1): a readable beginning, a unique end. `of` determines it."""
+    """A `wamid.` in Meta's form (upstream fact 1.1): a readable beginning and a unique end. The same `of` always gives
+    the same end.
+    """
     unique = os.urandom(10) if of is None else hashlib.sha256(of.encode()).digest()
     tail = unique[: 10 if inbound else 9].hex().upper().encode()
     who = party.encode()[:120]

@@ -32,8 +32,8 @@ class MediaStore:
         return None if media is None or media.expires_at < time.time() else media
 
     def store(self, number: Number, *, data: bytes, mime_type: str, filename: str | None, days: int) -> Media:
-        """Store a file for `days`. The oldest files are dropped when those of its account, or all, exceed their
-        limits.
+        """Store a file for `days`. When the files of its account exceed their limit, the account's oldest files are
+        dropped. When all files together exceed their limit, the oldest of all are dropped.
         """
         media = Media(
             id=new_id("51"),

@@ -125,7 +125,7 @@ class Token:
     """An access token. Its rights are stored apart from the content of `debug_token`, because the two can differ."""
 
     value: str
-    # The accounts to which it gives access. None means all (the variant without `target_ids`, and the app's own
+    # The accounts to which the token gives access. None means all (the variant without `target_ids`, and the app's own
     # token).
     waba_ids: list[str] | None
     kind: str = "SYSTEM_USER"
@@ -214,7 +214,7 @@ class Message:
     # The customer's later change: "edited" or "deleted".
     change: str | None = None
     size: int = 0
-    """The approximate memory that it takes, in bytes."""
+    """The approximate memory that the message takes, in bytes."""
 
     def view(self) -> dict[str, Any]:
         """The form in the control API."""

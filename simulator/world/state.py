@@ -35,7 +35,7 @@ UPLOADS_KEPT = 200
 MOST_UPLOAD_BYTES = 512 * 1024 * 1024
 MOST_UPLOAD_BYTES_OF_ACCOUNT = 128 * 1024 * 1024
 MOST_BYTES_OF_ACCOUNT = 16 * 1024 * 1024
-"""Most objects of an account: templates, flows, groups, codes and similar."""
+"""Most bytes of an account's objects: templates, flows, groups and similar."""
 MOST_TOKENS_OF_ACCOUNT = 50
 TOKEN_VARIANTS = (
     "default",
@@ -176,7 +176,7 @@ class State:
         return token
 
     def is_full(self, waba_id: str) -> bool:
-        """Whether an account has reached its limit of objects."""
+        """Whether the objects of an account exceed their limit of bytes."""
         account = self.accounts.get(waba_id)
         if account is None:
             return False

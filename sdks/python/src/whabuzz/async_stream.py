@@ -1,4 +1,4 @@
-"""The event stream as a client sees it: server-sent events that go on after every break, from the last one handled.
+"""The event stream as a client sees it: server-sent events, continued after every break.
 
 `stream.py` is generated from `async_stream.py` by `make sdks`.
 """
@@ -24,9 +24,9 @@ from whabuzz.errors import APIError, StreamEnded, error_of
 
 
 class AsyncEventStream:
-    """Events as they happen: `async for streamed in client.events.listen()`, each once, through every break.
+    """Events as they happen: `async for streamed in client.events.listen()`. Breaks lose and repeat none.
 
-    `place` is where the stream goes on, after the last event that was handled: store it, and give it as `after`.
+    `place` is the position after the last event that was handled. Store it, and pass it as `after` to continue there.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class AsyncEventStream:
         self._failures = 0
 
     async def __aiter__(self) -> AsyncIterator[Streamed]:
-        """Every event once, however often the connection breaks. Raises StreamEnded, APIError."""
+        """Yield every event once, however often the connection breaks. Raises StreamEnded, APIError."""
         while True:
             async for streamed in self._until_it_breaks():
                 yield streamed
 
     async def _until_it_breaks(self) -> AsyncIterator[Streamed]:
-        """The events of one connection, and the pause after it."""
+        """Yield the events of one connection, and then wait before the next."""
         try:
             async for streamed in self._connection():
                 yield streamed
@@ -88,7 +88,7 @@ class AsyncEventStream:
                     if sent.data:
                         body = sent.data.encode()
                         yield Streamed(sent.id, body, json.loads(body))
-                    # Only now: an event that was not handled comes again.
+                    # Set after the caller has handled the event, so an event that was not handled comes again.
                     self.place = sent.id or self.place
             except SSEError as error:
                 raise StreamEnded(f"This is not an event stream: {error}") from None

@@ -25,7 +25,9 @@ class AsyncTransport:
         self.settings = settings
 
     async def send(self, call: Call, *, stream: bool = False) -> httpx.Response:
-        """A successful answer. Raises APIError for any other, NoAnswer when none came."""
+        """Send a call, with retries, and return the successful answer. Raises APIError for another answer, NoAnswer
+        when none came.
+        """
         tries = 0
         repeats = self.settings.repeats
         headers = {**call.headers(), **self.settings.headers}
@@ -83,7 +85,7 @@ class AsyncResource:
 
 
 class AsyncPages(Generic[Item]):
-    """A list that is read page by page while it is iterated. Nothing is asked before."""
+    """A list that is read page by page while it is iterated. Creating it makes no call."""
 
     def __init__(self, transport: AsyncTransport, call: Call) -> None:
         self._transport = transport
@@ -95,7 +97,7 @@ class AsyncPages(Generic[Item]):
                 yield item
 
     async def pages(self) -> AsyncIterator[list[Item]]:
-        """The pages as lists of items."""
+        """Yield each page as a list of items."""
         cursor = None
         while True:
             page = await self.page(cursor)
@@ -105,18 +107,18 @@ class AsyncPages(Generic[Item]):
                 return
 
     async def page(self, cursor: str | None = None) -> Page[Item]:
-        """One page, with one call: the first, or the one that a `next_cursor` names."""
+        """Read one page with one call: the first page, or the page of a `next_cursor`."""
         self._call.query = {**self._call.query, "cursor": cursor}
         answer = json_of(await self._transport.send(self._call))
         return Page(answer["data"], answer.get("next_cursor"))
 
     async def first_page(self) -> list[Item]:
-        """The newest items, with one call."""
+        """Read the items of the first page with one call."""
         return (await self.page()).items
 
 
 class AsyncDownload:
-    """A file to receive. Use it in `async with`, or read it to its end."""
+    """A file to download. Use it in `async with`, or read it to its end."""
 
     def __init__(self, transport: AsyncTransport, call: Call) -> None:
         self._transport = transport
@@ -135,12 +137,12 @@ class AsyncDownload:
 
     @property
     def size(self) -> int | None:
-        """In bytes, when the service knows it and the answer has begun."""
+        """The size in bytes. None before the answer has begun, or when the service does not know the size."""
         length = self._answer.headers.get("content-length") if self._answer else None
         return int(length) if length is not None else None
 
     async def chunks(self, size: int = 65536) -> AsyncIterator[bytes]:
-        """The bytes as they come. Raises NoAnswer when they break off."""
+        """Yield the bytes as they arrive. Raises NoAnswer when the file breaks off."""
         answer = await self._opened()
         try:
             async for chunk in answer.aiter_bytes(size):
@@ -151,11 +153,11 @@ class AsyncDownload:
             await self.close()
 
     async def read(self) -> bytes:
-        """All bytes."""
+        """Read all bytes. Raises NoAnswer when the file breaks off."""
         return b"".join([chunk async for chunk in self.chunks()])
 
     async def save(self, path: str | Path) -> Path:
-        """Write the bytes to a file as they come."""
+        """Write the bytes to a file as they arrive, and return its path. Raises NoAnswer when the file breaks off."""
         target = Path(path)
         with target.open("wb") as file:  # noqa: ASYNC230 - a local file takes each chunk at once
             async for chunk in self.chunks():

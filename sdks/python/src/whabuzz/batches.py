@@ -1,4 +1,4 @@
-"""Many messages from an iterator of rows: cut into batches, each with a `client_ref` that makes a repeat harmless."""
+"""Many messages from an iterator of rows, cut into batches. The `client_ref` of each batch makes a repeat harmless."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whabuzz import types
 from whabuzz.errors import BatchDiffers
 
 MOST = 10_000
-"""Messages that a batch takes."""
+"""Most messages of one batch."""
 FINAL = frozenset({"completed", "cancelled"})
 
 
@@ -24,10 +24,10 @@ def bodies(
     size: int = MOST,
     skip_opted_out: bool = False,
 ) -> Iterator[types.MessageBatch]:
-    """The bodies of `POST /v1/messages/batch` for rows, which are messages without `from`.
+    """Yield the bodies of `POST /v1/messages/batch` for rows. Each row is a message without `from`.
 
-    The `client_ref` of each body is the given one with a hash of its rows. The same rows give the same batches, so
-    starting over sends nothing twice; other rows give other batches, so nobody is taken for sent who was not.
+    The `client_ref` of each body is the given `client_ref` with a hash of the body's rows. The same rows give the same
+    batches, so starting again sends nothing twice. Changed rows give other batches, so all of them are sent.
     """
     part: list[Mapping[str, Any]] = []
     seen: Counter[str] = Counter()
@@ -48,7 +48,7 @@ async def bodies_async(
     size: int = MOST,
     skip_opted_out: bool = False,
 ) -> AsyncIterator[types.MessageBatch]:
-    """The same for rows that may come asynchronously."""
+    """Yield the bodies as `bodies` does, for rows that may come from an asynchronous iterator."""
     part: list[Mapping[str, Any]] = []
     seen: Counter[str] = Counter()
     async for row in _each(rows):
@@ -72,7 +72,7 @@ async def _each(
 
 
 def stored(answer: types.CreatedBatch | types.RepeatedBatch) -> types.Batch:
-    """The batch of an answer. Raises BatchDiffers when it was made of other messages."""
+    """The batch in an answer. Raises BatchDiffers when the service has other messages under its `client_ref`."""
     if answer.get("same_messages") is False:
         raise BatchDiffers(
             f"The client_ref {answer['client_ref']} belongs to the batch {answer['id']} of other messages: "
@@ -88,6 +88,6 @@ def _body(
     name = f"{client_ref}-{hashlib.sha256(written).hexdigest()[:16]}"
     seen[name] += 1
     if seen[name] > 1:
-        name += f"-{seen[name]}"  # Rows that are meant twice are sent twice.
+        name += f"-{seen[name]}"  # Equal rows that are given twice are sent twice.
     skip = {"skip_opted_out": True} if skip_opted_out else {}
     return cast("types.MessageBatch", {"from": from_, "client_ref": name, **skip, "messages": part})

@@ -25,18 +25,18 @@ from whabuzz.errors import NoAnswer, WhabuzzError, seconds
 Item = TypeVar("Item")
 
 API_VERSION = "2026-10-16"
-"""The version of the API that this package was made for; every call pins it."""
+"""The version of the API for which this package was made. Every call pins this version."""
 
 File = Union[bytes, "IO[bytes]", Path, tuple[str, Union[bytes, "IO[bytes]"], str]]
 """A file to upload: bytes, an open file, a path, or (name, bytes or open file, media type)."""
 
 _LONGEST_WAIT = 60.0
-"""Seconds: a longer Retry-After is the caller's to wait."""
+"""In seconds. A longer `Retry-After` is not waited for: the caller gets the error."""
 
 
 @dataclass
 class Call:
-    """One operation with its values."""
+    """A call of one operation: its path, query and body."""
 
     method: str
     path: str
@@ -59,7 +59,7 @@ class Call:
         return headers
 
     def parameters(self) -> tuple[tuple[str, str], ...]:
-        """The query: what is None is left out, sequences are repeated."""
+        """The query. Values that are None are left out. A sequence becomes one parameter for each item."""
         return tuple(
             (name, _text(each))
             for name, value in self.query.items()
@@ -68,7 +68,7 @@ class Call:
         )
 
     def content(self) -> dict[str, Any]:
-        """The body as httpx takes it."""
+        """The body as arguments of httpx."""
         if self.file is not None:
             fields = {name: _text(value) for name, value in self.form.items() if value is not None}
             if isinstance(self.file, Path):
@@ -88,18 +88,18 @@ class Call:
             self._opened.close()
 
     def can_be_sent_again(self) -> bool:
-        """The body is still there: an open file was read to its end."""
+        """Whether the body can be read again. An open file cannot, because it was read to its end."""
         return self.file is None or isinstance(self.file, bytes | Path)
 
     def may_repeat(self) -> bool:
-        """A repeat does nothing twice, whatever became of the first try."""
+        """Whether the call is safe to repeat, whatever the first try did."""
         return self.method == "GET" or self.keyed
 
 
 def _named(
     file: bytes | IO[bytes] | tuple[str, bytes | IO[bytes], str],
 ) -> tuple[str, bytes | IO[bytes], str]:
-    """(name, content, media type) of a file."""
+    """The name, content and media type of a file."""
     if isinstance(file, tuple):
         return file
     name = Path(str(getattr(file, "name", "file"))).name
@@ -131,41 +131,41 @@ class Repeats:
     def wait_after_answer(
         self, call: Call, tries: int, status: int, code: object, headers: Mapping[str, str]
     ) -> float | None:
-        """Seconds to wait before the next try; None when the answer is final."""
+        """The seconds to wait before the next try. None when the answer is final."""
         if tries > self.most or not call.can_be_sent_again():
             return None
         asked = seconds(headers.get("retry-after"))
         if status == 429 or (status == 503 and asked is not None):
-            # Neither was done: the service says so with Retry-After.
+            # The service has not carried out such a call.
             wait = asked if asked is not None else _backoff(tries)
             return wait if wait <= _LONGEST_WAIT else None
         if not call.may_repeat():
             return None
         if status == 409 and code == "idempotency_conflict":
-            return _backoff(tries)  # An earlier try is still being worked on.
+            return _backoff(tries)  # An earlier try is still in progress.
         final = headers.get("idempotent-replayed") == "true"
         return _backoff(tries) if status in {500, 502, 504} and not final else None
 
     def wait_after_failure(self, call: Call, tries: int, *, was_sent: bool) -> float | None:
-        """The same when no answer came."""
+        """The seconds to wait before the next try when no answer came. None when the call must not be repeated."""
         if tries > self.most or not call.can_be_sent_again() or (was_sent and not call.may_repeat()):
             return None
         return _backoff(tries)
 
 
 def _backoff(tries: int) -> float:
-    """Half a second, doubling to eight, with jitter."""
+    """The seconds to wait after a try: half a second, doubled each time up to eight seconds, with jitter."""
     longest: float = min(8.0, 0.5 * 2.0 ** (tries - 1))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - nobody gains by guessing it
 
 
 # --- What all calls of a client have in common.
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-"""Failures before a byte of the request left."""
+"""Failures before any byte of the request was sent."""
 
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-"""Seconds. The service gives WhatsApp 15 seconds, so a send answers well within it."""
+"""In seconds. The service gives WhatsApp 15 seconds, so a send is answered well within 30."""
 
 
 @dataclass(frozen=True)
@@ -176,12 +176,12 @@ class Settings:
     headers: dict[str, str]
     repeats: Repeats
     timeout: Any = httpx.USE_CLIENT_DEFAULT
-    """Seconds, or an `httpx.Timeout`; of the client of httpx unless given."""
+    """Seconds, or an `httpx.Timeout`. By default the time-out of the httpx client."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a client calls; `with_options` replaces some of it."""
+    """The options of a client. `with_options` replaces some of them."""
 
     api_key: str | None
     base_url: str | None
@@ -195,7 +195,7 @@ class Options:
         base_url = self.base_url or os.environ.get("WHABUZZ_BASE_URL")
         if not api_key or not base_url:
             raise WhabuzzError("Give api_key and base_url, or set WHABUZZ_API_KEY and WHABUZZ_BASE_URL.")
-        # A key that was read from a file ends in a line break. The errors of headers quote their values.
+        # A key that was read from a file ends in a line break. httpx would reject such a header and quote the key.
         api_key = api_key.strip()
         if not (api_key.isascii() and api_key.isprintable()):
             raise WhabuzzError("The api_key is no key: it has characters that no key has.")
@@ -220,7 +220,7 @@ class Options:
 
 
 def address_of(base_url: str) -> str:
-    """The service's address, without the `/v1` that each path has. Raises WhabuzzError for one without a scheme."""
+    """The service's address without `/v1`, which each path has. Raises WhabuzzError for an address without a scheme."""
     address = base_url.strip().rstrip("/").removesuffix("/v1")
     if not address.startswith(("https://", "http://")):
         raise WhabuzzError(f"The base URL {base_url} does not begin with https://.")
@@ -234,7 +234,7 @@ def raw_call(method: str, path: str, query: Mapping[str, Any] | None, body: Any,
 def stream_options(
     settings: Settings, type: str | None, phone_number_id: str | None, place: str | None
 ) -> dict[str, Any]:
-    """How an event stream is opened."""
+    """The arguments of an event stream: its URL, headers, filters and place."""
     filters = {"type": type, "phone_number_id": phone_number_id}
     return {
         "url": f"{settings.base_url}/v1/events/stream",
@@ -246,13 +246,13 @@ def stream_options(
 
 # --- Answers.
 def no_answer(address: str, call: Call, failure: httpx.TransportError) -> NoAnswer:
-    """What to raise when nothing answered."""
+    """The error for a call that got no answer."""
     question = " Is the service running there?" if isinstance(failure, NOT_SENT) else ""
     return NoAnswer(f"{call.method} {address}{call.path}: {type(failure).__name__}: {failure}.{question}")
 
 
 def text_or_json(answer: httpx.Response) -> Any:
-    """The JSON of an answer, its text when it is none."""
+    """The JSON of an answer, or its text when the answer is not JSON."""
     try:
         return answer.json()
     except ValueError:
@@ -269,7 +269,7 @@ def json_of(answer: httpx.Response) -> Any:
 
 
 def path_of(template: str, values: dict[str, str]) -> str:
-    """A path with its values; a value holds no separator."""
+    """A path with its values, percent-encoded. Raises WhabuzzError for an empty value."""
     for name, value in values.items():
         if not value:
             raise WhabuzzError(f"{name} is empty.")
@@ -279,15 +279,17 @@ def path_of(template: str, values: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Page(Generic[Item]):
-    """A part of a list, and where the next one begins; None after the last."""
+    """A page of a list, with the cursor of the next page. The cursor of the last page is None."""
 
     items: list[Item]
     next_cursor: str | None
 
 
-# --- The event stream: what both clients share of it.
+# --- The event stream: what both clients share.
 SILENCE_SECONDS = 40.0
-"""The service sends a sign of life every 15 seconds: after this long the connection is taken for dead."""
+"""How long the stream may be silent until the connection counts as broken. The service sends a comment every 15
+seconds.
+"""
 LONGEST_PAUSE_SECONDS = 30.0
 ENDINGS = {
     "replaced": "Another program listens with this key now, and one key has one stream.",
@@ -297,7 +299,7 @@ ENDINGS = {
 
 @dataclass(frozen=True)
 class Streamed:
-    """An event: its place in the stream, its bytes as webhooks deliver them, and what they say."""
+    """An event with its place in the stream. `body` has the bytes as webhooks deliver them, `event` the parsed JSON."""
 
     place: str
     body: bytes

@@ -47,17 +47,17 @@ class Messages(resources.Messages):
         size: int = MOST,
         skip_opted_out: bool = False,
     ) -> list[types.Batch]:
-        """Send any number of messages, as batches of up to 10,000; rows are messages without `from`.
+        """Send any number of messages, as batches of up to 10,000. Each row is a message without `from`.
 
-        A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name of the message:
-        then a job that was interrupted may send any rows again, and each message goes out once within 30 days.
-        With `skip_opted_out`, customers who want no marketing get none. Raises BatchDiffers.
+        A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name for the message.
+        Then an interrupted job may send any rows again, and each message is sent only once within 30 days. With
+        `skip_opted_out`, customers who opted out of marketing are skipped. Raises BatchDiffers.
         """
         made = bodies(rows, from_=from_, client_ref=client_ref, size=size, skip_opted_out=skip_opted_out)
         return [stored(self.create_batch(body)) for body in made]
 
     def wait_for_batch(self, batch_id: str, *, seconds: float = 600.0) -> types.Batch:
-        """The batch once it is completed or cancelled. Raises TimeoutError when that takes longer."""
+        """Wait until a batch is completed or cancelled, and return it. Raises TimeoutError after this many seconds."""
         deadline = time.monotonic() + seconds
         while (batch := self.get_batch(batch_id))["status"] not in FINAL:
             if time.monotonic() > deadline:
@@ -67,7 +67,7 @@ class Messages(resources.Messages):
 
 
 class Media(resources.Media):
-    """Files for messages and from messages."""
+    """Files that you send, and files that customers send."""
 
     def describe(self, media_id: str) -> types.MediaDescription:
         """WhatsApp's description of a file: its type, size and hash."""
@@ -88,7 +88,7 @@ class Events(resources.Events):
 
 
 class Whabuzz(resources.Resources):
-    """The API with one key. Use it in `with`, or call `close`."""
+    """A client of the API with one key. Use it in `with`, or call `close` at the end."""
 
     messages: Messages
     media: Media
@@ -105,7 +105,7 @@ class Whabuzz(resources.Resources):
         headers: Mapping[str, str] | None = None,
         http_client: httpx.Client | None = None,
     ) -> None:
-        """A given `http_client` stays yours: it is neither changed nor closed, and its own time-outs hold."""
+        """An `http_client` that you pass stays yours: it is neither changed nor closed, and keeps its own time-outs."""
         self._use(Options(api_key, base_url, tenant_id, timeout, max_retries, headers or {}), http_client)
 
     def _use(self, options: Options, http_client: httpx.Client | None) -> None:
@@ -117,7 +117,7 @@ class Whabuzz(resources.Resources):
 
     @classmethod
     def from_profile(cls, profile: str = "default") -> Whabuzz:
-        """A client with the key of `whabuzz login`, or of the environment variables. Raises WhabuzzError."""
+        """A client with the key of the environment variables, else of `whabuzz login`. Raises WhabuzzError."""
         from whabuzz.cli.profiles import Profiles
 
         credentials = Profiles().credentials(profile)
@@ -126,7 +126,7 @@ class Whabuzz(resources.Resources):
         return cls(credentials.api_key, credentials.base_url)
 
     def for_tenant(self, tenant_id: str) -> Whabuzz:
-        """The same with a platform key acting on one tenant, over the same connections, which it leaves open."""
+        """A client for one tenant of a platform key. It shares the connections of this client and never closes them."""
         return self._with(replace(self._options, tenant_id=tenant_id))
 
     def with_options(
@@ -136,7 +136,7 @@ class Whabuzz(resources.Resources):
         max_retries: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Whabuzz:
-        """The same over the same connections with other time-outs, repeats or further headers, for a call or more."""
+        """A client with another time-out, other retries or further headers. It shares this client's connections."""
         return self._with(self._options.changed(timeout, max_retries, headers))
 
     def _with(self, options: Options) -> Whabuzz:
@@ -153,11 +153,11 @@ class Whabuzz(resources.Resources):
         body: Any = None,
         idempotency_key: str | None = None,
     ) -> httpx.Response:
-        """The whole answer of any operation, with status and headers. Raises APIError, NoAnswer."""
+        """Call any operation and return the whole response. Raises APIError, NoAnswer."""
         return self._transport.send(raw_call(method, path, query, body, idempotency_key))
 
     def close(self) -> None:
-        """Close the connections, where they are this client's own."""
+        """Close the connections, if this client opened them itself."""
         if self._is_owner:
             self._transport.http.close()
 

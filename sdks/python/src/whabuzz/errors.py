@@ -1,4 +1,4 @@
-"""Errors of the API and of the way to it, as exceptions."""
+"""Exceptions: errors that the API answers, and calls that get no answer."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 
 class WhabuzzError(Exception):
-    """Anything that this package raises."""
+    """The base class of all exceptions of this package."""
 
 
 class NoAnswer(WhabuzzError):
-    """No answer came: the connection failed or timed out, also after the repeats that are safe.
+    """No answer came: the connection failed or timed out, even after all safe retries.
 
-    Of a message with an idempotency key the outcome is unknown: send it again with the same key, and it is sent once.
+    The outcome is unknown. Send a message with an idempotency key again with the same key: it is sent only once.
     """
 
 
 class InvalidSignature(WhabuzzError):
-    """A webhook was not signed with this secret, or too long ago."""
+    """A webhook was not signed with this secret, or its signature is too old."""
 
 
 class BatchDiffers(WhabuzzError):
-    """A `client_ref` belongs to a batch of other messages: those of this call were not sent."""
+    """The `client_ref` already belongs to a batch of other messages. The messages of this call were not sent."""
 
 
 class StreamEnded(WhabuzzError):
@@ -30,7 +30,7 @@ class StreamEnded(WhabuzzError):
 
 
 class APIError(WhabuzzError):
-    """The API answered with an error. The class says the status, `code` says which error it is."""
+    """The API answered with an error. Its class stands for the HTTP status, and `code` names the error."""
 
     def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
         self.status = status
@@ -39,25 +39,25 @@ class APIError(WhabuzzError):
         self.request_id: str | None = headers.get("x-service-request-id")
         """The id of the request, for questions to support."""
         self.retry_after: float | None = seconds(headers.get("retry-after"))
-        """Seconds after which the call may be made again, where the answer says so."""
+        """The seconds after which the call may be made again. None when the answer does not say."""
         error = body.get("error") if isinstance(body, dict) else None
         error = error if isinstance(error, dict) else {}
         self.source: str | None = body.get("source") if isinstance(body, dict) else None
-        """`meta` when WhatsApp refused, otherwise the service's own name."""
+        """`meta` for an error of WhatsApp, otherwise the service's own name."""
         self.code: str | int | None = error.get("code")
         self.message: str = str(error.get("message") or _of_another(status, headers))
-        # WhatsApp's errors have the service's words beside them, the service's own have theirs inside.
+        # `hint` and `doc_url` are beside an error of WhatsApp, and inside an error of the service.
         words: dict[str, Any] = {**body, **error} if isinstance(body, dict) else {}
         self.hint: str | None = words.get("hint")
-        """What to do."""
+        """What to do about the error."""
         self.doc_url: str | None = words.get("doc_url")
-        """The page about this error."""
+        """The URL of the page about this error."""
         details = error.get("details") or error.get("error_data")
         self.details: dict[str, Any] = details if isinstance(details, dict) else {}
         super().__init__(self._text())
 
     def _text(self) -> str:
-        """The sentence, WhatsApp's particulars, what to do, and what support asks for."""
+        """The text of the exception: status, code, message, WhatsApp's details, hint, and request id for support."""
         particulars = self.details.get("details")
         request = self.request_id and f"request_id {self.request_id}"
         which = self.status if self.code is None else f"{self.status} {self.code}"
@@ -66,35 +66,35 @@ class APIError(WhabuzzError):
 
 
 class InvalidRequest(APIError):
-    """400: the request fails validation; `details["fields"]` names each field."""
+    """400: the request is not valid. `details["fields"]` names each invalid field."""
 
 
 class Unauthorized(APIError):
-    """401."""
+    """401: the key is missing, unknown or no longer valid."""
 
 
 class Forbidden(APIError):
-    """403."""
+    """403: the key may not do this."""
 
 
 class NotFound(APIError):
-    """404: unknown, or another business's."""
+    """404: the object does not exist, or belongs to another business."""
 
 
 class Conflict(APIError):
-    """409: the state of the object forbids it."""
+    """409: the state of the object forbids the call."""
 
 
 class Unprocessable(APIError):
-    """422: the idempotency key came with another body, or a webhook endpoint failed its ping."""
+    """422: the idempotency key was used with another body before, or a webhook endpoint failed its ping."""
 
 
 class RateLimited(APIError):
-    """429, also after the waits that the service asked for; `retry_after` says how long to wait."""
+    """429: too many calls, even after the retries. `retry_after` says how long to wait."""
 
 
 class ServerError(APIError):
-    """5xx. Of a 502 `meta_unreachable` the outcome is unknown."""
+    """5xx: an error of the service. After a 502 `meta_unreachable` the outcome of the call is unknown."""
 
 
 _BY_STATUS: dict[int, type[APIError]] = {
@@ -115,7 +115,7 @@ def error_of(status: int, body: Any, headers: Mapping[str, str]) -> APIError:
 
 
 def _of_another(status: int, headers: Mapping[str, str]) -> str:
-    """The message for an answer that is not of the service: of a proxy, or of another host."""
+    """The message for an answer that does not come from the service but from a proxy or another host."""
     question = " Is base_url right?" if status < 500 else ""
     location = headers.get("location")
     return f"The answer is not the service's own.{question}" + (
@@ -124,7 +124,7 @@ def _of_another(status: int, headers: Mapping[str, str]) -> str:
 
 
 def seconds(value: str | None) -> float | None:
-    """A header's seconds; None for what is not a number."""
+    """The seconds in a header, at least 0. None when the header is missing or not a number."""
     try:
         return max(0.0, float(value)) if value is not None else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a customer chose, and the body that answers: to the number that wrote, from the number that was written to."""
+"""Replies: what a customer chose, and the body of an answer to the customer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from whabuzz.errors import WhabuzzError
 
 @dataclass(frozen=True)
 class Choice:
-    """What a customer chose. `id` is that of the button or row, or the payload of a template's quick reply."""
+    """What a customer chose. `id` is the id of the button or list row, or the payload of a template's quick reply."""
 
     id: str
     title: str
 
 
 def choice_of(event: types.MessageInboundEvent) -> Choice | None:
-    """The customer's choice in your buttons, your list or a template's quick replies; None for any other message."""
+    """The customer's choice among buttons, list rows or a template's quick replies. None for any other message."""
     message: Any = event["data"]["message"]
     if message["type"] == "button":
         return Choice(message["button"].get("payload", ""), message["button"].get("text", ""))
@@ -31,9 +31,10 @@ def choice_of(event: types.MessageInboundEvent) -> Choice | None:
 def reply_body(
     event: types.MessageInboundEvent, content: str | Mapping[str, Any], *, quote: bool = False
 ) -> types.OutgoingMessage:
-    """The message that answers an inbound one; a text, or a message without its address (`type` and its member).
+    """The message that answers an inbound message. Raises WhabuzzError when the event names no customer.
 
-    A customer who is known by username alone has no phone number: the answer goes to the business-scoped user id.
+    `content` is a text, or a message without `from` and `to`: `type` and the member of that name. When the customer's
+    phone number is unknown, the answer goes to the business-scoped user id. With `quote`, it quotes the message.
     """
     message = event["data"]["message"]
     body: dict[str, Any] = {"from": event["phone_number_id"]}
@@ -51,5 +52,5 @@ def reply_body(
 
 
 def reply_key(event: types.MessageInboundEvent, name: str = "") -> str:
-    """The idempotency key of an answer: an event that is delivered twice is answered once."""
+    """The idempotency key of an answer, so an event that is delivered twice is answered once."""
     return f"reply:{event['id']}" + (f":{name}" if name else "")

@@ -25,7 +25,9 @@ class Transport:
         self.settings = settings
 
     def send(self, call: Call, *, stream: bool = False) -> httpx.Response:
-        """A successful answer. Raises APIError for any other, NoAnswer when none came."""
+        """Send a call, with retries, and return the successful answer. Raises APIError for another answer, NoAnswer
+        when none came.
+        """
         tries = 0
         repeats = self.settings.repeats
         headers = {**call.headers(), **self.settings.headers}
@@ -83,7 +85,7 @@ class Resource:
 
 
 class Pages(Generic[Item]):
-    """A list that is read page by page while it is iterated. Nothing is asked before."""
+    """A list that is read page by page while it is iterated. Creating it makes no call."""
 
     def __init__(self, transport: Transport, call: Call) -> None:
         self._transport = transport
@@ -95,7 +97,7 @@ class Pages(Generic[Item]):
                 yield item
 
     def pages(self) -> Iterator[list[Item]]:
-        """The pages as lists of items."""
+        """Yield each page as a list of items."""
         cursor = None
         while True:
             page = self.page(cursor)
@@ -105,18 +107,18 @@ class Pages(Generic[Item]):
                 return
 
     def page(self, cursor: str | None = None) -> Page[Item]:
-        """One page, with one call: the first, or the one that a `next_cursor` names."""
+        """Read one page with one call: the first page, or the page of a `next_cursor`."""
         self._call.query = {**self._call.query, "cursor": cursor}
         answer = json_of(self._transport.send(self._call))
         return Page(answer["data"], answer.get("next_cursor"))
 
     def first_page(self) -> list[Item]:
-        """The newest items, with one call."""
+        """Read the items of the first page with one call."""
         return (self.page()).items
 
 
 class Download:
-    """A file to receive. Use it in `with`, or read it to its end."""
+    """A file to download. Use it in `with`, or read it to its end."""
 
     def __init__(self, transport: Transport, call: Call) -> None:
         self._transport = transport
@@ -135,12 +137,12 @@ class Download:
 
     @property
     def size(self) -> int | None:
-        """In bytes, when the service knows it and the answer has begun."""
+        """The size in bytes. None before the answer has begun, or when the service does not know the size."""
         length = self._answer.headers.get("content-length") if self._answer else None
         return int(length) if length is not None else None
 
     def chunks(self, size: int = 65536) -> Iterator[bytes]:
-        """The bytes as they come. Raises NoAnswer when they break off."""
+        """Yield the bytes as they arrive. Raises NoAnswer when the file breaks off."""
         answer = self._opened()
         try:
             for chunk in answer.iter_bytes(size):
@@ -151,11 +153,11 @@ class Download:
             self.close()
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Read all bytes. Raises NoAnswer when the file breaks off."""
         return b"".join([chunk for chunk in self.chunks()])
 
     def save(self, path: str | Path) -> Path:
-        """Write the bytes to a file as they come."""
+        """Write the bytes to a file as they arrive, and return its path. Raises NoAnswer when the file breaks off."""
         target = Path(path)
         with target.open("wb") as file:
             for chunk in self.chunks():

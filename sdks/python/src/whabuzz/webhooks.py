@@ -18,7 +18,7 @@ TOLERANCE_SECONDS = 300
 
 
 class Headers(Protocol):
-    """The headers of a request: a mapping of any framework, or the message of `http.server`."""
+    """The headers of a request: the mapping of any framework, or the headers object of `http.server`."""
 
     def items(self) -> Iterable[tuple[str, str]]: ...
 
@@ -33,9 +33,9 @@ class WebhookVerifier:
         self._keys = [_key(each) for each in secrets]
 
     def verify(self, body: bytes | str, headers: Headers) -> types.Event | types.VerifyPing:
-        """The event of a delivery, or the ping whose `challenge` is to be answered. Raises InvalidSignature.
+        """The event of a delivery, or a ping, whose `challenge` you answer. Raises InvalidSignature.
 
-        `body` is what arrived, before any parsing.
+        `body` must be exactly what arrived, before any parsing: a parsed body raises TypeError.
         """
         given: Any = body
         if not isinstance(given, (str, bytes, bytearray, memoryview)):
@@ -52,7 +52,7 @@ class WebhookVerifier:
         if age > TOLERANCE_SECONDS:
             raise InvalidSignature("The delivery was signed too long ago, or the clock is wrong.")
         expected = [_signature(key, id_, timestamp, raw) for key in self._keys]
-        # Every pair is compared, in constant time each.
+        # Every pair is compared, each in constant time, so the duration reveals nothing.
         matches = [
             hmac.compare_digest(given.encode(), own) for given in signatures.split(" ") for own in expected
         ]
@@ -67,16 +67,16 @@ class WebhookVerifier:
         return cast("types.Event | types.VerifyPing", event)
 
     def verify_all(self, body: bytes | str, headers: Headers) -> list[types.Event] | list[types.VerifyPing]:
-        """The events of a delivery to an endpoint that takes several in one request; of a ping, the ping.
+        """The events of a delivery to an endpoint with several events in one request, or the ping as the only item.
 
-        Raises InvalidSignature.
+        Raises the errors of `verify`.
         """
         verified: Any = self.verify(body, headers)
         return verified["events"] if verified["type"] == "events" else [verified]
 
 
 def signed_headers(secret: str, *, id_: str, body: bytes) -> dict[str, str]:
-    """The headers that sign a body now, as the service signs a delivery."""
+    """The headers with which the service would sign a body now. Raises ValueError for an invalid secret."""
     timestamp = str(int(time.time()))
     return {
         "webhook-id": id_,
@@ -95,7 +95,7 @@ def _key(secret: str) -> bytes:
         key = base64.b64decode(secret.strip().removeprefix("whsec_"), validate=True)
     except (binascii.Error, ValueError):
         key = b""
-    # Anybody can sign with an empty key.
+    # With an empty key anybody could sign.
     if not key:
         raise ValueError("A secret must be whsec_ and base64.")
     return key

@@ -19,12 +19,13 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 @click.argument("path")
 @click.option("--data", help="The body in JSON; @file or - reads it.")
 @click.option(
-    "--idempotency-key", help="For a send: again with the same key within 24 hours sends nothing twice."
+    "--idempotency-key",
+    help="For a send: sending again with the same key within 24 hours sends nothing twice.",
 )
 @json_option
 @pass_session
 def api(session: Session, method: str, path: str, data: str | None, idempotency_key: str | None) -> None:
-    """Call the API: METHOD and PATH as its reference has them, and the answer as it comes.
+    """Call METHOD and PATH of the API, as the reference names them, and print the answer unchanged.
 
     For example: whabuzz api GET "/v1/events?limit=2"
     """

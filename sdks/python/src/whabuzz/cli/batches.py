@@ -31,12 +31,15 @@ def batch() -> None:
 @click.option("--template", help="Send this template.")
 @click.option("--language", default="en", show_default=True, help="The template's language.")
 @click.option(
-    "--param", "parameters", multiple=True, help="A column for the template's body; repeat it in order."
+    "--param",
+    "parameters",
+    multiple=True,
+    help="A column for a parameter of the template's body; repeat in order.",
 )
 @click.option("--text", help="Send this text; {column} is replaced.")
 @click.option("--to-column", default="to", show_default=True, help="The column with the phone numbers.")
 @click.option("--from", "from_", help="The number that sends.")
-@click.option("--ref", help="A name for this sending. Another name sends the same file again.")
+@click.option("--ref", help="A name for this send. With another name the same file is sent again.")
 @click.option(
     "--size", type=click.IntRange(1, 10_000), default=1_000, show_default=True, help="Messages in each batch."
 )
@@ -60,7 +63,7 @@ def send_file(
 ) -> None:
     """Send a message to everybody in a CSV FILE, whose first line names its columns.
 
-    The same file sent in the same way is the same sending: after a break, run the command again, and it goes on.
+    The same file with the same options is sent only once: after a break, run the command again, and it continues.
     """
     if (template is None) == (text is None):
         raise click.UsageError("Give --template or --text.")
@@ -104,7 +107,7 @@ def send_file(
 @json_option
 @pass_session
 def list_batches(session: Session, limit: int) -> None:
-    """The newest batches first."""
+    """List batches, the newest first."""
     session.show_each(
         session.client.messages.list_batches(limit=limit).first_page(), _line, nothing="No batches."
     )
@@ -115,7 +118,7 @@ def list_batches(session: Session, limit: int) -> None:
 @json_option
 @pass_session
 def get_batch(session: Session, batch_id: str) -> None:
-    """One batch: how far it is, and what it waits for."""
+    """Show a batch: its progress, and what it waits for."""
     found = session.client.messages.get_batch(batch_id)
     session.show(found, _line(found))
 
@@ -125,18 +128,18 @@ def get_batch(session: Session, batch_id: str) -> None:
 @json_option
 @pass_session
 def cancel_batch(session: Session, batch_id: str) -> None:
-    """End a batch: what was not sent stays unsent."""
+    """Cancel a batch. Messages that were not sent yet are never sent."""
     found = session.client.messages.cancel_batch(batch_id)
     session.show(found, _line(found))
 
 
 def sum_of(made: Iterable[types.Batch], member: Literal["total", "accepted", "failed"]) -> int:
-    """A count of all batches together."""
+    """The sum of a count over all batches."""
     return sum(each.get(member, 0) for each in made)
 
 
 def _watched(session: Session, made: list[types.Batch], total: int) -> list[types.Batch]:
-    """The batches once all are done; a bar shows how far they are."""
+    """Wait until all batches are completed or cancelled, and return them. A bar shows the progress."""
     waits: set[str] = set()
     with click.progressbar(length=total, label="Sending", hidden=session.as_json, file=sys.stderr) as bar:
         while True:
@@ -155,7 +158,7 @@ def _watched(session: Session, made: list[types.Batch], total: int) -> list[type
 
 
 def _write_failures(session: Session, people: People, made: list[types.Batch], target: Path) -> None:
-    """Write the failed rows, in the columns of the input file, and why they failed. No file if none failed."""
+    """Write the failed rows to a CSV file, with their columns and a column `error`. No file if none failed."""
     if not sum_of(made, "failed"):
         return
     errors = _failures(session, made)
@@ -169,7 +172,7 @@ def _write_failures(session: Session, people: People, made: list[types.Batch], t
 
 
 def _failures(session: Session, made: list[types.Batch]) -> dict[int, str]:
-    """Why each row failed, by its place in the file."""
+    """The errors of the failed rows, by their positions in the file."""
     found: dict[int, str] = {}
     first = 0
     for each in made:
@@ -182,7 +185,7 @@ def _failures(session: Session, made: list[types.Batch]) -> dict[int, str]:
 
 
 def _harmless(text: str) -> str:
-    """A cell that no spreadsheet takes for a formula."""
+    """The text of a cell, changed so that no spreadsheet reads it as a formula."""
     return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
 
 

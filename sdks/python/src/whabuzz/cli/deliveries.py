@@ -13,7 +13,7 @@ from whabuzz.cli.session import Session, columns, json_option, moment, pass_sess
 
 @click.group()
 def deliveries() -> None:
-    """Look webhook deliveries up, and replay them."""
+    """Look up webhook deliveries, and replay them."""
 
 
 @deliveries.command("list")
@@ -32,7 +32,7 @@ def list_deliveries(
     since: str | None,
     limit: int,
 ) -> None:
-    """The newest deliveries first."""
+    """List deliveries, the newest first."""
     found = session.client.webhooks.list_deliveries(
         endpoint_id=endpoint_id, event_id=event_id, status=status, from_=since, limit=min(limit, 200)
     )
@@ -63,8 +63,8 @@ def list_deliveries(
     "--status", "statuses", multiple=True, help="With --endpoint: the statuses; failed and dead by default."
 )
 @click.option("--type", "types", multiple=True, help="With --endpoint: only events of this type.")
-@click.option("--dry-run", is_flag=True, help="With --endpoint: only say how many deliveries it would be.")
-@click.option("--yes", is_flag=True, help="With --endpoint: do not ask.")
+@click.option("--dry-run", is_flag=True, help="With --endpoint: only show how many deliveries would be sent.")
+@click.option("--yes", is_flag=True, help="With --endpoint: send without asking first.")
 @json_option
 @pass_session
 def replay(
@@ -77,7 +77,7 @@ def replay(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Send deliveries again: each DELIVERY_ID now, or all that an endpoint missed."""
+    """Send deliveries again: each DELIVERY_ID now, or everything that an endpoint missed."""
     if bool(delivery_ids) == bool(endpoint_id):
         raise click.UsageError("Give delivery ids, or --endpoint.")
     for delivery_id in delivery_ids:

@@ -1,4 +1,4 @@
-"""`whabuzz listen`: every event on this computer, printed, and posted to a local program as a signed webhook."""
+"""`whabuzz listen`: print every event, and post it to a program on this computer as a signed webhook."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from whabuzz.stream import EventStream
 from whabuzz.webhooks import signed_headers
 
 ANSWER_SECONDS = 15.0
-"""What the service, too, gives an endpoint to answer."""
+"""How long the program may take to answer. The service gives endpoints the same time."""
 
 
 @dataclass(frozen=True)
 class Forwarded:
-    """What the local program said to an event."""
+    """The local program's answer to an event."""
 
     status: int | None
     ms: int
@@ -31,22 +31,24 @@ class Forwarded:
 
     @property
     def text(self) -> str:
-        """For the line that is printed."""
+        """The answer as printed behind the event."""
         return f"→ {self.status if self.error is None else self.error} ({self.ms} ms)"
 
 
 class Forwarder:
-    """Posts events to a local program as the service would. It waits while nobody listens there, so none is lost."""
+    """Posts events to a local program as the service would. While the program is not running it waits, so no event is
+    lost.
+    """
 
     def __init__(
         self, url: str, *, secret: str, sleep: Callable[[float], None], tell: Callable[[str], None]
     ) -> None:
         self._url, self._secret, self._sleep, self._tell = url, secret, sleep, tell
-        # A proxy of the environment has no way to this computer.
+        # A proxy named in the environment cannot reach this computer.
         self._http = httpx.Client(timeout=httpx.Timeout(ANSWER_SECONDS, connect=5.0), trust_env=False)
 
     def post(self, streamed: Streamed) -> Forwarded:
-        """Post one event; any answer counts."""
+        """Post one event, and repeat while nothing can be reached at the URL. Any status counts as an answer."""
         is_first = True
         while True:
             headers = {
@@ -74,7 +76,7 @@ class Forwarder:
 
 
 def local_url(text: str) -> str:
-    """`3000`, `localhost:3000/hook` or a whole address, as an address. Raises click.UsageError."""
+    """The URL for `3000`, `localhost:3000/hook` or a whole URL. Raises click.UsageError."""
     url = f"localhost:{text}" if text.isdigit() else text
     if "://" not in url:
         url = f"http://{url}"
@@ -114,8 +116,8 @@ def listen(
 ) -> None:
     """Print every event as it happens, and post it to a program on this computer.
 
-    The program gets the same signed webhook as a public endpoint would. After a break the stream goes on where it
-    was. Ctrl-C ends it and prints how to go on later.
+    The program gets the same signed webhook as a public endpoint would. After a break the stream continues where it
+    was. Ctrl-C stops listening and prints the command that continues later.
     """
     credentials = session.credentials
     forwarder = None
@@ -158,7 +160,7 @@ def _since(started: float) -> int:
 
 
 def line_of(event: Mapping[str, Any], forwarded: Forwarded | None) -> str:
-    """An event in one line: when, what, of whom, and what the local program said."""
+    """An event in one line: its time, type, id, customer and content, and the local program's answer."""
     data = event.get("data") or {}
     status = data.get("status")
     detail = status.get("status") if isinstance(status, dict) else status

@@ -1,4 +1,4 @@
-"""`whabuzz login`, `logout` and `whoami`: a key that a person confirms in the console, and its end."""
+"""`whabuzz login`, `logout` and `whoami`: get a key that a person confirms in the console, revoke it, and show it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def login(session: Session, base_url: str | None, no_browser: bool, no_keyring: 
 @json_option
 @pass_session
 def logout(session: Session) -> None:
-    """Revoke the key of this profile and forget it."""
+    """Revoke the key of this profile and delete the profile."""
     credentials = session.credentials
     if credentials.place == "environment":
         raise click.UsageError("The key is in WHABUZZ_API_KEY: unset it. It was not revoked.")
@@ -71,7 +71,7 @@ def logout(session: Session) -> None:
             if key["prefix"] == prefix and not key.get("revoked_at"):
                 session.client.api_keys.revoke(key["id"])
     except APIError as error:
-        # A key that does not open anything any more needs no end.
+        # A key that the service no longer accepts need not be revoked.
         if error.status not in {401, 403}:
             raise
     session.profiles.forget(session.profile)
@@ -101,5 +101,5 @@ def whoami(session: Session) -> None:
 
 
 def _computer() -> str:
-    """This computer's name, as the confirming person knows it."""
+    """This computer's name, which the page of the console shows to the person who confirms."""
     return (platform.node() or "a computer")[:100]

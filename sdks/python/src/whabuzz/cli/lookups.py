@@ -1,4 +1,4 @@
-"""Commands that look things up: events, messages, calls as they are made, numbers."""
+"""Commands that look up events, messages, calls and numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL_SECONDS = 1.0
 
 @click.group()
 def events() -> None:
-    """Look events up."""
+    """Look up events."""
 
 
 @events.command("list")
@@ -29,7 +29,7 @@ def events() -> None:
 def list_events(
     session: Session, kind: str | None, wamid: str | None, wa_id: str | None, since: str | None, limit: int
 ) -> None:
-    """The newest events first."""
+    """List events, the newest first."""
     found = session.client.events.list(
         type=kind, wamid=wamid, wa_id=wa_id, from_=since, limit=min(limit, 200)
     )
@@ -51,7 +51,7 @@ def list_events(
 @json_option
 @pass_session
 def get_event(session: Session, event_id: str) -> None:
-    """One event with its body and deliveries."""
+    """Show an event with its body and deliveries."""
     found = session.client.events.get(event_id)
     session.as_json = True
     session.show(found, event_id)
@@ -59,7 +59,7 @@ def get_event(session: Session, event_id: str) -> None:
 
 @click.group()
 def messages() -> None:
-    """Look messages up."""
+    """Look up messages."""
 
 
 @messages.command("list")
@@ -78,7 +78,7 @@ def list_messages(
     since: str | None,
     limit: int,
 ) -> None:
-    """The newest messages first, in both directions."""
+    """List sent and received messages, the newest first."""
     found = session.client.messages.list(
         status=status, wa_id=customer, phone_number_id=phone_number_id, from_=since, limit=min(limit, 200)
     )
@@ -102,7 +102,10 @@ def list_messages(
 @json_option
 @pass_session
 def get_message(session: Session, message_id: str) -> None:
-    """One message: how far it came, when, and why not farther. MESSAGE_ID is its wamid or the id in the list."""
+    """Show a message: its status, the times of its statuses, and why it failed.
+
+    MESSAGE_ID is the wamid or the id in the list.
+    """
     message: dict[str, Any] = dict(session.client.messages.get(message_id))
     lines = [
         columns(message["direction"], message.get("type"), message["status"], message["wamid"]),
@@ -125,12 +128,12 @@ def logs() -> None:
 
 @logs.command()
 @click.option("--errors", is_flag=True, help="Only calls that were refused or failed.")
-@click.option("--no-follow", is_flag=True, help="Print the newest, then end.")
+@click.option("--no-follow", is_flag=True, help="Print the newest calls and stop.")
 @limit_option
 @json_option
 @pass_session
 def tail(session: Session, errors: bool, no_follow: bool, limit: int) -> None:
-    """Print calls as they are made, with their status and duration. Ctrl-C ends."""
+    """Print calls as they are made, with their status and duration. Press Ctrl-C to stop."""
     newest = ""
     many = limit
     try:
@@ -171,7 +174,7 @@ def numbers() -> None:
 @json_option
 @pass_session
 def list_numbers(session: Session) -> None:
-    """The numbers of this environment and how they are."""
+    """List the numbers of this environment with their states."""
     session.show_each(
         session.client.numbers.list().first_page(),
         lambda number: columns(
@@ -190,7 +193,7 @@ def list_numbers(session: Session) -> None:
 @json_option
 @pass_session
 def health(session: Session, phone_number_id: str) -> None:
-    """Whether a number can send, and what the upstream says against it."""
+    """Show whether a number can send, and what Meta objects to."""
     found = session.client.numbers.get_health(phone_number_id)
     lines = [columns(found["phone_number_id"], found["connection_state"], found["can_send_message"])]
     for entity in found["entities"]:

@@ -22,7 +22,7 @@ from whabuzz.errors import WhabuzzError
 
 
 class ErrorsForPeople(click.Group):
-    """What the API refuses becomes one sentence and exit status 1."""
+    """Shows an error of the API as one sentence, with exit status 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -32,13 +32,13 @@ class ErrorsForPeople(click.Group):
 
 
 @click.group(cls=ErrorsForPeople, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--profile", default="default", help="Which log-in to use, for example `live`.")
+@click.option("--profile", default="default", help="The profile to use, for example `live`.")
 @click.version_option(package_name="whabuzz")
 @click.pass_context
 def whabuzz(ctx: click.Context, profile: str) -> None:
     """Send WhatsApp messages and receive their events, from the command line.
 
-    Every command takes --json. WHABUZZ_BASE_URL and WHABUZZ_API_KEY go before the profile.
+    Every command takes --json. WHABUZZ_BASE_URL and WHABUZZ_API_KEY take precedence over the profile.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False

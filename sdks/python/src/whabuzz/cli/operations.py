@@ -1,6 +1,6 @@
-"""Groups of commands that are the operations of a resource, one command each: `whabuzz webhooks create --url …`.
+"""Command groups with one command for each operation of a resource, such as `whabuzz webhooks create --url …`.
 
-They are derived from the methods of the client. A hand-written command of the same name takes precedence.
+The commands are derived from the methods of the client. A hand-written command of the same name takes precedence.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from whabuzz.cli.session import Session, columns, json_option
 from whabuzz.transport import Download, Pages
 
 SHOWN_MEMBERS = 5
-"""Of each thing in a list for people."""
+"""How many members of each object a list for people shows."""
 _SCALARS = {str: str, int: int, bool: bool, float: float}
 
 
 class Operations(click.Group):
-    """The operations of a resource, for example `webhooks`. A command is made when it is asked for."""
+    """The operations of a resource, for example `webhooks`. A command is created when it is looked up."""
 
     def __init__(self, *arguments: Any, resource: str, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -52,7 +52,7 @@ def _is_operation(name: str, value: Any) -> bool:
 
 
 def _command(name: str, resource: str, method: Any) -> click.Command:
-    """The command of an operation: its values as arguments and options."""
+    """The command of an operation. The parameters of the method are its arguments and options."""
     hints = get_type_hints(method, {**vars(calls), **vars(resources)})
     returns = hints.pop("return")
     given = [each for each in signature(method).parameters.values() if each.name in hints]
@@ -103,7 +103,7 @@ def _command(name: str, resource: str, method: Any) -> click.Command:
 
 
 def _members(kind: Any) -> dict[str, Any]:
-    """The members of a body that have a name; of a body of several kinds, those of all."""
+    """The members of a body by name. When the body can be one of several types, the members of all these types."""
     found: dict[str, Any] = {}
     for each in _alternatives(kind):
         if hasattr(each, "__total__"):
@@ -112,7 +112,7 @@ def _members(kind: Any) -> dict[str, Any]:
 
 
 def _option(name: str, kind: Any, *, required: bool = False) -> click.Option:
-    """A value as an option: a word, a number, a choice, yes or no, several of them, or JSON."""
+    """The option for a parameter. Its value is a text, a number, a choice, a flag or JSON, or several of these."""
     kinds, flag, many = _alternatives(kind), f"--{_dashed(name)}", False
     [kind, *others] = kinds or [Any]
     if get_origin(kind) is list:
@@ -136,7 +136,7 @@ def _option(name: str, kind: Any, *, required: bool = False) -> click.Option:
 
 
 def _json(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """A value that may be of any kind: JSON, else the text itself."""
+    """The value of an option of any type: its JSON, else the text itself. Raises click.BadParameter for broken JSON."""
     if isinstance(value, tuple):
         return tuple(_json(context, parameter, each) for each in value)
     try:
@@ -148,7 +148,7 @@ def _json(context: click.Context, parameter: click.Parameter, value: Any) -> Any
 
 
 def _body(values: dict[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
-    """The body: `--data`, and each member that has an option of its own."""
+    """The body: the JSON of `--data`, with the members that were given as options."""
     data = values.pop("data")
     body = {} if data is None else json_of(data)
     for name in members:
@@ -159,7 +159,7 @@ def _body(values: dict[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _alternatives(kind: Any) -> list[Any]:
-    """What a value may be, without None and without being left out."""
+    """The types that a value may have, without None, `Required` and `NotRequired`."""
     if get_origin(kind) in {NotRequired, Required}:
         return _alternatives(get_args(kind)[0])
     arguments = get_args(kind)
@@ -174,7 +174,7 @@ def _first(pages: Pages[Any], limit: int) -> Iterator[Any]:
 
 
 def _line(item: Mapping[str, Any]) -> str:
-    """The first members that fit into a line."""
+    """The first `SHOWN_MEMBERS` short members of an object in one line."""
     shown = [value for value in item.values() if isinstance(value, (str, int)) and len(str(value)) < 60]
     return columns(*shown[:SHOWN_MEMBERS])
 

@@ -1,4 +1,4 @@
-"""Options that several commands share: a start time, and how many."""
+"""Options that several commands share: `--since` and `--limit`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MINUTES = {"m": 1, "h": 60, "d": 1440}
 
 
 def moment_ago(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """`30m`, `2h` or `7d` ago, or a moment in ISO 8601, as the API takes it."""
+    """The time of `30m`, `2h` or `7d` ago, or of a time in ISO 8601, in the API's form. Raises click.BadParameter."""
     if value is None:
         return None
     if span := _SPAN.fullmatch(value):
@@ -26,7 +26,7 @@ def moment_ago(context: click.Context, parameter: click.Parameter, value: str | 
 
 
 def utc(moment: datetime) -> str:
-    """A moment as the API takes it."""
+    """A time in the API's form: ISO 8601 in UTC, with `Z`."""
     return moment.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 

@@ -1,4 +1,4 @@
-"""The file of a batch: rows of a CSV as messages, with everything that is wrong with them before anything is sent."""
+"""The file of a batch: the rows of a CSV file as messages. Errors in rows are found before anything is sent."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 Row = dict[str, str]
 Content = Callable[[Row], dict[str, Any]]
-"""What a row's message holds besides its address."""
+"""Makes the members of a row's message other than `to`. Raises ValueError for a row with an empty value."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a line of the file."""
+    """An error in a line of the file."""
 
     line: int
     text: str
 
 
 class People:
-    """A CSV file with a header; each row is a customer."""
+    """A CSV file with a header. Each row is a customer."""
 
     def __init__(self, path: Path, *, to_column: str, content: Content, needed: list[str]) -> None:
         self.path = path
@@ -43,7 +43,7 @@ class People:
             raise click.UsageError(f"{path} has no column {', '.join(missing)}. Its columns: {known}.")
 
     def problems(self, *, most: int) -> list[Problem]:
-        """What is wrong, as far as it can be known here."""
+        """The first `most` errors of rows that can be found without the service."""
         found = []
         for line, row in self.rows():
             if text := self._problem(row):
@@ -53,12 +53,12 @@ class People:
         return found
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """The messages, in the order of the file."""
+        """Yield the messages in the order of the file."""
         for _, row in self.rows():
             yield {"to": self._address(row), **self._content(row)}
 
     def rows(self) -> Iterator[tuple[int, Row]]:
-        """The rows with their lines. Those that are empty are left out."""
+        """Yield each row with its line number. Empty rows are left out."""
         with self._opened() as file:
             reader = csv.DictReader(file, restval="")
             for row in reader:
@@ -67,7 +67,7 @@ class People:
                     yield reader.line_num, row
 
     def fingerprint(self, *what: str) -> str:
-        """The same for the same file sent in the same way, so that starting over sends nothing twice."""
+        """A hash of the file and of the options in `what`. The same file and options always have the same hash."""
         digest = hashlib.sha256("\0".join(what).encode())
         with self.path.open("rb") as file:
             while part := file.read(1 << 20):
@@ -87,12 +87,12 @@ class People:
         return re.sub(r"[\s().-]", "", row[self._to])
 
     def _opened(self) -> Any:
-        # Spreadsheets write a byte order mark.
+        # Spreadsheets begin a CSV file with a byte order mark.
         return self.path.open(newline="", encoding="utf-8-sig")
 
 
 def template_content(name: str, language: str, parameters: list[str]) -> Content:
-    """A template whose body takes the values of these columns."""
+    """The content of a template message whose body has the values of these columns as parameters."""
 
     def content(row: Row) -> dict[str, Any]:
         if empty := [column for column in parameters if not row[column].strip()]:
@@ -103,7 +103,7 @@ def template_content(name: str, language: str, parameters: list[str]) -> Content
 
 
 def text_content(text: str) -> Content:
-    """A text in which `{column}` becomes the column's value."""
+    """The content of a text message. Each `{column}` in the text becomes the row's value."""
 
     def content(row: Row) -> dict[str, Any]:
         return {"type": "text", "text": {"body": _PLACEHOLDER.sub(lambda found: row[found[1]], text)}}
@@ -112,5 +112,5 @@ def text_content(text: str) -> Content:
 
 
 def columns_in(text: str) -> list[str]:
-    """The columns that a text names."""
+    """The names of the columns in a text with `{column}`."""
     return _PLACEHOLDER.findall(text)

@@ -1,4 +1,4 @@
-"""Profiles: where the service is and which key is used, kept in the system's keyring or in a file of the user alone."""
+"""Profiles: a service's address and a key. The key is in the system's keyring or in a file that only the user reads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import click
 from whabuzz.calls import address_of
 
 SERVICE = "whabuzz"
-"""The name under which the keyring keeps keys."""
+"""The name of the service under which the keyring stores keys."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """A key and the service that it opens."""
+    """A key, and the address of its service."""
 
     base_url: str
     api_key: str
@@ -28,12 +28,12 @@ class Credentials:
 
     @property
     def environment(self) -> str:
-        """`live` or `test`, as the key says."""
+        """The environment of the key: `live` or `test`."""
         return "live" if self.api_key.startswith("wb_live_") else "test"
 
 
 class Profiles:
-    """The profiles of this user. Without a keyring the keys are in the file, which is readable by its owner alone."""
+    """The profiles of this user. Without a keyring the keys are in the file, which only its owner can read."""
 
     def __init__(self, directory: Path | None = None) -> None:
         chosen = os.environ.get("WHABUZZ_CONFIG_DIR")
@@ -42,7 +42,7 @@ class Profiles:
         ) / "profiles.json"
 
     def credentials(self, profile: str) -> Credentials | None:
-        """Those of the environment variables, else those of the profile."""
+        """The credentials of the environment variables, else those of the profile. None if there are neither."""
         api_key, base_url = os.environ.get("WHABUZZ_API_KEY"), os.environ.get("WHABUZZ_BASE_URL")
         if api_key and base_url:
             return Credentials(address_of(base_url), api_key.strip(), "environment")
@@ -54,12 +54,12 @@ class Profiles:
         return Credentials(stored["base_url"], key, place) if key else None
 
     def base_url(self, profile: str) -> str | None:
-        """Where the service is, as far as it is known."""
+        """The service's address from the environment, else from the profile. None if it is in neither."""
         named = os.environ.get("WHABUZZ_BASE_URL") or self._read().get(profile, {}).get("base_url")
         return str(named) if named else None
 
     def keep(self, profile: str, *, base_url: str, api_key: str, use_keyring: bool = True) -> str:
-        """Keep a key; returns where."""
+        """Store a profile with its key. Returns where the key is stored."""
         stored: dict[str, Any] = {"base_url": base_url}
         in_keyring = use_keyring and _keyring_set(profile, api_key)
         if not in_keyring:
@@ -68,7 +68,7 @@ class Profiles:
         return "the system's keyring" if in_keyring else str(self._file)
 
     def forget(self, profile: str) -> None:
-        """Forget a profile and its key."""
+        """Delete a profile and its key."""
         profiles = self._read()
         if profiles.pop(profile, None) is not None:
             _keyring_delete(profile)
@@ -89,7 +89,7 @@ class Profiles:
         return found
 
     def _write(self, profiles: dict[str, dict[str, Any]]) -> None:
-        """Put a new file in the place of the old one, never open to others."""
+        """Replace the file atomically by a new one that only its owner can read."""
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._file.with_name(f"{self._file.name}.{os.getpid()}")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -99,7 +99,7 @@ class Profiles:
 
 
 def _keyring() -> Any:
-    """The keyring package, when it is installed: `pip install whabuzz[keyring]`."""
+    """The package `keyring`. None unless it is installed (`pip install whabuzz[keyring]`)."""
     try:
         import keyring
         import keyring.errors

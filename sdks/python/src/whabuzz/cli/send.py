@@ -1,4 +1,4 @@
-"""`whabuzz send`: one message, as text, template, file or any message in JSON."""
+"""`whabuzz send`: send one message: a text, a template, a file, or any message in JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = ("image", "video", "audio", "document", "sticker")
 
 
 def template_of(name: str, language: str, parameters: list[str]) -> dict[str, Any]:
-    """A template message whose body takes these values, without its address."""
+    """A template message with these values as the parameters of its body. It has no `from` and `to`."""
     template: dict[str, Any] = {"name": name, "language": {"code": language}}
     if parameters:
         values = [{"type": "text", "text": value} for value in parameters]
@@ -24,7 +24,9 @@ def template_of(name: str, language: str, parameters: list[str]) -> dict[str, An
 
 
 def json_of(text: str) -> dict[str, Any]:
-    """A JSON object from the command line: itself, `@file`, or `-` for the standard input."""
+    """The JSON object that an option gives: as JSON, as `@file`, or as `-` for the standard input. Raises
+    click.UsageError.
+    """
     try:
         if text == "-":
             text = sys.stdin.read()
@@ -45,13 +47,18 @@ def json_of(text: str) -> dict[str, Any]:
 @click.option("--template", help="Send this template.")
 @click.option("--language", default="en", show_default=True, help="The template's language.")
 @click.option(
-    "--param", "parameters", multiple=True, help="A value of the template's body; repeat it in order."
+    "--param",
+    "parameters",
+    multiple=True,
+    help="A parameter of the template's body; repeat the option in order.",
 )
 @click.option(
     "--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Send a file."
 )
-@click.option("--kind", type=click.Choice(_KINDS), help="The kind of the file; its name decides by default.")
-@click.option("--data", help="The message in JSON without its address; @file or - reads it.")
+@click.option(
+    "--kind", type=click.Choice(_KINDS), help="The kind of the file; by default, the file's name decides."
+)
+@click.option("--data", help="The message in JSON, without from and to; @file or - reads it.")
 @click.option(
     "--idempotency-key", help="Sending again with the same key within 24 hours sends nothing twice."
 )
@@ -94,7 +101,7 @@ def send(
 
 
 def _file(session: Session, file: Path, kind: str | None, caption: str | None, from_: str) -> dict[str, Any]:
-    """Upload a file; the message that shows it."""
+    """Upload a file, and return a message with the file. It has no `from` and `to`."""
     import mimetypes
 
     guessed = (mimetypes.guess_type(file.name)[0] or "").partition("/")[0]

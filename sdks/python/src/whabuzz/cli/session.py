@@ -1,4 +1,4 @@
-"""What every command shares: the client with its credentials, and the form of its output."""
+"""What all commands share: the client with its credentials, and the form of the output."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Session:
     as_json: bool = False
     profiles: Profiles = field(default_factory=Profiles)
     transport: httpx.BaseTransport | None = None
-    """Carries the calls to the service; None is the network."""
+    """Carries the calls to the service. None uses the network."""
     sleep: Callable[[float], None] = time.sleep
     _client: Whabuzz | None = field(default=None, repr=False)
 
     @property
     def credentials(self) -> Credentials:
-        """Whose calls these are. Raises click.ClickException when nobody is logged in."""
+        """The key and the service of this run. Raises click.ClickException when nobody is logged in."""
         found = self.profiles.credentials(self.profile)
         if found is None:
             raise click.ClickException(
@@ -42,7 +42,7 @@ class Session:
 
     @property
     def client(self) -> Whabuzz:
-        """The API with the profile's key."""
+        """A client of the API with the profile's key."""
         if self._client is None:
             credentials = self.credentials
             self._client = Whabuzz(
@@ -51,7 +51,7 @@ class Session:
         return self._client
 
     def http(self, *, timeout: float) -> httpx.Client:
-        """A client of the service's host without credentials."""
+        """An HTTP client without credentials."""
         return httpx.Client(
             timeout=httpx.Timeout(timeout, connect=5.0),
             transport=self.transport,
@@ -59,13 +59,13 @@ class Session:
         )
 
     def show(self, item: Mapping[str, Any], line: str) -> None:
-        """One thing: as JSON when that was asked for, else as a line for people."""
+        """Print one object: with `--json` as indented JSON, otherwise as a line for people."""
         click.echo(json.dumps(item, indent=2, ensure_ascii=False) if self.as_json else line)
 
     def show_each(
         self, items: Iterable[Mapping[str, Any]], line: Callable[[Any], str], *, nothing: str
     ) -> None:
-        """Many things: a line each, of JSON when that was asked for."""
+        """Print each object in a line, with `--json` as JSON. Without objects and `--json`, print `nothing`."""
         shown = 0
         for item in items:
             self.show_one_of_many(item, line(item))
@@ -74,15 +74,15 @@ class Session:
             click.echo(nothing)
 
     def show_one_of_many(self, item: Mapping[str, Any], line: str) -> None:
-        """One of a stream of things: one line."""
+        """Print one object of a list in one line: with `--json` as JSON."""
         click.echo(json.dumps(item, ensure_ascii=False) if self.as_json else line)
 
     def tell(self, text: str) -> None:
-        """A remark beside the output: on the standard error stream."""
+        """Print a remark to the standard error stream, so the output stays clean."""
         click.echo(text, err=True)
 
     def only_number(self) -> str:
-        """The number to send from when none is named. Raises click.UsageError unless exactly one is connected."""
+        """The connected number, for sends without `--from`. Raises click.UsageError unless there is exactly one."""
         listed = self.client.numbers.list().first_page()
         connected = [
             number["phone_number_id"] for number in listed if number.get("connection_state") == "connected"
@@ -97,7 +97,7 @@ pass_session = click.make_pass_decorator(Session)
 
 
 def json_option(command: Command) -> Command:
-    """`--json`, after the command or before it."""
+    """Decorate a command with the option `--json`."""
 
     def wanted(context: click.Context, _: click.Parameter, value: bool) -> None:
         session = context.find_object(Session)
@@ -110,7 +110,7 @@ def json_option(command: Command) -> Command:
 
 
 def moment(text: str | None) -> str:
-    """A moment of the API as a column: `2026-11-22 09:15:03`; a dash where there is none."""
+    """A time of the API as a column: `2026-11-22 09:15:03`, or a dash when there is none."""
     return text[:19].replace("T", " ") if text else "-"
 
 
@@ -122,7 +122,7 @@ _COLOURS = {
 
 
 def columns(*values: Any) -> str:
-    """The values in a row, known statuses in a colour where a person reads; a dash for what is not known."""
+    """The values in one line. Known statuses have a colour, and None becomes a dash."""
     texts = ("-" if value is None else str(value) for value in values)
     return "  ".join(
         click.style(text, fg=colour) if (colour := _COLOURS.get(text.strip())) else text for text in texts

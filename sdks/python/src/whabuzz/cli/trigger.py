@@ -64,7 +64,7 @@ def example(session: Session, event_type: str, endpoint_id: str) -> None:
 @json_option
 @pass_session
 def status(session: Session, message_id: str, status: Any, code: int | None) -> None:
-    """Let a message of the sandbox be sent, delivered, read, played or failed."""
+    """Set the status of a message of the sandbox: sent, delivered, read, played or failed."""
     body: Any = {"message_id": message_id, "status": status, **({"code": code} if code else {})}
     made = session.client.sandbox.set_status(body)
     session.show(made, f"{made['id']} is {made['status']}")
@@ -86,7 +86,7 @@ def template(
     quality: str | None,
     category: str | None,
 ) -> None:
-    """Decide about a template of the sandbox: EVENT is APPROVED, REJECTED, PAUSED and so on."""
+    """Decide about a template of the sandbox, as Meta would. EVENT is APPROVED, REJECTED, PAUSED and so on."""
     decided = {"event": event, "reason": reason, "quality": quality, "category": category}
     body: Any = {"template_id": template_id, **{name: value for name, value in decided.items() if value}}
     made = session.client.sandbox.decide_template(body)
@@ -99,7 +99,7 @@ def template(
 @json_option
 @pass_session
 def number(session: Session, event: str, phone_number_id: str | None) -> None:
-    """Decide about a number of the sandbox: EVENT is FLAGGED, DOWNGRADE, NAME_APPROVED and so on."""
+    """Decide about a number of the sandbox, as Meta would. EVENT is FLAGGED, DOWNGRADE, NAME_APPROVED and so on."""
     body: Any = {"event": event, **({"phone_number_id": phone_number_id} if phone_number_id else {})}
     made = session.client.sandbox.decide_number(body)
     session.show(made, columns(made["phone_number_id"], made["quality_rating"], made["name_status"]))

@@ -1,1 +1,1 @@
-"""A Django app that receives webhooks: a signed view, a signal, the keys of events that came, and test helpers."""
+"""A Django app that receives webhooks: a verifying view, a signal, the keys of handled events, and test helpers."""

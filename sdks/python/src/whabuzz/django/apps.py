@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class WhabuzzConfig(AppConfig):
-    """Add it to INSTALLED_APPS, and `WHABUZZ_WEBHOOK_SECRET` to the settings."""
+    """The app. Add `whabuzz.django` to INSTALLED_APPS, and `WHABUZZ_WEBHOOK_SECRET` to the settings."""
 
     name = "whabuzz.django"
     label = "whabuzz"

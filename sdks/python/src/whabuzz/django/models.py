@@ -1,4 +1,4 @@
-"""Events that came: each is handled once, however often it is delivered."""
+"""The events that were handled, so an event that is delivered again is not handled again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import models
 from django.utils import timezone
 
 KEPT = timedelta(days=90)
-"""Replays of events come as long as the gateway retains their bodies."""
+"""How long keys are kept. The gateway can replay an event for as long as it retains the event's body."""
 
 
 class SeenEvent(models.Model):
@@ -28,5 +28,5 @@ class SeenEvent(models.Model):
 
     @classmethod
     def prune(cls, older_than: timedelta = KEPT) -> int:
-        """Delete old keys, for a daily task. Returns how many."""
+        """Delete keys older than `older_than`. Returns how many. Call it daily."""
         return cls.objects.filter(seen_at__lt=timezone.now() - older_than).delete()[0]

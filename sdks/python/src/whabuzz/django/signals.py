@@ -10,16 +10,17 @@ from django.dispatch import Signal
 from whabuzz import types
 
 event_received = Signal()
-"""A new event, with the argument `event`. Sent inside the transaction that stores its key.
+"""A new event, with the argument `event`. The signal is sent inside the transaction that stores the event's key.
 
-An error of a handler rolls back and answers 500: the gateway delivers the event again.
+When a handler raises an error, the transaction is rolled back and the answer is 500. The gateway then delivers the
+event again.
 """
 
 Handler = Callable[[types.Event], Any]
 
 
 def receives(*event_types: str) -> Callable[[Handler], Handler]:
-    """Call a function with each new event of these types; without any, with every event."""
+    """Decorate a function that handles each new event of these types. Without types it handles every event."""
 
     def connected(handler: Handler) -> Handler:
         # Not `functools.wraps`: with DEBUG Django looks for **kwargs in the signature, which would be the handler's.

@@ -1,4 +1,4 @@
-"""Helpers for tests of handlers: deliver an event to the view, signed as the gateway signs it."""
+"""Helpers for tests of handlers: make an event, and deliver it to the view with a valid signature."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whabuzz.webhooks import signed_headers
 
 
 def inbound_text(text: str, *, wa_id: str = "919812345678", **members: Any) -> dict[str, Any]:
-    """An event `message.inbound` with a text; `members` replace those of the envelope."""
+    """A `message.inbound` event with a text. `members` replace members of the envelope."""
     event_id = f"evt_test{uuid.uuid4().hex}"
     wamid = f"wamid.{uuid.uuid4().hex}"
     return {
@@ -43,7 +43,7 @@ def inbound_text(text: str, *, wa_id: str = "919812345678", **members: Any) -> d
 
 
 def deliver(event: Mapping[str, Any], *, client: Client | None = None, path: str | None = None) -> Any:
-    """POST an event to the view at `path`, by default where the URLs have it. Returns the response."""
+    """POST an event to the view and return the response. The default of `path` is the view's path in the URLs."""
     body = json.dumps(event).encode()
     headers = signed_headers(secrets()[0], id_=str(event.get("id", "evt_test")), body=body)
     meta: dict[str, Any] = {

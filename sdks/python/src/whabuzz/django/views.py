@@ -1,4 +1,4 @@
-"""The view of the endpoint: it verifies a delivery, answers the ping, and hands each event to the handlers once."""
+"""The view for the endpoint. It verifies deliveries, answers the ping, and passes each event to the handlers once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def secrets() -> list[str]:
 
 
 def _webhook(request: HttpRequest) -> HttpResponse:
-    """A delivery: 200 once its events are handled, 401 when the gateway did not sign it."""
+    """Receive a delivery. Answers 200 once its events are handled, 401 when the signature is not valid."""
     try:
         received: list[Any] = WebhookVerifier(secrets()).verify_all(request.body, request.headers)
     except InvalidSignature as error:
@@ -40,10 +40,10 @@ def _webhook(request: HttpRequest) -> HttpResponse:
 
 
 def _handle(event: Any) -> None:
-    """Hand an event to the handlers, unless it came before."""
+    """Pass an event to the handlers, unless it was handled before."""
     with transaction.atomic():
         try:
-            # Of two deliveries at once the second waits here for the first one's end.
+            # When two deliveries of an event come at once, the second waits here until the first has ended.
             with transaction.atomic():
                 SeenEvent.objects.create(dedupe_key=event["dedupe_key"])
         except IntegrityError:
