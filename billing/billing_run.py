@@ -10,8 +10,8 @@ from datetime import datetime
 import structlog
 
 from billing import mails, restriction, usage
+from billing.error_isolation import SomeFailed
 from billing.invoices import issuing
-from billing.isolation import SomeFailed
 from billing.payments import attempts, debits, mandates, provider_notices, refunds, settlements
 
 log = structlog.get_logger(__name__)

@@ -19,8 +19,8 @@ from django.db import transaction
 
 from billing import buyers, next_invoice
 from billing.einvoices import must_be_registered
+from billing.error_isolation import each
 from billing.invoices import documents
-from billing.isolation import each
 from billing.models import BillingMail, CreditNote, Invoice, Mandate, PayLink, PaymentAttempt
 from billing.payments import corrections
 from billing.payments.provider import REASONS

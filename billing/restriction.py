@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Min
 
 from billing import ledger
-from billing.isolation import each
+from billing.error_isolation import each
 from billing.models import Invoice
 from tenants.models import Tenant
 

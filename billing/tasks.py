@@ -7,7 +7,7 @@ from celery import shared_task
 from django.conf import settings
 
 from billing import billing_run
-from billing.isolation import SomeFailed
+from billing.error_isolation import SomeFailed
 from billing.payments import provider_notices
 from gateway.clock import now
 

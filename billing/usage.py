@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from billing import buyers, plan
-from billing.isolation import each
+from billing.error_isolation import each
 from billing.models import BillingSnapshot
 from billing.pricing.periods import Period
 from phone_numbers.models import NumberStateInterval, PhoneNumber

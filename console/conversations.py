@@ -28,9 +28,9 @@ from gateway.api.limits import limited_by
 from gateway.clock import now
 from gateway.roles import Area
 from gateway.upstream.calls import UpstreamUnreachable
-from messaging.conversations import drawing, listing, read_marks
+from messaging.conversations import drawing, list_and_search, read_marks
 from messaging.conversations.drawing import Line
-from messaging.conversations.listing import Parties, Scope
+from messaging.conversations.list_and_search import Parties, Scope
 from messaging.media import transfer, uploads
 from messaging.media.uploads import MAX_REQUEST_BYTES, Upload
 from messaging.message_log import customers
@@ -148,7 +148,7 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
     if not message_id:
         return HttpResponseBadRequest("Of which message?")
     with or_404():
-        message = listing.content_of(Scope(visit.tenant.id, visit.environment), message_id)
+        message = list_and_search.content_of(Scope(visit.tenant.id, visit.environment), message_id)
     shown = next((line.bubble.file for line in drawing.lines_of([message], {})), None)
     if shown is None or shown.id is None:
         raise Http404("There is no file in this message.")
@@ -178,16 +178,18 @@ def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict
     wanted = request.GET.get("number", "")
     wanted = wanted if wanted in numbers else ""
     asked = request.GET.get("q", "").strip()[:LONGEST_SEARCH]
-    page = listing.Page([], None)
+    page = list_and_search.Page([], None)
     if inbox is not None and with_page:
         scope = Scope(visit.tenant.id, visit.environment, wanted or None)
         since, before = inbox.created_at, lists.before(request)
         if not asked:
-            page = listing.newest(scope, since=since, limit=CONVERSATIONS_PER_PAGE, before=before)
-        elif listing.is_number(asked):
-            page = listing.by_number(scope, asked, since=since, limit=CONVERSATIONS_PER_PAGE)
+            page = list_and_search.newest(scope, since=since, limit=CONVERSATIONS_PER_PAGE, before=before)
+        elif list_and_search.is_number(asked):
+            page = list_and_search.by_number(scope, asked, since=since, limit=CONVERSATIONS_PER_PAGE)
         else:
-            page = listing.by_text(scope, asked, since=since, limit=CONVERSATIONS_PER_PAGE, before=before)
+            page = list_and_search.by_text(
+                scope, asked, since=since, limit=CONVERSATIONS_PER_PAGE, before=before
+            )
     query = urlencode({name: value for name, value in (("number", wanted), ("q", asked)) if value})
     shown = [
         (row.last.row.id, row.last.row.status, row.gist, row.unread, row.is_open, row.opted_out)
@@ -222,14 +224,14 @@ def _thread(visit: Visit, number: PhoneNumber, customer: Customer, before: UUID 
     are marked as read.
     """
     scope = Scope(visit.tenant.id, visit.environment, number.phone_number_id)
-    found = listing.thread(
+    found = list_and_search.thread(
         scope,
         wa_id=customer.wa_id,
         user_id=customer.user_id,
         limit=MESSAGES_PER_PAGE,
         before=before,
     )
-    lines = drawing.lines_of(found.messages, listing.documents_of(scope, found.messages))
+    lines = drawing.lines_of(found.messages, list_and_search.documents_of(scope, found.messages))
     parties = Parties(number.phone_number_id, customer.wa_id, customer.user_id)
     if found.messages and visit.may_change(Area.CONVERSATIONS):
         read_marks.mark(**visit.scope, conversations=parties.keys, through=found.messages[0].row.id)

@@ -21,7 +21,7 @@ from console.personal_settings import TIME_ZONES
 from console.visit import ENVIRONMENT, LIVE, TEST, TIME_ZONE, Visit, environment_key
 from console.warnings import HomeWarning
 from gateway.roles import Area, Role
-from messaging.conversations import listing
+from messaging.conversations import list_and_search
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from webhooks.endpoints import lifecycle
@@ -130,8 +130,8 @@ def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
     inbox = lifecycle.find_inbox(**visit.scope)
     if inbox is None:
         return None
-    page = listing.newest(
-        listing.Scope(visit.tenant.id, visit.environment),
+    page = list_and_search.newest(
+        list_and_search.Scope(visit.tenant.id, visit.environment),
         since=inbox.created_at,
         limit=CONVERSATIONS_PER_PAGE,
     )

@@ -21,7 +21,7 @@ from gateway.database.bounded_walk import Page as BoundedPage
 from gateway.meta_errors import THROUGHPUT
 from gateway.upstream.notifications.change import STATUSES
 from messaging import csv_batches
-from messaging.conversations import listing
+from messaging.conversations import list_and_search
 from messaging.message_log import detail, message_search
 from messaging.message_log.detail import Detail, Error, MessageEvent
 from tenants.labels import milliseconds
@@ -156,7 +156,7 @@ def _shown(visit: Visit, rows: Sequence[Message]) -> list[dict[str, Any]]:
     if visit.is_support:
         gists = [("", "")] * len(rows)
     else:
-        gists = listing.gists(listing.Scope(visit.tenant.id, visit.environment), rows)
+        gists = list_and_search.gists(list_and_search.Scope(visit.tenant.id, visit.environment), rows)
     names = {row.wa_id or row.user_id: name for row, (name, _) in zip(rows, gists, strict=True) if name}
     return [
         {

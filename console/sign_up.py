@@ -17,7 +17,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from console import outbox, public
-from console.log_in import PASSWORD_HELP, SIGNED_UP_AS
+from console.log_in_and_passkeys import PASSWORD_HELP, SIGNED_UP_AS
 from console.visit import Visit
 from gateway.api.errors import Conflict
 from tenants.models import SignUp, Tenant, User

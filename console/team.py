@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from console.log_in import PASSWORD_HELP, SIGNED_UP_AS
+from console.log_in_and_passkeys import PASSWORD_HELP, SIGNED_UP_AS
 from console.visit import Visit, flash_errors, or_404, require_active
 from gateway.api.errors import Conflict
 from gateway.roles import Role

@@ -130,11 +130,11 @@ def _in_thread(
 def begin_web() -> None:
     """Start the background work of a web process."""
     from gateway import checks
-    from gateway.api import call_log
+    from gateway.api import access_log
     from gateway.monitoring import tracing
 
     checks.report_at_start()
-    call_log.start_flushing()
+    access_log.start_flushing()
     tracing.begin()
     import_module("messaging.sending.journal_replay").start()
 

@@ -325,9 +325,9 @@ LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "console"
 ACCOUNT_ADAPTER = "tenants.credentials.log_in.AccountAdapter"
 ACCOUNT_FORMS = {
-    "login": "console.log_in.LogInForm",
-    "change_password": "console.log_in.ChangePassword",
-    "reset_password_from_key": "console.log_in.NewPassword",
+    "login": "console.log_in_and_passkeys.LogInForm",
+    "change_password": "console.log_in_and_passkeys.ChangePassword",
+    "reset_password_from_key": "console.log_in_and_passkeys.NewPassword",
 }
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
@@ -359,8 +359,8 @@ MFA_ADAPTER = "tenants.credentials.log_in.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_FORMS = {
-    "add_webauthn": "console.log_in.AddPasskeyForm",
-    "authenticate": "console.log_in.CodeForm",
+    "add_webauthn": "console.log_in_and_passkeys.AddPasskeyForm",
+    "authenticate": "console.log_in_and_passkeys.CodeForm",
 }
 MFA_TOTP_ISSUER = SERVICE_NAME
 MFA_TOTP_TOLERANCE = 1

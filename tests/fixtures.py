@@ -13,7 +13,7 @@ from django.http import HttpResponseBase
 from django.test import Client, TestCase
 from pytest_django import Settings
 
-from gateway.api import call_log, limits
+from gateway.api import access_log, limits
 from gateway.upstream import client
 from gateway.valkey.cache import ValkeyCache
 from messaging.notifications import routing
@@ -28,7 +28,7 @@ from tests.scripted_graph import ScriptedGraph, scripted_graph
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 # The request log writes from its own thread, outside of a test's transaction. Only its own tests enable it.
-call_log.clear_listeners()
+access_log.clear_listeners()
 
 
 class Api:

@@ -39,7 +39,7 @@ from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-COMMON = ("gateway/settings.py", "gateway/monitoring/", "gateway/api/call_log.py")
+COMMON = ("gateway/settings.py", "gateway/monitoring/", "gateway/api/access_log.py")
 """Settings; logs, metrics and traces; the log line and the metrics of each response."""
 BESIDE = ("web/event_stream.py", "web/stream_")
 """The event stream, whose hub keeps running on the listener's loop once a test has opened a stream."""

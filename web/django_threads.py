@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 import structlog
 from django.core.handlers.wsgi import WSGIHandler
 
-from gateway.api.call_log import Answering
+from gateway.api.access_log import Answering
 from gateway.api.errors import ServiceError, ServiceUnavailable, as_service_error, error_reply
 from gateway.api.limits import CHUNKED, MOST_CHUNKED_BYTES, SMALL_BODY_BYTES, ChunkedBody
 from gateway.database import pool

@@ -17,7 +17,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from gateway.api.call_log import refusal_bytes
+from gateway.api.access_log import refusal_bytes
 from gateway.api.errors import (
     HeadersTooLarge,
     InvalidRequest,

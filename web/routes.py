@@ -18,8 +18,8 @@ from django.conf import settings
 from django.http import QueryDict
 
 from gateway.api import event_loop, health_views
+from gateway.api.access_log import Answering, check_version
 from gateway.api.authentication import Caller, reach_of
-from gateway.api.call_log import Answering, check_version
 from gateway.api.errors import (
     InvalidRequest,
     MethodNotAllowed,

@@ -1,7 +1,7 @@
 """Staff admin of billing: lists of its rows, and actions of staff on invoices and payments."""
 
 from billing.admin import (
-    dashboard,  # noqa: F401 - registers its part of the staff dashboard
+    cards,  # noqa: F401 - registers its part of the staff dashboard
     finders,  # noqa: F401 - registers its part of the staff's search
     invoices,
     payments,

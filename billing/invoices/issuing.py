@@ -11,8 +11,8 @@ from uuid import UUID
 from django.conf import settings
 
 from billing import buyers, ledger, plan
+from billing.error_isolation import each
 from billing.invoices import credit_notes
-from billing.isolation import each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
 from billing.payments import bank_transfers, corrections
 from billing.payments.corrections import correcting

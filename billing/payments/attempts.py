@@ -19,7 +19,7 @@ import structlog
 from django.db.models import QuerySet
 
 from billing import buyers, ledger, restriction
-from billing.isolation import each
+from billing.error_isolation import each
 from billing.models import ATTEMPT, Invoice, Mandate, PayLink, PaymentAttempt
 from billing.payments import mandates
 from billing.payments.provider import (

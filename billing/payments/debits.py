@@ -6,7 +6,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q
 
-from billing.isolation import each
+from billing.error_isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
 from billing.payments import attempts
 from billing.pricing.money import SMALLEST_PAISE

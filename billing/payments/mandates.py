@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from billing import buyers, ledger
-from billing.isolation import each
+from billing.error_isolation import each
 from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate
 from billing.payments.provider import (
     MandateState,

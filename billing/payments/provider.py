@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django.utils.module_loading import import_string
 from rest_framework import serializers
 
-from billing.isolation import Unanswered
+from billing.error_isolation import Unanswered
 from billing.models import PaymentAttempt, ProviderEvent, ProviderTrouble
 from gateway.api.errors import RateLimited, ServiceError
 from gateway.clock import now

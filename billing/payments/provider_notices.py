@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from billing.isolation import each
+from billing.error_isolation import each
 from billing.models import Mandate, PaymentAttempt, ProviderEvent, Refund
 from billing.payments import attempts, mandates, refunds, settlements
 from billing.payments.provider import PROVIDERS, ProviderRefused, provider

@@ -12,7 +12,7 @@ import structlog
 from django.db import IntegrityError, transaction
 
 from billing import ledger
-from billing.isolation import each
+from billing.error_isolation import each
 from billing.models import REFUND, PaymentAttempt, Refund
 from billing.payments import attempts, corrections
 from billing.payments.provider import (

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from billing import ledger
-from billing.isolation import each
+from billing.error_isolation import each
 from billing.models import LedgerEntry, LedgerPosting, SettledItem
 from billing.payments.provider import Settled, Settlement, provider
 

@@ -15,9 +15,9 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import OperationalError, connection
 
-from billing import billing_run, isolation, usage
+from billing import billing_run, error_isolation, usage
 from billing.billing_run import run
-from billing.isolation import UNANSWERED_AT_MOST, SomeFailed, each
+from billing.error_isolation import UNANSWERED_AT_MOST, SomeFailed, each
 from billing.models import BillingProfile, BillingSnapshot, Invoice, Mandate, PaymentAttempt, ProviderEvent
 from billing.payments import attempts, mandates, provider_notices
 from billing.payments.provider import ProviderUnreachable
@@ -224,7 +224,7 @@ def test_pending_mandates_come_after_the_debits_and_end_after_a_minute(
     steps = list(billing_run.STEPS)
     assert steps.index("debits") < steps.index("mandates")
     seconds, asked = count(step=25), []
-    monkeypatch.setattr(isolation, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(error_isolation, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     monkeypatch.setattr(mandates, "sync", lambda mandate_id, _: asked.append(mandate_id))
     assert mandates.reconcile(FIRST_OF_DECEMBER) == len(asked) == 2
 

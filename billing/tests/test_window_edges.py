@@ -10,8 +10,8 @@ import pytest
 
 from billing import buyers, einvoices, mails, restriction, usage
 from billing.billing_run import run
+from billing.error_isolation import SomeFailed
 from billing.invoices import issuing
-from billing.isolation import SomeFailed
 from billing.models import (
     BillingMail,
     BillingProfile,

@@ -11,7 +11,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from billing import buyers
-from billing.admin import dashboard
+from billing.admin import cards
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents
 from billing.models import BillingProfile, Invoice, Mandate, PayLink, PaymentAttempt
@@ -314,14 +314,14 @@ def test_home_warns_before_a_trial_or_a_mandate_ends_and_when_its_limit_is_too_l
 
 def test_staff_see_how_many_profiles_lack_what_an_invoice_needs(payer: Tenant, staff: User) -> None:
     buyers.profile_of(payer)
-    assert dashboard.incomplete_profiles() == 1
+    assert cards.incomplete_profiles() == 1
     browser = Client()
     browser.force_login(staff)
     page = text(browser, "/admin/")
     assert "Buyer data missing" in page
     assert "Invoices overdue" in page
     buyers.change(tenant_id=payer.id, changes=PROFILE)
-    assert dashboard.incomplete_profiles() == 0
+    assert cards.incomplete_profiles() == 0
 
 
 def test_the_statement_of_account_is_a_page_and_a_csv(customer: Client, invoice: Invoice) -> None:

@@ -16,7 +16,7 @@ from console import conversations
 from console.tests.conversing import PNID, WA_ID, inbound, outbound, status
 from gateway import ids
 from gateway.clock import now
-from messaging.conversations import listing, read_marks
+from messaging.conversations import list_and_search, read_marks
 from messaging.models import MessageTemplate, ReadMark
 from messaging.tests.incoming import number_of
 from messaging.tests.test_opt_outs import T0
@@ -173,8 +173,8 @@ def test_pages_of_the_list_name_each_conversation_once(
 def test_a_walk_that_ends_early_goes_on_with_the_next_page(
     tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "SHORT_WALK", 2)
-    monkeypatch.setattr(listing, "MOST_WALKED", 3)
+    monkeypatch.setattr(list_and_search, "SHORT_WALK", 2)
+    monkeypatch.setattr(list_and_search, "MOST_WALKED", 3)
     inbound(tenant, wa_id="919800000009", name="Old", at=now() - timedelta(minutes=9))
     for minute in range(4):
         inbound(tenant, at=now() - timedelta(minutes=4 - minute))
@@ -188,7 +188,7 @@ def test_messages_of_others_use_up_no_walk_and_no_search(
     tenant: Tenant, other_tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("SHORT_WALK", "MOST_WALKED", "MOST_SEARCHED"):
-        monkeypatch.setattr(listing, bound, 2)
+        monkeypatch.setattr(list_and_search, bound, 2)
     inbound(tenant, "A kite, please", at=now() - timedelta(minutes=9))
     for environment, owner in (("live", other_tenant), ("test", tenant)):
         for minute in (3, 2):
@@ -287,7 +287,7 @@ def test_a_search_finds_a_name_a_number_by_its_start_and_a_text(
 def test_a_search_reads_a_page_of_messages_and_goes_on(
     tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "MOST_SEARCHED", 2)
+    monkeypatch.setattr(list_and_search, "MOST_SEARCHED", 2)
     inbound(tenant, "A kite, please", at=now() - timedelta(minutes=5))
     for minute in (3, 2):
         inbound(tenant, wa_id="919700000002", name="Ravi", at=now() - timedelta(minutes=minute))

@@ -10,7 +10,7 @@ from django.test import Client
 from playwright.sync_api import Browser, Page
 from pytest_django import Settings
 
-from console import log_in
+from console import log_in_and_passkeys
 from tenants.models import OutboundMail, Tenant, User
 from tests.accessibility import ACCOUNT_MENU, Chromium
 from tests.fixtures import Api, assert_error
@@ -166,8 +166,8 @@ def test_staff_keep_a_second_factor(staff: User, settings: Settings) -> None:
 
 @pytest.mark.django_db
 def test_passkeys_of_a_person_are_bounded(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_in, "MOST_PASSKEYS", 1)
+    monkeypatch.setattr(log_in_and_passkeys, "MOST_PASSKEYS", 1)
     add_passkey(person)
-    form = log_in.AddPasskeyForm({"credential": "{}"}, user=person)
+    form = log_in_and_passkeys.AddPasskeyForm({"credential": "{}"}, user=person)
     assert not form.is_valid()
     assert "at most 1 passkeys" in str(form.errors)

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from django.db import connection
 
-from gateway.api import call_log
+from gateway.api import access_log
 from gateway.api.errors import ServiceUnavailable
 from gateway.database.transactions import leave_database
 
@@ -85,9 +85,9 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
         raise RuntimeError("This process has no event loop: it is not a web process.")
 
     async def timed() -> tuple[Result, float]:
-        call_log.start_timing()
-        return await work, call_log.upstream_ms()
+        access_log.start_timing()
+        return await work, access_log.upstream_ms()
 
     result, waited_ms = asyncio.run_coroutine_threadsafe(timed(), _loop).result()
-    call_log.add_upstream_ms(waited_ms)
+    access_log.add_upstream_ms(waited_ms)
     return result

@@ -13,9 +13,9 @@ from django.contrib.sessions.middleware import SessionMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
 
-from gateway.api import authentication, call_log, limits
+from gateway.api import access_log, authentication, limits
+from gateway.api.access_log import Answering, check_version
 from gateway.api.authentication import Caller
-from gateway.api.call_log import Answering, check_version
 from gateway.api.errors import InvalidRequest, NotFound, PayloadTooLarge, ServiceError, error_response
 from gateway.monitoring import tracing
 
@@ -58,7 +58,7 @@ def _route_of(request: HttpRequest) -> str | None:
     """
     match = request.resolver_match
     own: str | None = getattr(request, "route_template", None)
-    return own or (call_log.template_of(match.route) if match else None)
+    return own or (access_log.template_of(match.route) if match else None)
 
 
 def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> HttpResponseBase | None:

@@ -9,7 +9,7 @@ class RequestLogConfig(AppConfig):
     verbose_name = "Request log"
 
     def ready(self) -> None:
-        from gateway.api import call_log
+        from gateway.api import access_log
         from gateway.request_log import recorder
 
-        call_log.register(recorder.record)
+        access_log.register(recorder.record)

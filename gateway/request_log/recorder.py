@@ -14,7 +14,7 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from gateway.api.call_log import FinishedCall
+from gateway.api.access_log import FinishedCall
 from gateway.database.statements import bulk_cursor
 from gateway.database.transactions import concerns_all, is_outage
 from gateway.monitoring import metrics

@@ -8,7 +8,7 @@ import pytest
 import redis
 from django.test import Client
 
-from gateway.api import call_log
+from gateway.api import access_log
 from gateway.monitoring import metrics
 
 TOKEN = "a-token-of-the-scraper"
@@ -61,17 +61,17 @@ def test_a_gauge_that_cannot_be_read_leaves_the_others(
 def test_a_web_process_hands_its_counts_over(
     monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis
 ) -> None:
-    monkeypatch.setattr(call_log, "FLUSH_SECONDS", 0.01)
-    call_log.ANSWERS.add(label="api_2xx")
-    call_log.start_flushing()
+    monkeypatch.setattr(access_log, "FLUSH_SECONDS", 0.01)
+    access_log.ANSWERS.add(label="api_2xx")
+    access_log.start_flushing()
     try:
         deadline = time.monotonic() + 10
         while not empty_valkey.hexists(metrics.KEY, "gateway_answers_total|api_2xx"):
             assert time.monotonic() < deadline, "the counts were not handed over"
             time.sleep(0.01)
     finally:
-        call_log._stopped.set()
+        access_log._stopped.set()
         for thread in threading.enumerate():
             if thread.name == "answers":
                 thread.join(5)
-        call_log._stopped.clear()
+        access_log._stopped.clear()

@@ -28,7 +28,7 @@ from aiohappyeyeballs import start_connection
 from django.conf import settings
 from django.http import HttpResponse
 
-from gateway.api import call_log
+from gateway.api import access_log
 from gateway.api.authentication import Environment
 from gateway.api.errors import MetaUnreachable, Reply
 from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, headers_of, request_head, tls_context
@@ -211,7 +211,7 @@ def span_of(call: GraphCall) -> Span:
 def upstream_unreachable(error: Exception, started: float, *, is_unsent: bool = False) -> UpstreamUnreachable:
     """Map the errors of all transports. `started` is the begin of the call by `perf_counter`."""
     ms = (perf_counter() - started) * 1000
-    call_log.add_upstream_ms(ms)
+    access_log.add_upstream_ms(ms)
     reason = "timeout" if isinstance(error, TimeoutError) else "connection_error"
     log.warning(
         "upstream_unreachable",
@@ -404,7 +404,7 @@ class AsyncPool:
             raise upstream_unreachable(error, started) from None
         self._idle.keep(origin, connection)
         ms = (perf_counter() - started) * 1000
-        call_log.add_upstream_ms(ms)
+        access_log.add_upstream_ms(ms)
         return GraphAnswer(attempt.status, bytes(attempt.body), headers_of(attempt.fields), ms)
 
     async def _connect(self, origin: Origin, deadline: float) -> HttpConnection:

@@ -22,7 +22,7 @@ from django.conf import settings
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError, SSLError
 
-from gateway.api import call_log
+from gateway.api import access_log
 from gateway.database.transactions import leave_database
 from gateway.http1 import headers_of, tls_context
 from gateway.upstream.calls import (
@@ -151,7 +151,7 @@ def send(call: GraphCall) -> GraphAnswer:
         response.release_conn()
         span.answered(response.status)
     ms = (perf_counter() - started) * 1000
-    call_log.add_upstream_ms(ms)
+    access_log.add_upstream_ms(ms)
     return GraphAnswer(response.status, body, _headers(response), ms)
 
 
@@ -164,7 +164,7 @@ def stream(call: GraphCall) -> Stream:
     with span_of(call) as span:
         response = _begin(call, started)
         span.answered(response.status)
-    call_log.add_upstream_ms((perf_counter() - started) * 1000)
+    access_log.add_upstream_ms((perf_counter() - started) * 1000)
     return Stream(response)
 
 

@@ -13,9 +13,9 @@ from django.urls import NoReverseMatch, ResolverMatch, resolve, reverse
 from urllib3.filepost import encode_multipart_formdata
 
 from gateway import ids
-from gateway.api import call_log, limits
+from gateway.api import access_log, limits
+from gateway.api.access_log import FinishedCall
 from gateway.api.authentication import TENANT_HEADER, Caller, check_tenant_caller, reach_of
-from gateway.api.call_log import FinishedCall
 from gateway.api.errors import PayloadTooLarge, as_service_error, error_reply
 from gateway.api.limits import CHUNKED, limit_of
 from gateway.monitoring.logs import type_alone
@@ -154,26 +154,26 @@ class ApiCalls:
             self._outer.rate_limit_headers = getattr(request, "rate_limit_headers", {})  # type: ignore[attr-defined]
             return answered
 
-        return self._finished(method, call_log.template_of(found.route), answer)
+        return self._finished(method, access_log.template_of(found.route), answer)
 
     def _finished(self, method: str, route: str, answer: Callable[[], tuple[int, bytes]]) -> Any:
         """The body of a call's answer, after recording the call in the request log. Raises Refused."""
-        started, waited_before = perf_counter(), call_log.upstream_ms()
+        started, waited_before = perf_counter(), access_log.upstream_ms()
         try:
             status, answered = answer()
         except Exception as exception:  # noqa: BLE001 - a crash of one tool is an answer; unexpected errors are logged
             reply = error_reply(as_service_error(exception), self._request_id)
             status, answered = reply.status, reply.body
-        waited_ms = call_log.upstream_ms() - waited_before
+        waited_ms = access_log.upstream_ms() - waited_before
         self.upstream_ms += waited_ms
-        call_log.notify_listeners(
+        access_log.notify_listeners(
             FinishedCall(
                 request_id=ids.uuid7(),
                 caller=self._caller,
                 method=method,
                 route=route,
                 status=status,
-                error_code=call_log.error_code_of(status, answered),
+                error_code=access_log.error_code_of(status, answered),
                 own_ms=round((perf_counter() - started) * 1000 - waited_ms, 1),
                 upstream_ms=round(waited_ms, 1),
             )

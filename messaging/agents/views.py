@@ -11,7 +11,7 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
 from gateway import process_limits
-from gateway.api import call_log
+from gateway.api import access_log
 from gateway.api.authentication import TENANT_HEADER, Caller, caller_of, check_role, check_tenant_caller
 from gateway.api.errors import (
     InvalidRequest,
@@ -45,7 +45,7 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
         from messaging.agents import protocol
     answered = protocol.exchange(request, api)
     # The protocol's package runs the tools in another context, which the request log does not see.
-    call_log.add_upstream_ms(api.upstream_ms)
+    access_log.add_upstream_ms(api.upstream_ms)
     return HttpResponse(answered.body, status=answered.status, content_type=answered.content_type)
 
 

@@ -24,7 +24,7 @@ from django.db import OperationalError, connection, transaction
 from psycopg.errors import QueryCanceled
 
 from gateway import ids
-from gateway.api.call_log import SEND_ROUTES
+from gateway.api.access_log import SEND_ROUTES
 from gateway.api.errors import InvalidRequest, TooManyInFlight
 from gateway.clock import now
 from gateway.database.distribution import of_tenant, together

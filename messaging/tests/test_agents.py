@@ -23,8 +23,8 @@ from mcp_types import TextContent
 from pydantic import AnyUrl
 from pytest_django import Settings
 
-from gateway.api import call_log, limits
-from gateway.api.call_log import FinishedCall
+from gateway.api import access_log, limits
+from gateway.api.access_log import FinishedCall
 from gateway.api.limits import DEFAULT_BODY_BYTES
 from gateway.clock import isoformat, now
 from gateway.database import bounded_walk
@@ -504,7 +504,7 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
     body = json.dumps({**asked, "params": {"name": "why_is_endpoint_failing", "arguments": {}}}).encode()
     left = int(ask(other.key)["RateLimit-Remaining"])
     told: list[FinishedCall] = []
-    monkeypatch.setattr(call_log, "_listeners", [told.append])
+    monkeypatch.setattr(access_log, "_listeners", [told.append])
     answered = ask(other.key, body=body)
     calls = len([call for call in told if call.route != "/mcp"])
     assert calls > 3

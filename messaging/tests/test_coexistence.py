@@ -12,7 +12,7 @@ from django.db import connection
 
 from gateway.clock import now
 from gateway.database import partitions
-from messaging.conversations import listing
+from messaging.conversations import list_and_search
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, post
 from phone_numbers import app_data
@@ -257,12 +257,12 @@ def test_a_time_out_of_range_is_not_taken_as_it_is(api: Api, number: PhoneNumber
 
 def test_old_chats_are_not_unread_and_open_no_window_in_the_list(number: PhoneNumber, tenant: Tenant) -> None:
     chats(number, old("wamid.a", CUSTOMER, days=2), old("wamid.b", CUSTOMER, days=0.5))
-    scope = listing.Scope(tenant.id, number.environment)
-    [found] = listing.by_number(scope, CUSTOMER, since=now() - timedelta(days=365), limit=1).rows
+    scope = list_and_search.Scope(tenant.id, number.environment)
+    [found] = list_and_search.by_number(scope, CUSTOMER, since=now() - timedelta(days=365), limit=1).rows
     assert (found.last.row.key, found.unread, found.open_until) == ("wamid.b", 0, None)
     live = {"from": CUSTOMER, "id": "wamid.live", "timestamp": str(int(now().timestamp())), "type": "text"}
     take_in(number, "messages", messages=[live])
-    [found] = listing.by_number(scope, CUSTOMER, since=now() - timedelta(days=365), limit=1).rows
+    [found] = list_and_search.by_number(scope, CUSTOMER, since=now() - timedelta(days=365), limit=1).rows
     assert (found.last.row.key, found.unread, found.is_open) == ("wamid.live", 1, True)
 
 

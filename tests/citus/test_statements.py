@@ -26,11 +26,11 @@ OF_ALL_TENANTS = {
     "messaging.message_log.staff_message_search._EVERYWHERE",
     "messaging.message_log.staff_message_search._FIND_EVERYWHERE",
     "messaging.message_log.staff_message_search._OF_CUSTOMER_EVERYWHERE",
-    "webhooks.admin.dashboard._BUSIEST",
-    "webhooks.admin.dashboard._COUNTED",
-    "webhooks.admin.dashboard._DELIVERIES",
-    "webhooks.admin.dashboard._EVENTS",
-    "webhooks.admin.dashboard._FAILING",
+    "webhooks.admin.cards_and_charts._BUSIEST",
+    "webhooks.admin.cards_and_charts._COUNTED",
+    "webhooks.admin.cards_and_charts._DELIVERIES",
+    "webhooks.admin.cards_and_charts._EVENTS",
+    "webhooks.admin.cards_and_charts._FAILING",
 }
 """Polls and pages of staff: all nodes answer them."""
 _READS = re.compile(rf"\b(?:FROM|JOIN|UPDATE|USING) (?:{'|'.join(TABLES)})\b")

@@ -14,7 +14,7 @@ from django.urls import Resolver404, resolve
 import gateway.urls as _everything  # noqa: F401 - what its modules define is compared with the docs
 import messaging.sending.journal_replay as _replay  # noqa: F401 - the same; a web process imports it at its start
 from billing.payments.provider import PAGES_A_DAY
-from console import log_in
+from console import log_in_and_passkeys
 from gateway import checks
 from gateway.__main__ import QUEUES, ROLES
 from gateway.api import authentication, pagination
@@ -273,7 +273,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["members of a team"].startswith(f"{members.MOST_PEOPLE},")
     for name in ("pages for autopay mandates", "payment links of an invoice"):
         assert limits[name] == f"{PAGES_A_DAY} in 24 hours"
-    assert limits["passkeys of a member"] == str(log_in.MOST_PASSKEYS)
+    assert limits["passkeys of a member"] == str(log_in_and_passkeys.MOST_PASSKEYS)
     assert limits["uploaded CSV files that wait"] == str(csv_batches.MOST_FILES)
     assert limits["key of a device log-in"] == f"{device_login.KEY_LIFETIME.days} days"
     assert limits["connected apps"] == str(connections.MOST_CONNECTIONS)

@@ -13,7 +13,7 @@ from django.db import OperationalError, connection, models, transaction
 from pytest_django import Settings
 
 from billing import tasks as billing_tasks
-from billing.isolation import HELD_AT_MOST, SomeFailed, each
+from billing.error_isolation import HELD_AT_MOST, SomeFailed, each
 from billing.models import BillingProfile, BillingSnapshot, Invoice
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
 from gateway import ids

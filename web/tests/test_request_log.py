@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway import ids
-from gateway.api import call_log
+from gateway.api import access_log
 from gateway.monitoring import logs
 from gateway.request_log import recorder
 from gateway.request_log.models import ApiRequest
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _listening() -> Iterator[None]:
-    call_log.register(recorder.record)
+    access_log.register(recorder.record)
     yield
-    call_log.clear_listeners()
+    access_log.clear_listeners()
 
 
 def test_a_call_is_logged(front: FrontClient, key: api_keys.NewKey) -> None:

@@ -2,7 +2,7 @@
 
 from tenants.staff.site import NavigationLink, register_navigation
 from webhooks.admin import (
-    dashboard,  # noqa: F401 - registers its part of the staff's dashboard
+    cards_and_charts,  # noqa: F401 - registers its part of the staff's dashboard
     endpoints,
     events,
     finders,  # noqa: F401 - registers its part of the staff's search

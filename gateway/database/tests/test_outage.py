@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import Error, connection, transaction
 
-from billing.isolation import SomeFailed, each
+from billing.error_isolation import SomeFailed, each
 from gateway.database.transactions import concerns_all, is_outage
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway.api import call_log
+from gateway.api import access_log
 from gateway.request_log import recorder
 
 
 def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Let the log record. Call the yielded function to write the records on the test's own connection."""
     monkeypatch.setattr(recorder._writer, "ask", lambda: None)
-    call_log.register(recorder.record)
+    access_log.register(recorder.record)
     yield recorder.write
-    call_log.clear_listeners()
+    access_log.clear_listeners()
     recorder._buffer.take()

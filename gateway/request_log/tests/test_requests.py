@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from gateway import ids
-from gateway.api import call_log
+from gateway.api import access_log
+from gateway.api.access_log import FinishedCall
 from gateway.api.authentication import Caller, TenantFacts
-from gateway.api.call_log import FinishedCall
 from gateway.api.limits import API_BODY_BYTES
 from gateway.clock import now
 from gateway.database import bounded_walk, partitions
@@ -296,13 +296,13 @@ class TestPressure:
         assert not ApiRequest.objects.exists()
 
     def test_a_code_that_no_column_takes_is_left_out(self) -> None:
-        assert call_log.error_code_of(400, b'{"error": {"code": "a\\u0000b"}}') is None
-        assert call_log.error_code_of(400, b'{"error": {"code": "' + b"x" * 65 + b'"}}') is None
-        assert call_log.error_code_of(400, b'{"error": {"code": {"a": 1}}}') is None
-        assert call_log.error_code_of(400, b'["error"]') is None
-        assert call_log.error_code_of(502, b"<html>") is None
-        assert call_log.error_code_of(400, b'{"error": {"code": 131047}}') == "131047"
-        assert call_log.error_code_of(200, b'{"error": {"code": 1}}') is None
+        assert access_log.error_code_of(400, b'{"error": {"code": "a\\u0000b"}}') is None
+        assert access_log.error_code_of(400, b'{"error": {"code": "' + b"x" * 65 + b'"}}') is None
+        assert access_log.error_code_of(400, b'{"error": {"code": {"a": 1}}}') is None
+        assert access_log.error_code_of(400, b'["error"]') is None
+        assert access_log.error_code_of(502, b"<html>") is None
+        assert access_log.error_code_of(400, b'{"error": {"code": 131047}}') == "131047"
+        assert access_log.error_code_of(200, b'{"error": {"code": 1}}') is None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -338,10 +338,10 @@ def test_the_service_tells_why_lines_are_missing(
 
 @pytest.mark.django_db(transaction=True)
 def test_the_thread_writes_within_seconds(api: Api, tenant: Tenant) -> None:
-    call_log.register(recorder.record)
+    access_log.register(recorder.record)
     try:
         request_id = ids.decode(ids.REQUEST, api.get("/v1/numbers")["X-Service-Request-Id"])
         wait_until(lambda: ApiRequest.objects.exists(), "the line was not written")
         assert [row.id for row in ApiRequest.objects.all()] == [request_id]
     finally:
-        call_log.clear_listeners()
+        access_log.clear_listeners()
