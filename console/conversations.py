@@ -35,8 +35,8 @@ from messaging.media import transfer, uploads
 from messaging.media.uploads import MAX_REQUEST_BYTES, Upload
 from messaging.message_log import customers
 from messaging.message_log.customers import Customer
-from phone_numbers.lookup import required_sender
 from phone_numbers.models import PhoneNumber
+from phone_numbers.senders_and_owners import required_sender
 from tenants.audit import Actor
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint

@@ -20,7 +20,7 @@ from gateway.api.query import by_public_id
 from gateway.database.statements import run
 from tenants.labels import milliseconds
 from webhooks import replay, stream
-from webhooks.delivery import attempts
+from webhooks.delivery import retries_and_attempt_log
 from webhooks.endpoints.health import with_holds
 from webhooks.events import envelope, search
 from webhooks.events.envelope import EVENT_TYPES
@@ -87,7 +87,7 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
     return render(
         request,
         "console/webhooks/delivery.html",
-        {"shown": shown, "attempts": attempts.shown_attempts(found)[::-1]},
+        {"shown": shown, "attempts": retries_and_attempt_log.shown_attempts(found)[::-1]},
     )
 
 

@@ -20,9 +20,9 @@ from gateway.api.errors import ServiceError
 from gateway.api.limits import limited_by
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.media.uploads import Upload
-from messaging.message_templates import draft, operations, parameters
+from messaging.message_templates import draft, parameters, template_management
 from messaging.message_templates.draft import CannotBeDrafted, draft_of
-from messaging.message_templates.operations import AccountChoice
+from messaging.message_templates.template_management import AccountChoice
 from messaging.models import MessageTemplate
 from phone_numbers.tokens import Refused
 
@@ -79,7 +79,7 @@ def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpRespon
         "console/messaging/template.html",
         {
             "template": found,
-            "editable": found.status in operations.EDITABLE_STATUSES,
+            "editable": found.status in template_management.EDITABLE_STATUSES,
             "parts": parameters.as_read(document, _examples(document)),
             "parameters": _parameters(document),
             "rejected_reason": _reason(document),
@@ -106,7 +106,7 @@ def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse
         require_open(visit)
         with flash_errors(request), limits.upstream.held(visit.tenant.id):
             try:
-                operations.delete(found, all_languages=request.POST.get("all") == "yes")
+                template_management.delete(found, all_languages=request.POST.get("all") == "yes")
                 messages.success(request, "Deleted. Its name stays reserved for 30 days.")
                 return redirect("console_templates")
             except Refused as error:
@@ -123,7 +123,7 @@ def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
     choice = AccountChoice(**visit.scope)
     with flash_errors(request), limits.upstream.held(visit.tenant.id):
         try:
-            read = operations.sync_now(choice)
+            read = template_management.sync_now(choice)
         except (Refused, UpstreamUnreachable):
             messages.error(request, "Meta did not return the templates. Try again in a minute.")
         else:
@@ -133,7 +133,7 @@ def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 def _template(visit: Visit, template_id: str) -> MessageTemplate:
     with or_404():
-        return operations.find(**visit.scope, template_id=template_id)
+        return template_management.find(**visit.scope, template_id=template_id)
 
 
 def _parameters(document: dict[str, Any]) -> list[parameters.Parameter]:
@@ -172,7 +172,7 @@ def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
     template = _template(visit, template_id)
     if request.method == "POST":
         require_open(visit)
-    if template.status not in operations.EDITABLE_STATUSES:
+    if template.status not in template_management.EDITABLE_STATUSES:
         messages.error(request, "Only approved, rejected and paused templates can be edited.")
         return redirect("console_template", template_id)
     try:
@@ -254,10 +254,12 @@ def _submitted(
             written = form.draft(_buttons(buttons), handle=_uploaded(account, form))
             if template is None:
                 body = written.document()
-                made = str(operations.create(account, body=orjson.dumps(body), members=body).json()["id"])
+                made = str(
+                    template_management.create(account, body=orjson.dumps(body), members=body).json()["id"]
+                )
             else:
                 body = written.change(with_category=template.status != "APPROVED")
-                operations.edit(template, body=orjson.dumps(body), members=body)
+                template_management.edit(template, body=orjson.dumps(body), members=body)
                 made = template.template_id
     except Refused as error:
         form.add_error(None, refusal_text(error))
@@ -278,7 +280,7 @@ def _uploaded(account: Any, form: DraftForm) -> str:
         return ""
     mime_type = sample.content_type or "application/octet-stream"
     upload = Upload(sample.file, sample.size, sample.name or "sample", mime_type)
-    return str(operations.upload_sample(account, upload).json()["h"])
+    return str(template_management.upload_sample(account, upload).json()["h"])
 
 
 def _shown(written: draft.Draft, template: MessageTemplate | None) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from gateway.clock import isoformat
 from gateway.upstream.notifications.lossless_json import JsonObject, member, objects, text
 from gateway.upstream.notifications.normalise import Change
 from messaging.models import OptOut
-from phone_numbers.lookup import NumberRoute
+from phone_numbers.senders_and_owners import NumberRoute
 from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Message

@@ -27,8 +27,8 @@ from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
 from webhooks import wake_up
-from webhooks.delivery.attempts import Decision, decide, kept, log_entry
 from webhooks.delivery.recorder import Outcome, record
+from webhooks.delivery.retries_and_attempt_log import Decision, decide, kept, log_entry
 from webhooks.endpoints import lifecycle
 from webhooks.events import envelope
 from webhooks.events.envelope import CUSTOMER_KEY, WANTED

@@ -9,30 +9,30 @@ from rest_framework import serializers
 from gateway import ids
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
-from webhooks.delivery import attempts
+from webhooks.delivery import retries_and_attempt_log
 from webhooks.delivery.caps import MOST_BATCH_EVENTS
 from webhooks.destinations.kinds import KINDS
 from webhooks.endpoints import health
-from webhooks.endpoints.lifecycle import members_problem
+from webhooks.endpoints.lifecycle import (
+    HIGHEST_RATE,
+    HIGHEST_THRESHOLD,
+    LONGEST_METADATA_NAME,
+    LONGEST_METADATA_TEXT,
+    LONGEST_QUIET_SECONDS,
+    LONGEST_RETRY_SCHEDULE,
+    LONGEST_RETRY_STEP,
+    LONGEST_TIMEOUT_SECONDS,
+    LONGEST_WAIT_MILLISECONDS,
+    MOST_IDS,
+    MOST_METADATA,
+    MOST_RETRY_STEPS,
+    members_problem,
+)
 from webhooks.events import filters
 from webhooks.events.envelope import ALL, EVENT_TYPES, STATUSES
 from webhooks.models import MAX_URL_LENGTH, Delivery, Endpoint, steps_of
 from webhooks.requests import credentials, signed_request, verify_ping
 from webhooks.requests.signed_request import is_secret
-
-MOST_IDS = 500
-MOST_METADATA, LONGEST_NAME = 50, 40
-LONGEST_TIMEOUT = 30
-HIGHEST_RATE = 1_000
-HIGHEST_THRESHOLD = 1_000_000
-LONGEST_WAIT, LONGEST_QUIET = 1_000, 60
-"""Limits: milliseconds that a request may wait for more events, and seconds for which a customer's messages are
-collected.
-"""
-MOST_STEPS, LONGEST_STEP, LONGEST_SCHEDULE = 19, 86_400, 604_800
-"""Limits of a retry schedule: number of steps, seconds of one step, and seconds in all. The attempt log can show
-every attempt.
-"""
 
 
 class EachOnceField(serializers.ListField):
@@ -94,14 +94,14 @@ _METADATA = "Notes of yours, texts by name. They are shown with the endpoint and
 class MetadataField(serializers.DictField):
     """The caller's notes: texts by name. At most 50, with names up to 40 and texts up to 500 characters."""
 
-    child = serializers.CharField(allow_blank=True, max_length=500)
+    child = serializers.CharField(allow_blank=True, max_length=LONGEST_METADATA_TEXT)
 
     def to_internal_value(self, data: Any) -> dict[str, str]:
         metadata: dict[str, str] = super().to_internal_value(data)
         if len(metadata) > MOST_METADATA:
             raise serializers.ValidationError(f"Must have at most {MOST_METADATA} members.")
-        if any(not 1 <= len(name) <= LONGEST_NAME or "\0" in name for name in metadata):
-            raise serializers.ValidationError(f"Names must have 1 to {LONGEST_NAME} characters.")
+        if any(not 1 <= len(name) <= LONGEST_METADATA_NAME or "\0" in name for name in metadata):
+            raise serializers.ValidationError(f"Names must have 1 to {LONGEST_METADATA_NAME} characters.")
         return metadata
 
 
@@ -149,7 +149,7 @@ class BatchSettings(serializers.Serializer[dict[str, Any]]):
         required=False,
         default=200,
         min_value=1,
-        max_value=LONGEST_WAIT,
+        max_value=LONGEST_WAIT_MILLISECONDS,
     )
 
 
@@ -168,15 +168,17 @@ class DestinationSettings(serializers.Serializer[dict[str, Any]]):
 class RetryScheduleField(serializers.ListField):
     """Seconds from each failed attempt to the next."""
 
-    child = serializers.IntegerField(min_value=1, max_value=LONGEST_STEP)
+    child = serializers.IntegerField(min_value=1, max_value=LONGEST_RETRY_STEP)
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_null=True, allow_empty=False, max_length=MOST_STEPS, **kwargs)
+        super().__init__(allow_null=True, allow_empty=False, max_length=MOST_RETRY_STEPS, **kwargs)
 
     def to_internal_value(self, data: Any) -> list[Any]:
         steps: list[Any] = super().to_internal_value(data)
-        if sum(steps) > LONGEST_SCHEDULE:
-            raise serializers.ValidationError(f"Must be at most {LONGEST_SCHEDULE:,} seconds in all: 7 days.")
+        if sum(steps) > LONGEST_RETRY_SCHEDULE:
+            raise serializers.ValidationError(
+                f"Must be at most {LONGEST_RETRY_SCHEDULE:,} seconds in all: 7 days."
+            )
         return steps
 
 
@@ -199,7 +201,7 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
         allow_null=True,
     )
     timeout_seconds = serializers.IntegerField(
-        required=False, allow_null=True, min_value=1, max_value=LONGEST_TIMEOUT
+        required=False, allow_null=True, min_value=1, max_value=LONGEST_TIMEOUT_SECONDS
     )
     rate_per_second = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=HIGHEST_RATE
@@ -215,7 +217,7 @@ class EndpointSettings(serializers.Serializer[dict[str, Any]]):
     asymmetric_signature = serializers.BooleanField(required=False)
     batch = BatchSettings(required=False, allow_null=True)
     quiet_seconds = serializers.IntegerField(
-        required=False, allow_null=True, min_value=1, max_value=LONGEST_QUIET
+        required=False, allow_null=True, min_value=1, max_value=LONGEST_QUIET_SECONDS
     )
     destination = DestinationSettings(required=False)
     uid = serializers.CharField(required=False, allow_null=True, max_length=255)
@@ -551,4 +553,4 @@ class DeliveryWithLogOut(DeliveryOut):
 
     @extend_schema_field(DeliveryAttemptOut(many=True))
     def get_attempt_log(self, delivery: Delivery) -> list[dict[str, Any]]:
-        return attempts.shown_attempts(delivery)
+        return retries_and_attempt_log.shown_attempts(delivery)

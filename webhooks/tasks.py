@@ -7,7 +7,7 @@ from celery.signals import worker_shutting_down
 
 from webhooks import replay, wake_up
 from webhooks.analytics import rollup
-from webhooks.delivery import attempts, dispatcher
+from webhooks.delivery import dispatcher, retries_and_attempt_log
 from webhooks.destinations import archives
 from webhooks.endpoints import notices
 from webhooks.events import retention
@@ -75,7 +75,7 @@ def move_bodies(**_: Any) -> None:
 @shared_task
 def prune_answers(**_: Any) -> None:
     """Hourly: prune receivers' answers to events past retention."""
-    attempts.prune_answers()
+    retries_and_attempt_log.prune_answers()
 
 
 @shared_task

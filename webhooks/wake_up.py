@@ -35,7 +35,7 @@ from gateway.monitoring.logs import type_alone
 from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from gateway.valkey.write_behind import Debounced
-from webhooks.delivery_rows import releasing
+from webhooks.open_deliveries import releasing
 
 SIGNAL = "deliveries:wake"
 """The list of signals that any dispatcher takes. With a colon and a name appended, the list of that dispatcher."""

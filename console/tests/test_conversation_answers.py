@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, expect
 from console.tests import conversing
 from console.tests.conversing import WA_ID, inbound, outbound, status
 from gateway.clock import now
-from messaging.message_templates import operations
+from messaging.message_templates import template_management
 from messaging.models import MessageTemplate
 from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending import test_send
@@ -178,7 +178,7 @@ def test_a_closed_window_takes_a_template_with_its_variables(
     tenant: Tenant, number: PhoneNumber, path: str, browser: Client, simulator: RunningSimulator
 ) -> None:
     document = order_update()
-    operations.create(number.account, body=orjson.dumps(document), members=document)
+    template_management.create(number.account, body=orjson.dumps(document), members=document)
     MessageTemplate.objects.update(status="APPROVED", document=orjson.dumps(document).decode())
     row = MessageTemplate.objects.get()
     wait_until(

@@ -15,7 +15,7 @@ from gateway import ids
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from messaging.batches import lifecycle
-from messaging.message_templates import operations
+from messaging.message_templates import template_management
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
 from messaging.tests.incoming import notification, post
 from messaging.tests.message_templates.bodies import order_update
@@ -111,7 +111,7 @@ def test_a_message_is_sent_once_however_often_the_page_is_reloaded(
 def test_a_template_is_synced_listed_and_sent(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    made = operations.create(
+    made = template_management.create(
         number.account,
         body=b'{"name":"order","language":"en_US","category":"UTILITY",'
         b'"components":[{"type":"BODY","text":"Your order is ready."}]}',
@@ -154,7 +154,7 @@ def test_a_template_is_sent_with_its_variables(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     document = order_update()
-    made = operations.create(number.account, body=orjson.dumps(document), members=document)
+    made = template_management.create(number.account, body=orjson.dumps(document), members=document)
     MessageTemplate.objects.update(status="APPROVED", document=orjson.dumps(document).decode())
     row = MessageTemplate.objects.get()
     deadline = time.monotonic() + 10

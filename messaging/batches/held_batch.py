@@ -31,7 +31,7 @@ from messaging.models import Batch
 from messaging.pacing import rate_of
 from messaging.sending.customer_hours import closed_until, restored
 from messaging.sending.outbound import outbound_event
-from phone_numbers.lookup import Sender, sender
+from phone_numbers.senders_and_owners import Sender, sender
 from tenants import checklist
 from tenants.tenant_status import SERVED
 from webhooks.events.envelope import NewEvent

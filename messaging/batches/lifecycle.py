@@ -27,7 +27,7 @@ from messaging.message_templates.parameters import TemplateWarning
 from messaging.models import Batch
 from messaging.pacing import rate_of
 from messaging.sending import customer_hours
-from phone_numbers import lookup
+from phone_numbers.senders_and_owners import connected_sender
 from tenants.models import Tenant
 
 MOST_WAITING_ITEMS = 500_000
@@ -74,7 +74,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
 
     if earlier := known():
         return earlier
-    number = lookup.connected_sender(tenant_id=tenant_id, environment=environment, from_=from_, within=within)
+    number = connected_sender(tenant_id=tenant_id, environment=environment, from_=from_, within=within)
     body.check_item_senders({from_, number.phone_number_id, number.digits, f"+{number.digits}"})
     warnings = parameters.check_sends(
         [(idx, bytes(item.template)) for idx, item in enumerate(body.messages) if item.is_template],

@@ -24,7 +24,7 @@ from messaging.models import ScheduledMessage
 from messaging.sending import customer_hours, flow, outbound
 from messaging.sending.customer_hours import CustomerHours
 from messaging.sending.flow import SendRequest
-from phone_numbers.lookup import Sender
+from phone_numbers.senders_and_owners import Sender
 from tenants.models import Tenant
 
 MEMBER = outbound.SEND_AT

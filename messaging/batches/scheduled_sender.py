@@ -31,7 +31,7 @@ from messaging.pacing import Pacer, rate_of
 from messaging.sending import outbound
 from messaging.sending.customer_hours import CustomerHours, closed_until, restored
 from messaging.sending.outbound import outbound_event, outcome_unknown, service_error
-from phone_numbers.lookup import Sender
+from phone_numbers.senders_and_owners import Sender
 from tenants import checklist
 from tenants.tenant_status import SERVED
 from webhooks.events.publish import publish

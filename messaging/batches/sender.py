@@ -39,7 +39,7 @@ from messaging.sending import outbound
 from messaging.sending.customer_hours import closed_until, country_code, restored
 from messaging.sending.outbound import not_sent, outcome_unknown
 from phone_numbers import tokens
-from phone_numbers.lookup import Sender
+from phone_numbers.senders_and_owners import Sender
 
 CLAIM_SECONDS = 0.25
 """Items for this many seconds are claimed at once. After a crash, claimed items without a result are reported as

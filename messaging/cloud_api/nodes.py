@@ -47,8 +47,8 @@ from messaging.cloud_api.parameters import CREDENTIALS, DENIED, Parameters
 from messaging.known_nodes import Node
 from messaging.media import transfer, uploads
 from messaging.message_templates import mirror
-from messaging.message_templates import operations as templates
-from messaging.message_templates.operations import AccountChoice
+from messaging.message_templates import template_management as templates
+from messaging.message_templates.template_management import AccountChoice
 from phone_numbers import onboarding, registration, tokens
 from phone_numbers.models import BusinessAccount
 from phone_numbers.tokens import Refused

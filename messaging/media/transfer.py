@@ -24,8 +24,8 @@ from gateway.upstream.client import Stream
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
 from messaging import known_nodes
 from phone_numbers import tokens
-from phone_numbers.lookup import Sender, is_within, required_sender, sender
 from phone_numbers.models import PhoneNumber
+from phone_numbers.senders_and_owners import Sender, is_within, required_sender, sender
 
 NO_SUCH_OBJECT = (100, 33)
 """The upstream's code and subcode for media that it does not have, whatever the reason (upstream fact 1.2)."""

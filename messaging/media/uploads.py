@@ -20,7 +20,7 @@ from gateway.database.transactions import DATABASE_UNAVAILABLE
 from gateway.upstream.calls import passed_through
 from messaging import known_nodes
 from messaging.media.transfer import graph_of, verdict_of
-from phone_numbers.lookup import Sender
+from phone_numbers.senders_and_owners import Sender
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 """The largest media file or header sample, in bytes."""

@@ -15,7 +15,7 @@ from gateway.api.limits import limited_by, waits_for_upstream
 from gateway.roles import KeyScope
 from messaging.media import transfer, uploads
 from messaging.sending import outbound
-from phone_numbers import lookup
+from phone_numbers import senders_and_owners
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
 FROM = OpenApiParameter("from", str, description="The number that the media belongs to.")
@@ -51,7 +51,7 @@ class MediaView(UpstreamCallsView):
         form = uploads.form_of(request)
         from_ = outbound.check_sender(form)
         upload = uploads.upload_of(request, form, default_name="file")
-        number = lookup.connected_sender(
+        number = senders_and_owners.connected_sender(
             tenant_id=tenant_of(request).id,
             environment=caller_of(request).effective_environment,
             from_=from_,

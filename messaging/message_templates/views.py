@@ -21,9 +21,9 @@ from gateway.api.pagination import NewestFirst
 from gateway.roles import KeyScope
 from gateway.upstream.calls import passed_through
 from messaging.media import uploads
-from messaging.message_templates import operations
+from messaging.message_templates import template_management
 from messaging.message_templates.mirror import language_of
-from messaging.message_templates.operations import AccountChoice
+from messaging.message_templates.template_management import AccountChoice
 from messaging.models import MessageTemplate
 from messaging.sending import outbound
 from phone_numbers.views import VERBATIM, UpstreamCallsView
@@ -93,7 +93,7 @@ class TemplatesView(UpstreamCallsView):
             rows = rows.filter(account__in=choice.accounts())
         paginator = NewestFirst()
         page = paginator.paginate_queryset(_filtered(rows, request), request)
-        return paginator.get_paginated_response([operations.rendered(row) for row in page])
+        return paginator.get_paginated_response([template_management.rendered(row) for row in page])
 
     @extend_schema(
         operation_id="create_template",
@@ -110,7 +110,7 @@ class TemplatesView(UpstreamCallsView):
         members = object_of(request)
         account = _choice(request, members).account()
         body = outbound.without(raw, "waba_id", "from")
-        return passed_through(operations.create(account, body=body, members=members))
+        return passed_through(template_management.create(account, body=body, members=members))
 
     @extend_schema(
         operation_id="get_template",
@@ -120,7 +120,7 @@ class TemplatesView(UpstreamCallsView):
     )
     @waits_for_upstream
     def retrieve(self, request: Request, template_id: str) -> HttpResponseBase:
-        return passed_through(operations.get(_template(request, template_id)))
+        return passed_through(template_management.get(_template(request, template_id)))
 
     @extend_schema(
         operation_id="edit_template",
@@ -134,7 +134,7 @@ class TemplatesView(UpstreamCallsView):
         raw = request._request.body or b"{}"
         members = object_of(request)
         template = _template(request, template_id)
-        return passed_through(operations.edit(template, body=raw, members=members))
+        return passed_through(template_management.edit(template, body=raw, members=members))
 
     @extend_schema(
         operation_id="delete_template",
@@ -149,7 +149,7 @@ class TemplatesView(UpstreamCallsView):
     def destroy(self, request: Request, template_id: str) -> HttpResponseBase:
         all_languages = query.flag(request, "all_languages")
         template = _template(request, template_id)
-        return passed_through(operations.delete(template, all_languages=all_languages))
+        return passed_through(template_management.delete(template, all_languages=all_languages))
 
     @extend_schema(
         operation_id="sync_templates",
@@ -161,19 +161,22 @@ class TemplatesView(UpstreamCallsView):
     )
     @waits_for_upstream
     def sync(self, request: Request) -> Response:
-        return Response(operations.sync_now(_choice(request, object_of(request))))
+        return Response(template_management.sync_now(_choice(request, object_of(request))))
 
     @extend_schema(
         operation_id="browse_template_library",
         summary="Browse WhatsApp's template library",
         description="WhatsApp's own answer.",
-        parameters=[*ACCOUNT, *(OpenApiParameter(name, str) for name in operations.LIBRARY_PARAMETERS)],
+        parameters=[
+            *ACCOUNT,
+            *(OpenApiParameter(name, str) for name in template_management.LIBRARY_PARAMETERS),
+        ],
         responses={200: VERBATIM},
     )
     @waits_for_upstream
     def library(self, request: Request) -> HttpResponseBase:
         account = _choice(request).any_account()
-        return passed_through(operations.library(account, request.query_params.dict()))
+        return passed_through(template_management.library(account, request.query_params.dict()))
 
 
 @limited_by(uploads.MAX_REQUEST_BYTES)
@@ -196,7 +199,7 @@ class TemplateSamplesView(UpstreamCallsView):
     def create(self, request: Request) -> HttpResponseBase:
         form = uploads.form_of(request)
         upload = uploads.upload_of(request, form, default_name="sample")
-        return passed_through(operations.upload_sample(_choice(request, form).any_account(), upload))
+        return passed_through(template_management.upload_sample(_choice(request, form).any_account(), upload))
 
 
 def _choice(request: Request, members: dict[str, Any] | None = None) -> AccountChoice:
@@ -218,7 +221,7 @@ def _choice(request: Request, members: dict[str, Any] | None = None) -> AccountC
 
 
 def _template(request: Request, template_id: str) -> MessageTemplate:
-    return operations.find(
+    return template_management.find(
         tenant_id=tenant_of(request).id,
         environment=caller_of(request).effective_environment,
         template_id=template_id,

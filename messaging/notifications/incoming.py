@@ -36,7 +36,7 @@ from messaging.models import KeptNotification
 from messaging.notifications.routing import Owner, finding_owners, named_in, owners
 from phone_numbers import app_data, sync
 from phone_numbers.connection import state as number_connection
-from phone_numbers.lookup import NumberRoute
+from phone_numbers.senders_and_owners import NumberRoute
 from webhooks import wake_up
 from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import MOST_TOGETHER, Publication, Published, publishing

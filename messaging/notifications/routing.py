@@ -17,7 +17,7 @@ from gateway.database.statements import Statements, run
 from gateway.upstream.notifications.normalise import Change
 from messaging import known_nodes
 from messaging.known_nodes import Named
-from phone_numbers import lookup
+from phone_numbers.senders_and_owners import AccountRoute, NumberRoute, Routes, routing
 
 REMEMBERED_SECONDS = 1.0
 """How long an owner is cached. Not longer than the precision of `last_event_at`, because the look-up for the first
@@ -25,7 +25,7 @@ event of each second stores that time.
 """
 MOST_REMEMBERED = 10_000
 
-_numbers: dict[tuple[str, str], tuple[float, lookup.NumberRoute]] = {}
+_numbers: dict[tuple[str, str], tuple[float, NumberRoute]] = {}
 """The cached numbers by environment and phone_number_id, each with the time at which the entry expires."""
 
 
@@ -35,7 +35,7 @@ class Owner(msgspec.Struct, frozen=True):
     tenant_id: UUID
     environment: str
     waba_id: str
-    number: lookup.NumberRoute | None = None
+    number: NumberRoute | None = None
 
     @property
     def phone_number_id(self) -> str | None:
@@ -65,9 +65,9 @@ def finding_owners(
     """The owner of each change, in at most one query. None for changes that belong to no tenant."""
     numbers = [_recall(change, environments) for change in changes]
     unknown = [change.route for change, number in zip(changes, numbers, strict=True) if number is None]
-    known = lookup.Routes({}, {}, {})
+    known = Routes({}, {}, {})
     if unknown:
-        known = yield from lookup.routing(
+        known = yield from routing(
             waba_ids={id_ for route in unknown for id_ in (route.waba_info_id, route.entry_id) if id_},
             phone_number_ids={route.phone_number_id for route in unknown if route.phone_number_id},
             environments=environments,
@@ -80,7 +80,7 @@ def finding_owners(
     ]
 
 
-def _recall(change: Change, environments: Collection[str]) -> lookup.NumberRoute | None:
+def _recall(change: Change, environments: Collection[str]) -> NumberRoute | None:
     route = change.route
     if route.phone_number_id is None or route.waba_info_id is not None:
         return None
@@ -91,7 +91,7 @@ def _recall(change: Change, environments: Collection[str]) -> lookup.NumberRoute
     return None
 
 
-def _remember(numbers: Collection[lookup.NumberRoute]) -> None:
+def _remember(numbers: Collection[NumberRoute]) -> None:
     if len(_numbers) >= MOST_REMEMBERED:
         _numbers.clear()
     moment, until = now(), monotonic() + REMEMBERED_SECONDS
@@ -106,7 +106,7 @@ def clear() -> None:
     _numbers.clear()
 
 
-def _owner(change: Change, known: lookup.Routes) -> Owner | None:
+def _owner(change: Change, known: Routes) -> Owner | None:
     """The owner of a change. The first match decides: the account named in the value, the number, the account of the
     entry.
 
@@ -131,9 +131,9 @@ def _owner(change: Change, known: lookup.Routes) -> Owner | None:
     return _of_account(account) if account else None
 
 
-def _of_number(number: lookup.NumberRoute) -> Owner:
+def _of_number(number: NumberRoute) -> Owner:
     return Owner(number.tenant_id, number.environment, number.waba_id, number)
 
 
-def _of_account(account: lookup.AccountRoute) -> Owner:
+def _of_account(account: AccountRoute) -> Owner:
     return Owner(account.tenant_id, account.environment, account.waba_id)

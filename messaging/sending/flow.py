@@ -42,7 +42,7 @@ from messaging.sending import journal, outbound
 from messaging.sending.journal import Slot
 from messaging.sending.outbound import outbound_event
 from phone_numbers import tokens
-from phone_numbers.lookup import (
+from phone_numbers.senders_and_owners import (
     Sender,
     SenderQuery,
     connection_problem,

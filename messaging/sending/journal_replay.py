@@ -21,7 +21,7 @@ from messaging.sending import journal
 from messaging.sending.flow import recording
 from messaging.sending.journal import Answered, Begun, Slot
 from messaging.sending.outbound import outbound_event, outcome_unknown
-from phone_numbers.lookup import Sender
+from phone_numbers.senders_and_owners import Sender
 from webhooks import wake_up
 
 log = structlog.get_logger(__name__)

@@ -33,7 +33,7 @@ from gateway.upstream.notifications.change import (
     error_code_of,
 )
 from gateway.upstream.notifications.lossless_json import text
-from phone_numbers.lookup import Sender
+from phone_numbers.senders_and_owners import Sender
 from webhooks.events.envelope import NewEvent
 
 _BETWEEN = re.compile(r"[\s().-]")

@@ -14,7 +14,7 @@ from gateway.api.errors import InvalidRequest, Reply
 from gateway.upstream.calls import UpstreamUnreachable, classify, meta_unreachable, reply_of
 from messaging.sending import flow, outbound
 from phone_numbers import tokens
-from phone_numbers.lookup import connection_problem, finding_sender, is_within, unknown_sender
+from phone_numbers.senders_and_owners import connection_problem, finding_sender, is_within, unknown_sender
 
 
 async def mark_read(

@@ -29,9 +29,9 @@ from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, post
 from messaging.tests.test_message_log import status_change
 from phone_numbers import tokens
-from phone_numbers.lookup import Sender
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox import control
+from phone_numbers.senders_and_owners import Sender
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error

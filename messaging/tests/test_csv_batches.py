@@ -23,7 +23,7 @@ from gateway.clock import now
 from gateway.ids import uuid7
 from messaging import csv_batches, retention
 from messaging.batches import lifecycle
-from messaging.message_templates import operations, parameters
+from messaging.message_templates import parameters, template_management
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate, OptOut
 from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending.test_send import sent_bodies
@@ -367,7 +367,7 @@ def test_the_first_message_goes_to_who_makes_the_batch_before_the_others(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
     document = order_update()
-    operations.create(number.account, body=orjson.dumps(document), members=document)
+    template_management.create(number.account, body=orjson.dumps(document), members=document)
     MessageTemplate.objects.update(status="APPROVED", document=orjson.dumps(document).decode())
 
     def is_approved() -> bool:

@@ -27,8 +27,8 @@ from messaging.models import Batch, ScheduledMessage
 from messaging.pacing import Pacer
 from messaging.sending import customer_hours
 from messaging.tests.conftest import connected_number
-from phone_numbers.lookup import Sender
 from phone_numbers.models import PhoneNumber
+from phone_numbers.senders_and_owners import Sender
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error

@@ -25,8 +25,8 @@ from gateway.clock import isoformat, microseconds, now
 from gateway.database.statements import Statements, run
 from gateway.database.transactions import after_commit
 from phone_numbers.connection import mails
-from phone_numbers.lookup import NumberRoute
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber, sandbox_waba_id_of
+from phone_numbers.senders_and_owners import NumberRoute
 from tenants import checklist
 from tenants.models import Tenant
 from webhooks.endpoints import lifecycle

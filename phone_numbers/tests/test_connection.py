@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.clock import now
-from phone_numbers import lookup
+from phone_numbers import senders_and_owners
 from phone_numbers.connection import state
 from phone_numbers.connection.state import ConnectionFacts, connection_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -239,7 +239,7 @@ def test_events_touch_their_numbers(
     tenant: Tenant, number: PhoneNumber, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     def touch() -> datetime | None:
-        routes = lookup.route(
+        routes = senders_and_owners.route(
             waba_ids=[], phone_number_ids=[number.phone_number_id], environments=[number.environment]
         )
         with django_capture_on_commit_callbacks(execute=True):

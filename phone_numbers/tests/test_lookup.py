@@ -4,7 +4,7 @@ import pytest
 from django.db import connection as database
 from django.test.utils import CaptureQueriesContext
 
-from phone_numbers import lookup
+from phone_numbers import senders_and_owners
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant
 
@@ -33,7 +33,7 @@ def add(
 def test_from_is_an_id_or_e164_in_one_query(tenant: Tenant, from_: str) -> None:
     add(tenant, "10", "20", "919800000001")
     with CaptureQueriesContext(database) as queries:
-        found = lookup.sender(tenant_id=tenant.id, environment="live", from_=from_)
+        found = senders_and_owners.sender(tenant_id=tenant.id, environment="live", from_=from_)
     assert len(queries) == 1
     assert found is not None
     assert (found.phone_number_id, found.waba_id, found.token) == ("20", "10", "EAAlookup")
@@ -43,7 +43,7 @@ def test_from_is_an_id_or_e164_in_one_query(tenant: Tenant, from_: str) -> None:
 @pytest.mark.parametrize("from_", ["", "+", "++919800000001", "+20", "Asha", "91 98000 00001", "２０"])
 def test_what_names_no_number_finds_none(tenant: Tenant, from_: str) -> None:
     add(tenant, "10", "20", "919800000001")
-    assert lookup.sender(tenant_id=tenant.id, environment="live", from_=from_) is None
+    assert senders_and_owners.sender(tenant_id=tenant.id, environment="live", from_=from_) is None
 
 
 def test_numbers_of_others_and_of_the_other_environment_are_not_found(
@@ -52,17 +52,17 @@ def test_numbers_of_others_and_of_the_other_environment_are_not_found(
     add(other_tenant, "10", "20", "919800000001")
     add(tenant, "11", "21", "919800000002", environment="test")
     for from_ in ("20", "+919800000001", "21", "+919800000002"):
-        assert lookup.sender(tenant_id=tenant.id, environment="live", from_=from_) is None
+        assert senders_and_owners.sender(tenant_id=tenant.id, environment="live", from_=from_) is None
 
 
 def test_of_two_rows_with_the_same_digits_the_connected_one_sends(tenant: Tenant) -> None:
     old = add(tenant, "10", "20", "919800000001")
     add(tenant, "10", "21", "919800000001")
-    newest = lookup.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
+    newest = senders_and_owners.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
     assert newest is not None
     assert newest.phone_number_id == "21"
     PhoneNumber.objects.filter(pk=old.pk).update(connection_state="connected")
-    connected = lookup.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
+    connected = senders_and_owners.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
     assert connected is not None
     assert connected.phone_number_id == "20"
 
@@ -71,8 +71,8 @@ def test_an_id_wins_over_digits_that_look_alike(tenant: Tenant) -> None:
     add(tenant, "10", "919800000001", "15550001")
     other = add(tenant, "10", "20", "919800000001")
     PhoneNumber.objects.filter(pk=other.pk).update(connection_state="connected")
-    by_id = lookup.sender(tenant_id=tenant.id, environment="live", from_="919800000001")
-    by_number = lookup.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
+    by_id = senders_and_owners.sender(tenant_id=tenant.id, environment="live", from_="919800000001")
+    by_number = senders_and_owners.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
     assert by_id is not None
     assert by_number is not None
     assert (by_id.phone_number_id, by_number.phone_number_id) == ("919800000001", "20")
@@ -83,7 +83,7 @@ def test_routes_of_several_tenants_in_one_query(tenant: Tenant, other_tenant: Te
     add(other_tenant, "11", "21", "919800000002")
     add(tenant, "12", "22", "919800000003", environment="test")
     with CaptureQueriesContext(database) as queries:
-        routes = lookup.route(
+        routes = senders_and_owners.route(
             waba_ids=["10", "11", "12", "99"],
             phone_number_ids=["20", "22", "98"],
             environments=["live"],

@@ -83,10 +83,10 @@ def _deliver(nodes: dict[str, int]) -> dict[str, "Counter[str]"]:
 
     from gateway.outbound.client import Answer
     from tenants.models import Tenant
-    from webhooks.delivery.attempts import Decision
     from webhooks.delivery.caps import Room
     from webhooks.delivery.claim_statements import claim
     from webhooks.delivery.recorder import Outcome, record
+    from webhooks.delivery.retries_and_attempt_log import Decision
     from webhooks.events.envelope import NewEvent
     from webhooks.events.publish import publish
     from webhooks.tests.publishing import endpoint_of

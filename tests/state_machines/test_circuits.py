@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from gateway.clock import now
 from gateway.outbound.connection import Answer
 from tests.state_machines.machine import PICKED, Machine, run_machine, unless_away
-from webhooks.delivery import attempts
+from webhooks.delivery import retries_and_attempt_log
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim
 from webhooks.delivery.recorder import Outcome, record
@@ -98,7 +98,7 @@ class Circuits(Machine):
                 each.tenant_id,
                 each.endpoint_id,
                 each.attempts,
-                attempts.decide(answer, attempt=each.attempts + 1, steps=AT_ONCE),
+                retries_and_attempt_log.decide(answer, attempt=each.attempts + 1, steps=AT_ONCE),
                 answer,
                 probe=each.probe,
                 circuit_generation=each.circuit_generation,

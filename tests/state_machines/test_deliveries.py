@@ -12,7 +12,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from gateway.clock import now
 from gateway.outbound.connection import Answer
 from tests.state_machines.machine import PICKED, Machine, one, run_machine, unless_away
-from webhooks.delivery import attempts
+from webhooks.delivery import retries_and_attempt_log
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim
 from webhooks.delivery.recorder import Outcome, record
@@ -70,10 +70,12 @@ class Deliveries(Machine):
         claimed = one(self.claims, picked)
         row = self.model[claimed.id]
         if status is None:
-            answer, decision = None, attempts.put_off(claimed.attempts)
+            answer, decision = None, retries_and_attempt_log.put_off(claimed.attempts)
         else:
             answer = Answer(status, None if status == 200 else "http_5xx", 3, b"", None)
-            decision = attempts.decide(answer, attempt=claimed.attempts + 1, steps=(30.0, 30.0))
+            decision = retries_and_attempt_log.decide(
+                answer, attempt=claimed.attempts + 1, steps=(30.0, 30.0)
+            )
         counts = row.status in OPEN and row.attempts == claimed.attempts
         with self.database():
             counted = record(

@@ -17,8 +17,8 @@ from messaging.models import IdempotencyRecord
 from messaging.sending import flow, journal
 from messaging.tests.conftest import account, connected_number
 from messaging.tests.sending.test_send import answering, sent_bodies, text
-from phone_numbers.lookup import SenderQuery, finding_senders, sender
 from phone_numbers.models import PhoneNumber
+from phone_numbers.senders_and_owners import SenderQuery, finding_senders, sender
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import assert_error, assert_service_headers

@@ -18,7 +18,7 @@ from tenants.labels import label, milliseconds, words
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import HistoryAdmin, PeriodFilter, display, shown_moment, status_label
 from webhooks import replay
-from webhooks.delivery import attempts
+from webhooks.delivery import retries_and_attempt_log
 from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -151,7 +151,7 @@ class DeliveryAdmin(HistoryAdmin):
                     words(attempt["error"] or "accepted"),
                     _answer(attempt),
                 )
-                for attempt in attempts.shown_attempts(delivery)
+                for attempt in retries_and_attempt_log.shown_attempts(delivery)
             ),
         )
 

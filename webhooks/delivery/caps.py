@@ -10,7 +10,7 @@ from time import monotonic
 from typing import NamedTuple
 from uuid import UUID
 
-from webhooks.delivery.attempts import AnswerAllowance
+from webhooks.delivery.retries_and_attempt_log import AnswerAllowance
 from webhooks.events.publish import HandedOver
 
 # --- Memory for the bodies of deliveries in one dispatcher: one limit in all, one for each tenant.

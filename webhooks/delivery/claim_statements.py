@@ -29,10 +29,10 @@ from tenants.tenant_status import SERVED
 from webhooks.delivery import monitoring, ordering
 from webhooks.delivery.caps import Room, Unserved
 from webhooks.delivery.ordering import taking_slots
-from webhooks.delivery_rows import BUSY, TARGET_COLUMNS, StoredTarget
 from webhooks.events import envelope
 from webhooks.events.envelope import URGENT_KEY, URGENT_KEY_SQL, Envelope
 from webhooks.events.publish import HandedOver
+from webhooks.open_deliveries import BUSY, TARGET_COLUMNS, StoredTarget
 from webhooks.requests.signed_request import Target, UnreadableSecret, target
 
 log = structlog.get_logger(__name__)

@@ -35,10 +35,10 @@ from webhooks.delivery.claim_statements import (
     taking_over,
 )
 from webhooks.delivery.monitoring import IN_FLIGHT_KEY, IN_FLIGHT_SECONDS
-from webhooks.delivery_rows import releasing
 from webhooks.events import publish
 from webhooks.events.envelope import CALL_PREFIX
 from webhooks.events.publish import HandedOver
+from webhooks.open_deliveries import releasing
 from webhooks.wake_up import Packed
 
 Result = TypeVar("Result")

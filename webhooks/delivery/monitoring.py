@@ -16,8 +16,8 @@ from gateway.monitoring import admin_health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey.connection import valkey
 from tenants.tenant_status import SERVED
-from webhooks.delivery_rows import BUSY
 from webhooks.models import Endpoint, ReplayChunk
+from webhooks.open_deliveries import BUSY
 
 CLAIMED = Counter("gateway_deliveries_claimed_total", "Deliveries claimed by dispatchers.")
 RESCUED = Counter(

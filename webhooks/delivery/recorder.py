@@ -23,7 +23,7 @@ from gateway.database.statements import LoopConnection, Statements, id_range, ru
 from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all
 from gateway.outbound.client import Answer
 from webhooks.delivery import monitoring
-from webhooks.delivery.attempts import KEPT_ANSWERS, KEPT_ATTEMPTS, Decision
+from webhooks.delivery.retries_and_attempt_log import KEPT_ANSWERS, KEPT_ATTEMPTS, Decision
 from webhooks.destinations.interface import TOO_LARGE
 from webhooks.endpoints import circuit_breaker, lifecycle
 from webhooks.endpoints.circuit_breaker import AttemptResult, EndpointCounters

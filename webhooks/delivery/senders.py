@@ -24,10 +24,18 @@ import structlog
 from gateway import ids
 from gateway.clock import isoformat_of
 from gateway.outbound.client import Answer, Outbound
-from webhooks.delivery.attempts import AnswerAllowance, Decision, decide, log_entry, put_off, schedule, spread
 from webhooks.delivery.caps import SLOW_MS, BodyMemory, InFlight, InFlightCaps, fit_in_batch
 from webhooks.delivery.claim_statements import Claimed
 from webhooks.delivery.recorder import Outcome
+from webhooks.delivery.retries_and_attempt_log import (
+    AnswerAllowance,
+    Decision,
+    decide,
+    log_entry,
+    put_off,
+    schedule,
+    spread,
+)
 from webhooks.events.envelope import Envelope
 from webhooks.requests.credentials import EndpointCaller
 from webhooks.requests.signed_request import body_of, delivery_headers, delivery_span, note_answer

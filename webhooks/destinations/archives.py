@@ -8,7 +8,7 @@ from django.db import connection
 
 from gateway.database.distribution import of_tenant, together
 from webhooks.models import Endpoint
-from webhooks.waiting_deliveries import MOST_HURRIED
+from webhooks.open_deliveries import MOST_HURRIED
 
 FULL_OBJECT = 1_000
 """Most events in an object. With this many waiting deliveries, an archive gets an object before the hour ends."""

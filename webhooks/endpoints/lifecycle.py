@@ -22,7 +22,7 @@ from gateway.clock import now
 from tenants import checklist
 from tenants.audit import GATEWAY, Actor
 from tenants.models import ApiKey, Tenant
-from webhooks import waiting_deliveries, wake_up
+from webhooks import open_deliveries, wake_up
 from webhooks.endpoints import notices
 from webhooks.events import filters
 from webhooks.models import Endpoint
@@ -32,6 +32,22 @@ from webhooks.requests.verify_ping import Ping
 
 MOST_ENDPOINTS = 20
 """Most endpoints of a tenant in each environment."""
+
+MOST_IDS = 500
+"""Most accounts, and most numbers, to which an endpoint is limited."""
+MOST_METADATA, LONGEST_METADATA_NAME, LONGEST_METADATA_TEXT = 50, 40, 500
+"""Limits of an endpoint's metadata: members, characters of a name, and characters of a text."""
+LONGEST_TIMEOUT_SECONDS = 30
+HIGHEST_RATE = 1_000
+"""Most requests a second that an endpoint can have as its limit."""
+HIGHEST_THRESHOLD = 1_000_000
+"""Most given-up deliveries after which a mail can be asked for."""
+LONGEST_WAIT_MILLISECONDS, LONGEST_QUIET_SECONDS = 1_000, 60
+"""How long a request may wait for more events, and for how long a customer's messages are collected."""
+MOST_RETRY_STEPS, LONGEST_RETRY_STEP, LONGEST_RETRY_SCHEDULE = 19, 86_400, 604_800
+"""Limits of a retry schedule: number of steps, seconds of one step, and seconds in all. The attempt log can show
+every attempt.
+"""
 
 CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature", "destination"})
 """Members of the API that are stored together in one encrypted column."""
@@ -386,7 +402,7 @@ def _activate(endpoint: Endpoint) -> None:
     endpoint.circuit_open_until = None
     endpoint.circuit_opened = 0
     endpoint.disabled_at = None
-    waiting_deliveries.hurry(endpoint.tenant_id, endpoint.id)
+    open_deliveries.hurry(endpoint.tenant_id, endpoint.id)
     wake_up.after_commit()
 
 

@@ -32,7 +32,6 @@ from gateway.monitoring import tracing
 from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.change import MessageFacts
 from webhooks import wake_up
-from webhooks.delivery_rows import TARGET_COLUMNS, StoredTarget
 from webhooks.events import envelope
 from webhooks.events.envelope import (
     CALL_PREFIX,
@@ -46,6 +45,7 @@ from webhooks.events.envelope import (
     NewEvent,
 )
 from webhooks.models import OLDEST_HISTORY
+from webhooks.open_deliveries import TARGET_COLUMNS, StoredTarget
 from webhooks.wake_up import Fresh, Packed
 
 LOOK_BACK = timedelta(days=95)

@@ -29,11 +29,11 @@ from gateway.encryption import decrypt
 from gateway.monitoring import tracing
 from gateway.monitoring.spans import OFF, Span
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer
-from webhooks.delivery_rows import StoredTarget
 from webhooks.destinations.archives import FULL_OBJECT, OBJECT_SECONDS
 from webhooks.destinations.s3 import S3Settings
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint, steps_of
+from webhooks.open_deliveries import StoredTarget
 from webhooks.requests import cloud_api_form
 from webhooks.requests.credentials import MASK, NONE, Credentials, unpacked
 

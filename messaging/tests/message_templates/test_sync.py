@@ -13,7 +13,7 @@ from gateway.clock import now
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.templates import TemplateGraph
 from messaging import tasks
-from messaging.message_templates import mirror, operations
+from messaging.message_templates import mirror, template_management
 from messaging.message_templates.mirror import MirrorChanges
 from messaging.models import MessageTemplate, TemplateMirror
 from messaging.tests.conftest import connected_number
@@ -281,7 +281,7 @@ def test_two_syncs_at_once_do_no_harm(
     simulator.control("PUT", "settings", {"templates": {"review_ms": 600_000}})
     api_bodies = [order_update(f"race_{index}") for index in range(3)]
     for body in api_bodies:
-        operations.create(number.account, body=orjson.dumps(body), members=body)
+        template_management.create(number.account, body=orjson.dumps(body), members=body)
     MessageTemplate.objects.all().delete()
     TemplateMirror.objects.all().delete()
 
@@ -290,7 +290,7 @@ def test_two_syncs_at_once_do_no_harm(
 
     def create(name: str) -> Callable[[], object]:
         body = order_update(name)
-        return partial(operations.create, number.account, body=orjson.dumps(body), members=body)
+        return partial(template_management.create, number.account, body=orjson.dumps(body), members=body)
 
     for turn in range(4):
         in_threads(read, create(f"race_{10 + turn}"), read, read)

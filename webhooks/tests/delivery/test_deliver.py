@@ -246,10 +246,10 @@ def test_a_success_that_was_in_flight_when_the_circuit_opened_does_not_close_it(
 def test_a_late_result_does_not_overwrite_a_newer_one(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:
-    from webhooks.delivery.attempts import Decision
     from webhooks.delivery.caps import Room
     from webhooks.delivery.claim_statements import claim
     from webhooks.delivery.recorder import Outcome, record
+    from webhooks.delivery.retries_and_attempt_log import Decision
 
     publish_one(tenant)
     (stalled,) = claim(Room(10, 10, {}, {}))

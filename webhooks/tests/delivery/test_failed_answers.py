@@ -11,7 +11,7 @@ from gateway.clock import now
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks.delivery import attempts, dispatcher
+from webhooks.delivery import dispatcher, retries_and_attempt_log
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.publishing import uuid_at
@@ -97,7 +97,7 @@ def test_the_answers_of_the_three_newest_failed_attempts_are_kept(
 def test_one_endpoint_cannot_have_answers_kept_without_end(
     api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "AT_ONCE", 2)
+    monkeypatch.setattr(retries_and_attempt_log, "AT_ONCE", 2)
     receiver.answer = lambda request: web.Response(status=500, text="no")
     for number in range(5):
         publish_one(tenant, f"k{number}")
@@ -128,9 +128,9 @@ def test_an_answer_is_shown_and_stored_no_longer_than_the_body(
     Delivery.objects.update(id=uuid_at(long_ago), event_id=ids.first_at(long_ago))
     Tenant.objects.filter(pk=other_tenant.pk).update(retention_days=7)
     Tenant.objects.filter(pk=tenant.pk).update(retention_days=11)
-    assert attempts.prune_answers() == 0, "the retention of another tenant does not count"
+    assert retries_and_attempt_log.prune_answers() == 0, "the retention of another tenant does not count"
     assert shown_attempts(api)[0]["response_body"] == "no"
     Tenant.objects.filter(pk=tenant.pk).update(retention_days=9)
     assert shown_attempts(api)[0]["response_body"] is None
-    assert attempts.prune_answers() == 1
+    assert retries_and_attempt_log.prune_answers() == 1
     assert Delivery.objects.get().answers is None

@@ -16,13 +16,13 @@ from gateway.database.statements import run
 from gateway.outbound.connection import Answer
 from tenants.models import Tenant
 from tests.fixtures import Api
-from webhooks.delivery.attempts import Decision
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim, claiming, finding_ready
 from webhooks.delivery.recorder import Outcome, record
-from webhooks.delivery_rows import TARGET_COLUMNS, StoredTarget, releasing
+from webhooks.delivery.retries_and_attempt_log import Decision
 from webhooks.endpoints.circuit_breaker import FAILURES_IN_A_ROW, WINDOW_ATTEMPTS
 from webhooks.models import Delivery, Endpoint
+from webhooks.open_deliveries import TARGET_COLUMNS, StoredTarget, releasing
 from webhooks.requests import signed_request
 from webhooks.requests.signed_request import key_of
 from webhooks.tests.delivering import publish_one

@@ -7,8 +7,8 @@ import pytest
 from gateway.clock import now
 from webhooks.delivery import caps as limits
 from webhooks.delivery.caps import FIRST_CAP, SLOW_MS, BodyMemory, InFlightCaps, Room, Unserved
-from webhooks.delivery_rows import StoredTarget
 from webhooks.events.publish import HandedOver
+from webhooks.open_deliveries import StoredTarget
 
 TARGET = StoredTarget("https://hooks.example/in", "envelope", "cipher", None, None, None, None)
 

@@ -13,9 +13,9 @@ from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay, wake_up
 from webhooks.delivery import dispatcher, senders
-from webhooks.delivery.attempts import log_entry
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claim, Ready, claiming
+from webhooks.delivery.retries_and_attempt_log import log_entry
 from webhooks.events import retention
 from webhooks.models import Delivery, Endpoint, ReplayChunk, RetentionMove
 from webhooks.requests.signed_request import new_secret

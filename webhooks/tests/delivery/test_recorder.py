@@ -10,10 +10,10 @@ from django.db import connection
 from gateway.outbound.connection import Answer
 from tenants.models import Tenant
 from webhooks.delivery import recorder as recorders
-from webhooks.delivery.attempts import Decision
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim
 from webhooks.delivery.recorder import Outcome, Recorder
+from webhooks.delivery.retries_and_attempt_log import Decision
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.outbound.client import Answer
-from webhooks.delivery.attempts import JITTER, Decision, decide
+from webhooks.delivery.retries_and_attempt_log import JITTER, Decision, decide
 
 STEPS = settings.WEBHOOK_RETRY_SCHEDULE
 

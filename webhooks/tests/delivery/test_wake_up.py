@@ -30,11 +30,11 @@ from webhooks.delivery import claim_statements as claims
 from webhooks.delivery.caps import BodyMemory, Room
 from webhooks.delivery.claim_statements import Claimed, DatabaseClock, claim, taking_over
 from webhooks.delivery.claimer import Claimer, WakeUpListener
-from webhooks.delivery_rows import StoredTarget
 from webhooks.events import envelope, publish
 from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import HandedOver, Publication, publishing
 from webhooks.models import Delivery, Endpoint
+from webhooks.open_deliveries import StoredTarget
 from webhooks.requests.signed_request import new_secret
 from webhooks.tests.delivering import copied, publish_one
 from webhooks.tests.delivery.conftest import HangingRequests

@@ -9,7 +9,7 @@ from gateway.clock import now
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
-from webhooks import waiting_deliveries
+from webhooks import open_deliveries
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery
 from webhooks.tests.delivering import publish_one
@@ -39,7 +39,7 @@ def test_what_waits_for_a_retry_goes_out_at_once(
 def test_what_a_worker_holds_is_left_to_it_and_one_call_is_bounded(
     api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_deliveries, "MOST_HURRIED", 1)
+    monkeypatch.setattr(open_deliveries, "MOST_HURRIED", 1)
     for number in range(3):
         publish_one(tenant, f"k{number}")
     held, soon, late = Delivery.objects.order_by("id")

@@ -1,4 +1,5 @@
-"""The template operations (specification 4). Each calls Meta, updates the mirror and returns Meta's answer.
+"""Template management (specification 4): create, read, edit, delete, sync, library and samples. Each calls Meta, and
+updates the mirror. The result is Meta's answer.
 
 A template belongs to the tenant if the mirror has it; otherwise the answer is 404. No id is ever tried at Meta with
 another account's token. Refusals by Meta raise `Refused` with the answer to pass through. A command without an answer
@@ -26,8 +27,8 @@ from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
 from messaging.media.uploads import Upload
 from messaging.message_templates import mirror
 from messaging.models import MessageTemplate
-from phone_numbers.lookup import required_sender
 from phone_numbers.models import BusinessAccount
+from phone_numbers.senders_and_owners import required_sender
 from phone_numbers.tokens import FAILURES, Refused, accepted_for
 
 log = structlog.get_logger(__name__)
