@@ -41,7 +41,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 COMMON = ("gateway/settings.py", "gateway/monitoring/", "gateway/api/access_log.py")
 """Settings; logs, metrics and traces; the log line and the metrics of each response."""
-BESIDE = ("web/event_stream.py", "web/stream_")
+BESIDE = ("web/stream_response.py", "web/open_streams.py")
 """The event stream, whose hub keeps running on the listener's loop once a test has opened a stream."""
 
 

@@ -58,7 +58,7 @@ _FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 BACKLOG = 2048
 """Connections that the kernel queues until they are accepted."""
 MOST_CONNECTIONS = 5_000
-"""Most connections of a process, including event streams (`stream_hub.MOST_STREAMS`)."""
+"""Most connections of a process, including event streams (`open_streams.MOST_STREAMS`)."""
 MOST_BODIES = 1_000
 """Most connections whose bodies are arriving, for each `BodyKind`."""
 

@@ -1,6 +1,6 @@
 """The routes that the listener answers itself, and the ASGI application, which passes all others to Django.
 
-The routes are notifications, Flow data, sends, read marks, health, and the event stream (`event_stream.py`). Their
+The routes are notifications, Flow data, sends, read marks, health, and the event stream (`stream_response.py`). Their
 handlers call the same flows as Django's views, on the event loop. They use no framework, whose layers would cost more
 than the rest of a notification or a send.
 """
@@ -47,12 +47,12 @@ from messaging.notifications import incoming, signatures
 from messaging.notifications.incoming import Intake
 from messaging.sending import flow, read_receipts
 from messaging.sending.flow import SendRequest
-from web import event_stream
+from web import stream_response
 from web.admission import admitted_caller
 from web.django_threads import DjangoThreads
-from web.event_stream import StreamReply
 from web.request import AsgiScope, ClientGone, Receive, Request, Send, send_head, send_whole
 from web.strangers import strangers
+from web.stream_response import StreamReply
 
 _TEXT = {"Content-Type": "text/plain"}
 _intake: Intake | None = None
@@ -233,7 +233,7 @@ ROUTES: Mapping[str, Route] = {
     "/upstream/webhook": Route({"GET": subscribe, "POST": accept_notification}),
     "/v1/messages": Route({"POST": send_message}, is_shared=True),
     "/v1/messages/read": Route({"POST": mark_read}),
-    "/v1/events/stream": Route({"GET": event_stream.listen}),
+    "/v1/events/stream": Route({"GET": stream_response.listen}),
     "/v1/health": Route({"GET": health}),
     "/v1/health/live": Route({"GET": live}),
     "/v1/health/ready": Route({"GET": ready}),
@@ -250,7 +250,7 @@ class Application:
 
     def stop(self) -> None:
         """Start to stop: end the event streams, and let the loops of the other roles finish."""
-        event_stream.stop()
+        stream_response.stop()
         for loop in self._loops:
             loop.stop()
 
@@ -289,7 +289,7 @@ async def close() -> None:
         await _flows.close()
         _flows = None
     await flow.close()
-    await event_stream.close()
+    await stream_response.close()
 
 
 def handler_of(method: str, path: str) -> Handler | None:

@@ -405,7 +405,7 @@ def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) ->
 
 
 # --- `GET /v1/events/stream` as the OpenAPI document describes it; the listener answers it
-# (`web/event_stream.py`).
+# (`web/stream_response.py`).
 class EventStreamView(ResourceViewSet):
     """The events of the caller's environment as server-sent events."""
 

@@ -41,7 +41,7 @@ from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tenants.team import members
 from tests.pages import PAGES, ROOT, blocks, page
-from web import strangers, stream_slots
+from web import open_streams, strangers
 from web.routes import ROUTES
 from webhooks.delivery import caps, ordering
 from webhooks.destinations import archives
@@ -250,7 +250,7 @@ def test_the_limits_are_the_codes() -> None:
     for name in ("API keys that work", "platform keys that work"):
         assert limits[name] == f"{api_keys.MOST_KEYS} in each environment"
     assert limits["numbers that one key is limited to"] == str(api_keys.MOST_NUMBERS)
-    assert limits["event streams"].startswith(f"{stream_slots.STREAMS_PER_TENANT} (")
+    assert limits["event streams"].startswith(f"{open_streams.STREAMS_PER_TENANT} (")
     assert limits["open connect sessions"] == f"{sessions.MOST_OPEN} in each environment"
     assert limits["messages of batches that wait"] == (
         f"{batch_lifecycle.MOST_WAITING_ITEMS:,} in each environment, in batches of "

@@ -19,9 +19,9 @@ from gateway import ids
 from tenants.credentials import api_keys, key_cache
 from tenants.models import Tenant
 from tests.fixtures import assert_error, wait_until
-from web import admission, event_stream, stream_hub, stream_listener, stream_slots
+from web import admission, open_streams, stream_response
 from web import listener as http_listener
-from web.stream_listener import Listener
+from web.open_streams import Listener
 from web.tests.client import FrontClient
 from webhooks import stream as reading
 from webhooks import wake_up
@@ -83,7 +83,7 @@ def _streams_are_judged_at_once() -> Iterator[None]:
     last round.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_hub, "KEEP_SECONDS", 0.1)
+        patch.setattr(open_streams, "KEEP_SECONDS", 0.1)
         yield
 
 
@@ -102,7 +102,7 @@ def listen(front_address: tuple[str, int], key: api_keys.NewKey) -> Iterator[Ope
     yield open_
     for stream in streams:
         stream.close()
-    hub = event_stream._hub
+    hub = stream_response._hub
     wait_until(lambda: hub is None or not hub._all(), "a closed stream was not forgotten")
 
 
@@ -140,12 +140,12 @@ def test_an_event_arrives_exactly_as_webhooks_deliver_it(
 
 
 def test_a_signal_brings_it_at_once(listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_hub, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(open_streams, "YOUNG_SECONDS", 0.0)
     stream = listen()
-    hub = event_stream._hub
+    hub = stream_response._hub
     assert hub is not None
     wait_until(lambda: hub._hears, "the hub hears no signals")
-    monkeypatch.setattr(stream_hub, "POLL_SECONDS", 600.0)
+    monkeypatch.setattr(open_streams, "POLL_SECONDS", 600.0)
     # This process's cache from earlier tests does not agree with Valkey, which was emptied since.
     monkeypatch.setattr(wake_up._signals, "_listening", False)
     # Within a second, every publishing process knows that there is a listener.
@@ -173,11 +173,11 @@ def test_a_stream_that_has_just_begun_does_not_wait_for_the_poll(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listen()  # From now on the hub receives signals and polls rarely.
-    hub = event_stream._hub
+    hub = stream_response._hub
     assert hub is not None
     wait_until(lambda: hub._hears, "the hub hears no signals")
-    monkeypatch.setattr(stream_hub, "POLL_SECONDS", 600.0)
-    monkeypatch.setattr(stream_hub, "YOUNG_SECONDS", SECONDS)
+    monkeypatch.setattr(open_streams, "POLL_SECONDS", 600.0)
+    monkeypatch.setattr(open_streams, "YOUNG_SECONDS", SECONDS)
     monkeypatch.setattr(wake_up, "fresh", lambda _: None)
     for _ in range(2):
         stream = listen()
@@ -195,7 +195,7 @@ def test_without_valkey_the_poll_brings_it(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webhooks.wake_up.fresh", lambda tenants: None)
-    monkeypatch.setattr(stream_hub, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(open_streams, "POLL_SECONDS", 0.2)
     stream = listen()
     event_id = publish_one(tenant)
     assert stream.event()["id"] == event_id
@@ -220,10 +220,10 @@ def test_an_event_whose_transaction_ends_late_is_not_skipped(listen: Open, tenan
     thread.start()
     assert begun.wait(SECONDS)
     early = publish_one(tenant)
-    hub = event_stream._hub
+    hub = stream_response._hub
     assert hub is not None
     (listener,) = hub._all()
-    wait_until(lambda: listener.until not in {None, stream_hub.ANY_LOOK}, "nobody looked while it was open")
+    wait_until(lambda: listener.until not in {None, open_streams.ANY_LOOK}, "nobody looked while it was open")
     assert listener.is_idle, "an event was handed over although an older transaction is open"
     may_commit.set()
     thread.join()
@@ -281,7 +281,7 @@ def test_a_stream_whose_place_cannot_be_read_ends_alone(
     """Streams are polled together. An error that one of them causes must not stop the others."""
     other_key = api_keys.create(name="k", environment="live", tenant=other_tenant)
     unreadable, other = listen(), listen(by=other_key.key)
-    hub = event_stream._hub
+    hub = stream_response._hub
     assert hub is not None
     wait_until(lambda: not hub._due, "the first look at the streams does not end")
     (listener,) = hub._of_tenant[tenant.id]
@@ -296,17 +296,17 @@ def test_a_stream_that_left_while_news_for_it_were_looked_for_is_not_kept(
     listen: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = listen()
-    hub = event_stream._hub
+    hub = stream_response._hub
     assert hub is not None
     looking, has_left, was_asked = threading.Event(), threading.Event(), threading.Event()
 
-    async def finds_all(_: stream_hub.Hub, listeners: list[Listener]) -> list[Listener]:
+    async def finds_all(_: open_streams.Hub, listeners: list[Listener]) -> list[Listener]:
         looking.set()
         await asyncio.to_thread(has_left.wait, SECONDS)
         asyncio.get_running_loop().call_soon(was_asked.set)
         return listeners
 
-    monkeypatch.setattr(stream_hub.Hub, "_with_news", finds_all)
+    monkeypatch.setattr(open_streams.Hub, "_with_news", finds_all)
     assert looking.wait(SECONDS)
     stream.close()
     wait_until(lambda: not hub._all(), "the stream was not forgotten")
@@ -398,7 +398,7 @@ def test_a_stream_of_the_key_at_another_process_ends_this_one(
     listen: Open, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
     stream = listen()
-    hub = event_stream._hub
+    hub = stream_response._hub
     assert hub is not None
     (listener,) = hub._all()
     empty_valkey.set(f"streams:key:{listener.slot}", "another connection")
@@ -408,7 +408,7 @@ def test_a_stream_of_the_key_at_another_process_ends_this_one(
 def test_a_tenant_holds_a_bounded_number_of_streams(
     listen: Open, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_slots, "STREAMS_PER_TENANT", 2)
+    monkeypatch.setattr(open_streams, "STREAMS_PER_TENANT", 2)
     keys = [api_keys.create(name="k", environment="live", tenant=tenant).key for _ in range(3)]
     kept = [listen(by=each) for each in keys[:2]]
     assert listen(by=keys[2]).response.status == 429
@@ -424,23 +424,23 @@ def test_a_tenant_holds_a_bounded_number_of_streams(
 def test_a_renewal_under_way_does_not_keep_the_slot_of_a_closed_stream(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_slots, "STREAMS_PER_TENANT", 1)
-    renew, release = stream_slots.StreamSlots.renew, stream_slots.StreamSlots.release
+    monkeypatch.setattr(open_streams, "STREAMS_PER_TENANT", 1)
+    renew, release = open_streams.StreamSlots.renew, open_streams.StreamSlots.release
     renewing, released = threading.Event(), asyncio.Event()
 
     async def renew_after_the_release(
-        slots: stream_slots.StreamSlots, listeners: Sequence[Listener]
+        slots: open_streams.StreamSlots, listeners: Sequence[Listener]
     ) -> list[bool]:
         renewing.set()
         await released.wait()
         return await renew(slots, listeners)
 
-    async def release_first(slots: stream_slots.StreamSlots, listener: Listener) -> None:
+    async def release_first(slots: open_streams.StreamSlots, listener: Listener) -> None:
         await release(slots, listener)
         released.set()
 
-    monkeypatch.setattr(stream_slots.StreamSlots, "renew", renew_after_the_release)
-    monkeypatch.setattr(stream_slots.StreamSlots, "release", release_first)
+    monkeypatch.setattr(open_streams.StreamSlots, "renew", renew_after_the_release)
+    monkeypatch.setattr(open_streams.StreamSlots, "release", release_first)
     stream = listen()
     assert renewing.wait(SECONDS)
     stream.close()
@@ -452,16 +452,16 @@ def test_a_renewal_does_not_end_a_stream_that_waits_for_its_slot(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key's former stream is open in another process."""
-    renew, acquire = stream_slots.StreamSlots.renew, stream_slots.StreamSlots.acquire
+    renew, acquire = open_streams.StreamSlots.renew, open_streams.StreamSlots.acquire
     rounds = 0
 
-    async def counted(slots: stream_slots.StreamSlots, listeners: Sequence[Listener]) -> list[bool]:
+    async def counted(slots: open_streams.StreamSlots, listeners: Sequence[Listener]) -> list[bool]:
         nonlocal rounds
         kept = await renew(slots, listeners)
         rounds += 1
         return kept
 
-    async def late(slots: stream_slots.StreamSlots, listener: Listener) -> bool:
+    async def late(slots: open_streams.StreamSlots, listener: Listener) -> bool:
         await slots._valkey.set(f"streams:key:{listener.slot}", "elsewhere")
         began = rounds
         while rounds < began + 2:
@@ -469,8 +469,8 @@ def test_a_renewal_does_not_end_a_stream_that_waits_for_its_slot(
         return await acquire(slots, listener)
 
     listen(by=api_keys.create(name="k", environment="live", tenant=tenant).key)
-    monkeypatch.setattr(stream_slots.StreamSlots, "renew", counted)
-    monkeypatch.setattr(stream_slots.StreamSlots, "acquire", late)
+    monkeypatch.setattr(open_streams.StreamSlots, "renew", counted)
+    monkeypatch.setattr(open_streams.StreamSlots, "acquire", late)
     stream = listen()
     event_id = publish_one(tenant)
     assert stream.event()["id"] == event_id
@@ -479,7 +479,7 @@ def test_a_renewal_does_not_end_a_stream_that_waits_for_its_slot(
 def test_the_bound_counts_the_streams_of_other_processes(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis
 ) -> None:
-    monkeypatch.setattr(stream_slots, "STREAMS_PER_TENANT", 1)
+    monkeypatch.setattr(open_streams, "STREAMS_PER_TENANT", 1)
     empty_valkey.zadd(f"streams:tenant:{tenant.id}", {"elsewhere": time.time() + 30})
     assert listen().response.status == 429
     empty_valkey.zadd(f"streams:tenant:{tenant.id}", {"elsewhere": time.time() - 1})
@@ -492,8 +492,8 @@ def test_the_bound_holds_without_valkey(
     async def away(*_: object) -> bool:
         raise redis.exceptions.ConnectionError
 
-    monkeypatch.setattr(stream_slots.StreamSlots, "acquire", away)
-    monkeypatch.setattr(stream_slots, "STREAMS_PER_TENANT", 1)
+    monkeypatch.setattr(open_streams.StreamSlots, "acquire", away)
+    monkeypatch.setattr(open_streams, "STREAMS_PER_TENANT", 1)
     assert listen().response.status == 200
     other = api_keys.create(name="k", environment="live", tenant=tenant).key
     assert listen(by=other).response.status == 429
@@ -502,8 +502,8 @@ def test_the_bound_holds_without_valkey(
 def test_the_streams_of_all_tenants_leave_connections_for_other_calls(
     listen: Open, other_tenant: Tenant, front: FrontClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert stream_hub.MOST_STREAMS + http_listener.MOST_BODIES < http_listener.MOST_CONNECTIONS
-    monkeypatch.setattr(stream_hub, "MOST_STREAMS", 1)
+    assert open_streams.MOST_STREAMS + http_listener.MOST_BODIES < http_listener.MOST_CONNECTIONS
+    monkeypatch.setattr(open_streams, "MOST_STREAMS", 1)
     assert listen().response.status == 200
     other = api_keys.create(name="k", environment="live", tenant=other_tenant).key
     assert listen(by=other).response.status == 503
@@ -531,8 +531,7 @@ def test_a_suspension_ends_the_streams(listen: Open, tenant: Tenant) -> None:
 def test_a_heartbeat_comes_while_nothing_happens(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_listener, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(stream_hub, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(open_streams, "HEARTBEAT_SECONDS", 0.1)
     stream = listen("?type=message.status")
     place = stream.last_id
     assert stream.block()[""] == "alive"
@@ -548,7 +547,7 @@ def test_a_client_that_takes_nothing_is_dropped(
 ) -> None:
     monkeypatch.setattr(http_listener, "TAKE_SECONDS", 0.2)
     listen()
-    hub = event_stream._hub
+    hub = stream_response._hub
     assert hub is not None
     large = b'{"x":"' + b"x" * 4_000_000 + b'"}'
     for _ in range(6):
@@ -559,7 +558,7 @@ def test_a_client_that_takes_nothing_is_dropped(
 def test_a_database_that_is_away_does_not_end_it(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_hub, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(open_streams, "AGAIN_SECONDS", 0.1)
     stream = listen()
     first = publish_one(tenant)
     assert stream.event()["id"] == first

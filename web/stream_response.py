@@ -12,9 +12,8 @@ from gateway.api.errors import Reply, ServiceUnavailable
 from gateway.database.statements import LoopConnection
 from gateway.roles import KeyScope
 from web.admission import admitted_caller, credential_of
+from web.open_streams import Hub, Listener
 from web.request import Request
-from web.stream_hub import Hub
-from web.stream_listener import Listener
 from webhooks import stream
 from webhooks.stream import Position, asked_of, place_of
 

@@ -1,4 +1,8 @@
-"""Hub of the event streams of a process: polls the event log for all listeners together and passes each its events.
+"""The open event streams of a process, and what limits them.
+
+A listener is one open stream: its place in the log, and the page that its client has not read yet. A slot in Valkey is
+its permission: a limited number for each tenant, and one for each key. The hub polls the event log for all listeners
+together and passes each its events.
 
 A listener is due when its tenant published, when its client has read a full page, or when the poll found events for it.
 Due listeners are polled together, a chunk of them in one statement. A signal can arrive before the commit that it
@@ -21,17 +25,18 @@ from gateway.database.statements import LoopConnection
 from gateway.database.transactions import concerns_all
 from gateway.valkey import connection
 from gateway.valkey.connection import VALKEY_UNAVAILABLE
-from web import stream_slots
-from web.admission import still_admitted
-from web.stream_listener import Listener
-from web.stream_slots import StreamSlots
+from web.admission import Credential, still_admitted
 from webhooks import stream, wake_up
-from webhooks.stream import HEARTBEAT_SECONDS, Wanted, horizon
+from webhooks.stream import HEARTBEAT_SECONDS, Asked, Found, Position, Wanted, horizon
 
 log = structlog.get_logger(__name__)
 
 MOST_STREAMS = 3_000
 """Most streams of one process. Its other connections are for calls and notifications."""
+STREAMS_PER_TENANT = 20
+"""Most open event streams of a tenant."""
+SLOT_SECONDS = 40
+"""A slot that is not renewed is free after this time."""
 CHUNK = 64
 """Most listeners in one statement. With `stream.PAGE`, this limits the events in memory."""
 POLL_CHUNK = 500
@@ -50,6 +55,154 @@ twice this interval plus the lifetime of a cached key.
 KEEP_CHUNK = 200
 
 ANY_LOOK = -1
+
+
+class Listener:
+    """One open stream."""
+
+    __slots__ = (
+        "_full",
+        "_told_at",
+        "after",
+        "asked",
+        "began_at",
+        "credential",
+        "ended",
+        "entered",
+        "environment",
+        "id",
+        "news",
+        "page",
+        "slot",
+        "tenant_id",
+        "until",
+    )
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the connection's own name
+        slot: str,
+        credential: Credential,
+        tenant_id: UUID,
+        environment: str,
+        asked: Asked,
+        after: Position,
+    ) -> None:
+        self.id, self.slot, self.credential = id, slot, credential
+        self.tenant_id, self.environment = tenant_id, environment
+        self.asked = asked
+        self.after = after
+        """The place up to which the log was read. All events before it were handed over."""
+        self.page: list[Found] = []
+        self.news = asyncio.Event()
+        self.ended: str | None = None
+        self.entered = False
+        """Whether the listener has its slot, or asked for a slot while Valkey was unavailable."""
+        self.until: int | None = None
+        """The listener is polled again until all transactions before this one have ended. None when no earlier
+        transaction is open.
+        """
+        self._full = False
+        self.began_at = self._told_at = time.monotonic()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the client has received nothing for so long that a heartbeat is due."""
+        return time.monotonic() >= self._told_at + HEARTBEAT_SECONDS
+
+    def sent(self) -> None:
+        """Record that something was sent to the client."""
+        self._told_at = time.monotonic()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the listener has no events and waits for some."""
+        return not self.page and self.ended is None
+
+    def hand(self, page: Sequence[Found]) -> None:
+        """Pass the listener the events after its place. A full page may have more events behind it."""
+        self.after = page[-1].position
+        self._full = len(page) == stream.PAGE
+        self.page = [
+            found for found in page if found.passes and self.asked.wants(found.type, found.phone_number_id)
+        ]
+        self.news.set()
+
+    def drained(self) -> bool:
+        """Record that the client has read the page. Returns whether there may be more events at once."""
+        self.page = []
+        full, self._full = self._full, False
+        return full
+
+    def end(self, reason: str) -> None:
+        """End the stream. A second reason is ignored."""
+        self.ended = self.ended or reason
+        self.news.set()
+
+
+# A connection has a slot among those of its tenant and the slot of its key, which the newest connection takes over. One
+# call renews all slots of a chunk.
+_ENTER = """
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
+local former = redis.call('GET', KEYS[2])
+if former then redis.call('ZREM', KEYS[1], former) end
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end
+redis.call('ZADD', KEYS[1], ARGV[1] + ARGV[2], ARGV[4])
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[2], ARGV[4], 'EX', ARGV[2])
+return 1
+"""
+_KEEP = """
+local kept = {}
+for place = 1, #KEYS / 2 do
+    local tenant, key, id = KEYS[2 * place - 1], KEYS[2 * place], ARGV[2 + place]
+    local holder = redis.call('GET', key)
+    if holder and holder ~= id then
+        kept[place] = 0
+    else
+        redis.call('ZADD', tenant, ARGV[1] + ARGV[2], id)
+        redis.call('EXPIRE', tenant, ARGV[2])
+        redis.call('SET', key, id, 'EX', ARGV[2])
+        kept[place] = 1
+    end
+end
+return kept
+"""
+_LEAVE = """
+redis.call('ZREM', KEYS[1], ARGV[1])
+if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end
+"""
+
+
+class StreamSlots:
+    """The slots, over one asynchronous connection. All methods raise `VALKEY_UNAVAILABLE`."""
+
+    def __init__(self, valkey: Any) -> None:
+        self._valkey = valkey
+
+    async def acquire(self, listener: Listener) -> bool:
+        """Acquire a slot and close the key's previous stream. False if the tenant is at its limit."""
+        moment, most = int(time.time()), STREAMS_PER_TENANT
+        return bool(
+            await self._valkey.eval(
+                _ENTER, 2, *_slot_names(listener), moment, SLOT_SECONDS, most, listener.id
+            )
+        )
+
+    async def renew(self, listeners: Sequence[Listener]) -> list[bool]:
+        """Renew the slots of these listeners. The result is False for each listener whose key has a newer stream."""
+        names = [name for listener in listeners for name in _slot_names(listener)]
+        values = [int(time.time()), SLOT_SECONDS, *(listener.id for listener in listeners)]
+        return [bool(kept) for kept in await self._valkey.eval(_KEEP, len(names), *names, *values)]
+
+    async def release(self, listener: Listener) -> None:
+        """Release a slot. Safe to repeat."""
+        await self._valkey.eval(_LEAVE, 2, *_slot_names(listener), listener.id)
+
+
+def _slot_names(listener: Listener) -> tuple[str, str]:
+    return f"streams:tenant:{listener.tenant_id}", f"streams:key:{listener.slot}"
 
 
 class Hub:
@@ -82,7 +235,7 @@ class Hub:
         """
         former = self._by_slot.get(listener.slot)
         mine = self._of_tenant.setdefault(listener.tenant_id, set())
-        if len(mine) - (former is not None) >= stream_slots.STREAMS_PER_TENANT:
+        if len(mine) - (former is not None) >= STREAMS_PER_TENANT:
             raise _too_many()
         if sum(map(len, self._of_tenant.values())) >= MOST_STREAMS:
             raise ServiceUnavailable("This process has as many streams open as it can serve.")
@@ -327,7 +480,7 @@ def _wanted(listener: Listener) -> Wanted:
 
 
 def _too_many() -> TooManyInFlight:
-    most = stream_slots.STREAMS_PER_TENANT
     return TooManyInFlight(
-        "This business has as many event streams open as it may.", details={"scope": "tenant", "limit": most}
+        "This business has as many event streams open as it may.",
+        details={"scope": "tenant", "limit": STREAMS_PER_TENANT},
     )
