@@ -13,7 +13,7 @@ from requests.models import Response
 from benchmarks.equipment.harness import Harness
 from benchmarks.equipment.results import Result
 from benchmarks.equipment.seed import Business, business
-from gateway.upstream.client import MultipartFile
+from gateway.upstream.blocking_client import MultipartFile
 
 SIZE = 100 * 1024 * 1024 - 1024
 GROWTH_MEGABYTES = 30

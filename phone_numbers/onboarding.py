@@ -29,7 +29,7 @@ from gateway.api.errors import Conflict, InvalidRequest
 from gateway.clock import now
 from gateway.database.partitions import delete_free
 from gateway.database.transactions import leave_database
-from gateway.upstream import client, oauth
+from gateway.upstream import blocking_client, oauth
 from gateway.upstream import numbers as upstream
 from gateway.upstream.calls import GraphAnswer, platform
 from gateway.upstream.numbers import Graph
@@ -286,7 +286,10 @@ def prove_number(grant: Grant, phone_number_id: str) -> Mapping[str, Any]:
 def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
     """Meta's view of all numbers of an account. Raises the errors of `accepted` for the first page that fails."""
     return [
-        view for page in graph.number_pages(waba_id) for view in client.rows(accepted(page)) if view.get("id")
+        view
+        for page in graph.number_pages(waba_id)
+        for view in blocking_client.rows(accepted(page))
+        if view.get("id")
     ]
 
 

@@ -23,7 +23,7 @@ from django.db.models import Q
 from gateway.clock import now
 from gateway.database.transactions import concerns_all
 from gateway.task_queue import enqueue
-from gateway.upstream import client
+from gateway.upstream import blocking_client
 from gateway.upstream import numbers as upstream
 from gateway.upstream.calls import platform
 from gateway.upstream.numbers import digits_of
@@ -203,7 +203,7 @@ class _Run:
         }
         read_at = now()
         for page in graph_of(account).number_pages(account.waba_id):
-            for view in client.rows(accepted_for(account, page)):
+            for view in blocking_client.rows(accepted_for(account, page)):
                 if number := known.pop(str(view.get("id")), None):
                     _store(number, view, read_at=read_at)
             self.renew()

@@ -14,7 +14,7 @@ from django.test import Client, TestCase
 from pytest_django import Settings
 
 from gateway.api import access_log, limits
-from gateway.upstream import client
+from gateway.upstream import blocking_client
 from gateway.valkey.cache import ValkeyCache
 from messaging.notifications import routing
 from tenants import platform_apps
@@ -137,7 +137,7 @@ def assert_service_headers(response: HttpResponseBase) -> None:
 def _no_open_connection() -> Iterator[None]:
     """Close the kept connections to the Graph API at the end."""
     yield
-    client.close()
+    blocking_client.close()
 
 
 @pytest.fixture(autouse=True, scope="session")

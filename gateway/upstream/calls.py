@@ -1,9 +1,9 @@
 """A call of the Graph API and its answer: addresses, tokens, proof, time-outs, errors, and the pool of event loops.
 
-`prepare` creates a call. `client.send` sends it from a thread, an `AsyncPool` from an event loop. An answer is a
-status, bytes and milliseconds. Answers are not parsed or re-serialised more than needed. No transport retries (upstream
-fact 1.0), follows a redirect or reads a proxy from the environment. The pool uses the same connections as deliveries,
-because a general client costs twice the CPU (decision "Calls to the upstream").
+`prepare` creates a call. `blocking_client.send` sends it from a thread, an `AsyncPool` from an event loop. An answer is
+a status, bytes and milliseconds. Answers are not parsed or re-serialised more than needed. No transport retries
+(upstream fact 1.0), follows a redirect or reads a proxy from the environment. The pool uses the same connections
+as deliveries, because a general client costs twice the CPU (decision "Calls to the upstream").
 
 `classify` evaluates an answer (upstream fact 2.5; specification 7). Success passes verbatim. An error keeps its bytes,
 with `"source": "meta"` inserted as the first member, and its status, with two exceptions: throttling codes become 429,

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from gateway.upstream import client
+from gateway.upstream import blocking_client
+from gateway.upstream.blocking_client import request
 from gateway.upstream.calls import GraphAnswer, platform
-from gateway.upstream.client import request
 from gateway.upstream.notifications.lossless_json import member, objects
 
 NUMBER_FIELDS = (
@@ -71,7 +71,7 @@ class Graph:
 
     def number_pages(self, waba_id: str) -> Iterator[GraphAnswer]:
         """`GET /{WABA}/phone_numbers`, page by page. Ends after the last page or the first error."""
-        return client.pages(
+        return blocking_client.pages(
             environment=self.environment,
             token=self.token,
             path=f"{waba_id}/phone_numbers",
@@ -158,7 +158,7 @@ class Graph:
         )
 
     def _read(self, path: str, fields: tuple[str, ...]) -> GraphAnswer:
-        return client.read(environment=self.environment, token=self.token, path=path, fields=fields)
+        return blocking_client.read(environment=self.environment, token=self.token, path=path, fields=fields)
 
 
 def digits_of(text: str) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.upstream.blocking_client import request
 from gateway.upstream.calls import GraphAnswer, platform
-from gateway.upstream.client import request
 
 MESSAGING = "whatsapp_business_messaging"
 MANAGEMENT = "whatsapp_business_management"

@@ -6,9 +6,9 @@ One function for each call, which returns Meta's answer unchanged. Nothing is re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from gateway.upstream import client
+from gateway.upstream import blocking_client
+from gateway.upstream.blocking_client import request
 from gateway.upstream.calls import GraphAnswer, StreamedBody, platform, prepare
-from gateway.upstream.client import request
 
 TEMPLATE_FIELDS = (
     "id",
@@ -40,7 +40,7 @@ class TemplateGraph:
 
     def pages(self, waba_id: str) -> Iterator[GraphAnswer]:
         """`GET /{WABA}/message_templates` with every field, page by page, newest first."""
-        return client.pages(
+        return blocking_client.pages(
             environment=self.environment,
             token=self.token,
             path=f"{waba_id}/message_templates",
@@ -49,7 +49,7 @@ class TemplateGraph:
 
     def template(self, template_id: str) -> GraphAnswer:
         """`GET /{TEMPLATE}` with every field."""
-        return client.read(
+        return blocking_client.read(
             environment=self.environment, token=self.token, path=template_id, fields=TEMPLATE_FIELDS
         )
 
@@ -94,7 +94,7 @@ class TemplateGraph:
         """A call on an upload session, with `OAuth` instead of `Bearer`. The signature in the session's id is kept."""
         path, _, signature = session.partition("?")
         call = prepare(environment=self.environment, method=method, path=path, token=self.token)
-        return client.send(
+        return blocking_client.send(
             replace(
                 call,
                 url=f"{call.url}&{signature}" if signature else call.url,

@@ -28,7 +28,9 @@ from gateway.api.errors import Forbidden, InvalidRequest, NotFound
 from gateway.api.limits import CHUNKED, waits_for_upstream
 from gateway.api.validation import checked
 from gateway.roles import KeyScope
-from gateway.upstream import client
+from gateway.upstream import blocking_client
+from gateway.upstream.blocking_client import FileBody, MultipartFile
+from gateway.upstream.blocking_client import request as graph_request
 from gateway.upstream.calls import (
     GraphAnswer,
     UpstreamUnreachable,
@@ -38,8 +40,7 @@ from gateway.upstream.calls import (
     platform,
     prepare,
 )
-from gateway.upstream.client import FileBody, MultipartFile, media_url
-from gateway.upstream.client import request as graph_request
+from gateway.upstream.media import media_url
 from gateway.upstream.templates import TemplateGraph
 from messaging import known_nodes
 from messaging.cloud_api.overrides import Callback, OverrideIn, callback_urls
@@ -230,7 +231,7 @@ def _sent_with_file(request: Request, account: BusinessAccount, path: str, given
     )
     call = prepare(environment=account.environment, method="POST", path=path, token=account.access_token)
     headers = {**call.headers, "Content-Type": body.content_type}
-    return client.send(replace(call, headers=headers, body=body))
+    return blocking_client.send(replace(call, headers=headers, body=body))
 
 
 class SubscribedAppsView(GraphView):

@@ -19,8 +19,8 @@ from gateway.api.attachments import attach
 from gateway.api.errors import MetaUnreachable, NotFound
 from gateway.database.statements import run
 from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.upstream.blocking_client import Stream
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, Verdict, classify, passed_through
-from gateway.upstream.client import Stream
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
 from messaging import known_nodes
 from phone_numbers import tokens

@@ -29,8 +29,8 @@ from django.db.models.functions import Least
 from gateway.clock import now
 from gateway.database.transactions import concerns_all
 from gateway.task_queue import enqueue
-from gateway.upstream import client
-from gateway.upstream.client import PAGE_SIZE
+from gateway.upstream import blocking_client
+from gateway.upstream.blocking_client import PAGE_SIZE
 from gateway.upstream.notifications.lossless_json import text
 from gateway.upstream.templates import TemplateGraph
 from messaging.models import MessageTemplate, TemplateMirror
@@ -302,7 +302,9 @@ def read_all(account: BusinessAccount) -> MirrorChanges:
     read_at = now()
     graph = TemplateGraph(account.environment, account.access_token)
     views = [
-        view for page in graph.pages(account.waba_id) for view in client.rows(accepted_for(account, page))
+        view
+        for page in graph.pages(account.waba_id)
+        for view in blocking_client.rows(accepted_for(account, page))
     ]
     return store_list(account, views, read_at=read_at)
 

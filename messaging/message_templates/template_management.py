@@ -21,8 +21,8 @@ from django.db.models import QuerySet
 from gateway.api.errors import InvalidRequest, MetaUnreachable, NotFound
 from gateway.clock import now
 from gateway.json_spans import members_at, root_members
+from gateway.upstream.blocking_client import FileBody
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable
-from gateway.upstream.client import FileBody
 from gateway.upstream.templates import GONE, TEMPLATE_FIELDS, TemplateGraph
 from messaging.media.uploads import Upload
 from messaging.message_templates import mirror

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from gateway.api.attachments import attach
 from gateway.clock import now
+from gateway.upstream.blocking_client import MultipartFile
 from gateway.upstream.calls import UpstreamUnreachable
-from gateway.upstream.client import MultipartFile
 from gateway.upstream.media import MediaGraph
 from messaging import known_nodes
 from messaging.media import transfer, uploads

@@ -30,7 +30,7 @@ from gateway.api.validation import unknown_members
 from gateway.clock import now
 from gateway.database.transactions import concerns_all
 from gateway.task_queue import enqueue
-from gateway.upstream import client
+from gateway.upstream import blocking_client
 from gateway.upstream.calls import GraphAnswer, GraphCall, UpstreamUnreachable
 from phone_numbers import onboarding, tokens
 from phone_numbers.connection import state
@@ -57,7 +57,7 @@ def call_simulator(
     url = f"{settings.SANDBOX_GRAPH_URL}/sim/{path}"
     if params:
         url += "?" + urlencode(params)
-    return client.send(GraphCall(method, url, headers, body))
+    return blocking_client.send(GraphCall(method, url, headers, body))
 
 
 def accepted_object(answer: GraphAnswer) -> dict[str, Any]:

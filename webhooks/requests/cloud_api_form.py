@@ -11,7 +11,7 @@ import re
 import orjson
 
 from gateway import ids
-from gateway.upstream.client import media_url
+from gateway.upstream.media import media_url
 from gateway.upstream.notifications.lossless_json import JsonObject, objects
 from gateway.upstream.notifications.split_by_tenant import Splitter
 from webhooks.events.envelope import Envelope

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream import client
+from gateway.upstream import blocking_client
+from gateway.upstream.blocking_client import FileBody
 from gateway.upstream.calls import AsyncPool, GraphCall, UpstreamUnreachable
-from gateway.upstream.client import FileBody
 from tests.raw_server import raw_server
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -52,11 +52,11 @@ def over_the_asynchronous_pool(call: GraphCall) -> None:
 
 
 def from_a_thread(call: GraphCall) -> None:
-    client.send(call)
+    blocking_client.send(call)
 
 
 def from_a_thread_with_a_file(call: GraphCall) -> None:
-    client.send(replace(call, body=FileBody(io.BytesIO(b"{}"), length=2)))
+    blocking_client.send(replace(call, body=FileBody(io.BytesIO(b"{}"), length=2)))
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

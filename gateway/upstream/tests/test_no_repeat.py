@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream import client
+from gateway.upstream import blocking_client
 from gateway.upstream.calls import AsyncPool, GraphCall, UpstreamUnreachable
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -75,8 +75,8 @@ async def test_the_asynchronous_pool_sends_a_message_once(server: DyingServer) -
 
 
 def test_a_thread_makes_a_call_once(server: DyingServer) -> None:
-    assert client.send(call(server, b"first")).status == 200
+    assert blocking_client.send(call(server, b"first")).status == 200
     with pytest.raises(UpstreamUnreachable):
-        client.send(call(server, b"second"))
+        blocking_client.send(call(server, b"second"))
     assert server.bodies == [b"first", b"second"]
     assert server.connections == 1, "the second went over the kept connection"

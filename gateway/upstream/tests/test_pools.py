@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 
+from gateway.upstream import blocking_client
 from gateway.upstream import calls as async_module
-from gateway.upstream import client
+from gateway.upstream.blocking_client import FileBody
 from gateway.upstream.calls import AsyncPool, GraphAnswer, GraphCall, UpstreamUnreachable
-from gateway.upstream.client import FileBody
 from tests.certificates import self_signed
 from tests.raw_server import raw_server
 
@@ -86,14 +86,14 @@ class FromThreads:
     """Calls from threads, with their own connections."""
 
     def __init__(self) -> None:
-        client._pool.cache_clear()
+        blocking_client._pool.cache_clear()
 
     def send(self, call: GraphCall) -> GraphAnswer:
-        return client.send(call)
+        return blocking_client.send(call)
 
     def close(self) -> None:
-        client.close()
-        client._pool.cache_clear()
+        blocking_client.close()
+        blocking_client._pool.cache_clear()
 
 
 Pool = FromThreads | OnALoop
@@ -266,8 +266,8 @@ def test_a_certificate_is_verified(
         assert unreachable.value.is_unsent
         assert upstream.requests == []
         trusting = ssl.create_default_context(cafile=str(certificate))
-        monkeypatch.setattr(client, "tls_context", lambda: trusting)
-        client._pool.cache_clear()
+        monkeypatch.setattr(blocking_client, "tls_context", lambda: trusting)
+        blocking_client._pool.cache_clear()
         monkeypatch.setattr(async_module, "tls_context", lambda: trusting)
         for _ in range(2):
             assert send(pool, url).ok
@@ -329,7 +329,7 @@ def test_a_streamed_answer_comes_in_bounded_pieces_and_its_connection_is_kept(
     upstream.answer = b"HTTP/1.1 200 OK\r\nX-Name: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     with raw_server(upstream.connected) as url:
         for _ in range(2):
-            stream = client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+            stream = blocking_client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
             assert (stream.status, stream.headers["x-name"]) == (200, "a")
             pieces = list(stream)
             stream.close()
@@ -343,7 +343,7 @@ def test_a_streamed_answer_that_is_left_early_takes_its_connection_with_it(
 ) -> None:
     upstream.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n" + b"a" * 10_000_000
     with raw_server(upstream.connected) as url:
-        stream = client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        stream = blocking_client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
         assert next(iter(stream))
         stream.close()
         upstream.answer = OK
@@ -357,7 +357,7 @@ def test_a_streamed_answer_that_stalls_is_unreachable(
     settings.UPSTREAM_TIMEOUT_MS = 200
     upstream.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
     with raw_server(upstream.connected) as url:
-        stream = client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        stream = blocking_client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
         with pytest.raises(UpstreamUnreachable) as unreachable:
             list(stream)
     assert unreachable.value.reason == "timeout"
@@ -368,6 +368,6 @@ def test_a_streamed_answer_that_breaks_off_in_its_head_is_unreachable(
 ) -> None:
     upstream.answer, upstream.closes = b"HTTP/1.1 200 OK\r\nContent-Le", True
     with raw_server(upstream.connected) as url:
-        stream = client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
+        stream = blocking_client.stream(GraphCall("GET", f"{url}/bytes", {}, b""))
         with pytest.raises(UpstreamUnreachable):
             list(stream)

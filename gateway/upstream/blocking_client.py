@@ -387,9 +387,3 @@ def rows(answer: GraphAnswer) -> list[dict[str, Any]]:
     if not isinstance(data, list):
         raise UpstreamUnreachable("unreadable_answer", answer.ms, is_unsent=False)
     return [row for row in data if isinstance(row, dict)]
-
-
-# --- The service's own address of a media's bytes. It replaces Meta's, which needs the account's token.
-def media_url(media_id: str) -> str:
-    """The address of a media's bytes, for a key of the tenant."""
-    return f"{settings.BASE_URL}/{settings.META_GRAPH_VERSION}/{media_id}/content"
