@@ -19,7 +19,7 @@ from gateway.api.errors import NotFound
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging.flows import endpoints
 from messaging.models import FlowEndpoint
-from phone_numbers import app_data, leaving, operations, registration
+from phone_numbers import app_data, health_and_profile, leaving, registration
 from phone_numbers.connection.explanations import explained, explained_failure
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import AppData, ConnectSession, PhoneNumber
@@ -78,8 +78,8 @@ def refresh(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
     require_open(visit)
     found = _find(visit, phone_number_id)
     with flash_errors(request), _asking_platform(request, found):
-        found = operations.refresh(found)
-        return _number_page(request, visit, found, seen=operations.read_health(found))
+        found = health_and_profile.refresh(found)
+        return _number_page(request, visit, found, seen=health_and_profile.read_health(found))
     return redirect("console_number", phone_number_id)
 
 
@@ -88,7 +88,7 @@ def subscribe(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpR
     require_open(visit)
     found = _find(visit, phone_number_id)
     with flash_errors(request), _asking_platform(request, found):
-        operations.subscribe(found)
+        health_and_profile.subscribe(found)
         messages.success(request, "The account sends its events to the gateway again.")
     return redirect("console_number", phone_number_id)
 
@@ -114,12 +114,12 @@ def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
     found = _find(visit, phone_number_id)
     form: ProfileForm | None = None
     with flash_errors(request), _asking_platform(request, found):
-        answer = operations.business_profile(found).json() or {}
+        answer = health_and_profile.business_profile(found).json() or {}
         stored: dict[str, Any] = next(iter(answer.get("data") or []), {})
         form = ProfileForm.of(stored, request.POST or None)
         if form.is_valid():
             if form.has_changed():
-                operations.set_business_profile(found, body=form.body())
+                health_and_profile.set_business_profile(found, body=form.body())
             messages.success(request, "Saved.")
             return redirect("console_number", phone_number_id)
     if form is None:
@@ -196,7 +196,7 @@ def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
 def _find(visit: Visit, phone_number_id: str) -> PhoneNumber:
     """The number of the visit's tenant and environment. Any other id is a 404."""
     with or_404():
-        return operations.find(**visit.scope, phone_number_id=phone_number_id)
+        return health_and_profile.find(**visit.scope, phone_number_id=phone_number_id)
 
 
 class _asking_platform(flash_errors):  # noqa: N801

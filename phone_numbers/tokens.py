@@ -27,7 +27,7 @@ from phone_numbers.models import BusinessAccount
 # --- Graph API calls with an account's token. A refusal of Meta is an exception. The views pass its response through
 # verbatim.
 #
-# Used by the onboarding, the number operations, the templates and the syncs.
+# Used by the onboarding, the operations on numbers, the templates and the syncs.
 
 
 class Refused(Exception):

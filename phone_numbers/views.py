@@ -24,7 +24,7 @@ from gateway.api.viewsets import ResourceViewSet
 from gateway.database.statements import bulk_cursor
 from gateway.roles import KeyScope
 from gateway.upstream.calls import UpstreamUnreachable, meta_unreachable, passed_through
-from phone_numbers import app_data, leaving, onboarding, operations, registration
+from phone_numbers import app_data, health_and_profile, leaving, onboarding, registration
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.pages import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
 from phone_numbers.models import PhoneNumber
@@ -122,7 +122,7 @@ class NumbersView(UpstreamCallsView):
         number = number_in(request, phone_number_id)
         if not refreshed:
             return Response(NumberOut(number).data)
-        return Response(RefreshedNumberOut(operations.refresh(number)).data)
+        return Response(RefreshedNumberOut(health_and_profile.refresh(number)).data)
 
     @extend_schema(
         operation_id="get_number_health",
@@ -132,7 +132,9 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def health(self, request: Request, phone_number_id: str) -> Response:
-        return Response(NumberHealthOut(operations.read_health(number_in(request, phone_number_id))).data)
+        return Response(
+            NumberHealthOut(health_and_profile.read_health(number_in(request, phone_number_id))).data
+        )
 
     @extend_schema(
         operation_id="get_app_data",
@@ -280,7 +282,7 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def subscribe(self, request: Request, phone_number_id: str) -> Response:
-        return Response(ConnectionOut(operations.subscribe(number_in(request, phone_number_id))).data)
+        return Response(ConnectionOut(health_and_profile.subscribe(number_in(request, phone_number_id))).data)
 
 
 class AccountsView(ResourceViewSet):
@@ -297,7 +299,7 @@ class AccountsView(ResourceViewSet):
     )
     @waits_for_upstream
     def destroy(self, request: Request, waba_id: str) -> Response:
-        account = operations.find_account(**scope_of(request), waba_id=waba_id)
+        account = health_and_profile.find_account(**scope_of(request), waba_id=waba_id)
         phone_number_ids = leaving.release_account(account, actor=Actor.of(request))
         return Response(
             ReleasedAccountOut(
@@ -320,7 +322,7 @@ class BusinessProfileView(UpstreamCallsView):
     )
     @waits_for_upstream
     def retrieve(self, request: Request, phone_number_id: str) -> HttpResponseBase:
-        return passed_through(operations.business_profile(number_in(request, phone_number_id)))
+        return passed_through(health_and_profile.business_profile(number_in(request, phone_number_id)))
 
     @extend_schema(
         operation_id="update_business_profile",
@@ -333,7 +335,9 @@ class BusinessProfileView(UpstreamCallsView):
     def update(self, request: Request, phone_number_id: str) -> HttpResponseBase:
         body = request._request.body
         _ = request.data  # Rejects a body that is not a JSON object.
-        return passed_through(operations.set_business_profile(number_in(request, phone_number_id), body=body))
+        return passed_through(
+            health_and_profile.set_business_profile(number_in(request, phone_number_id), body=body)
+        )
 
 
 class ConnectSessionsView(ResourceViewSet):
@@ -368,7 +372,7 @@ class ConnectSessionsView(ResourceViewSet):
 
 def number_in(request: Request, phone_number_id: str) -> PhoneNumber:
     """The caller's number in the path. Raises NotFound."""
-    return operations.find(**scope_of(request), phone_number_id=phone_number_id)
+    return health_and_profile.find(**scope_of(request), phone_number_id=phone_number_id)
 
 
 def _unshown_pin(number: PhoneNumber) -> dict[str, str]:

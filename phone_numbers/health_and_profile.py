@@ -1,5 +1,7 @@
-"""Operations on one number (specification 4). Each makes a Graph API call and stores the change that the call causes.
-Some return Meta's own response.
+"""Health and business profile of one number, and its repair: reading it and subscribing its account again
+(specification 4).
+
+Each operation makes a Graph API call and stores the change that the call causes. Some return Meta's own response.
 
 `find` raises NotFound for a number of another tenant. A refusal by Meta raises `Refused`, which has the response to
 pass through. Registration and verification are in `registration.py`.
