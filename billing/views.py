@@ -84,7 +84,7 @@ class BillingView(BillingViewSet):
     @extend_schema(
         operation_id="update_billing_profile",
         summary="Change who invoices are made out to",
-        description="Applies to invoices issued from now on; issued invoices never change.",
+        description="The change applies to invoices that are issued from now on. Issued invoices never change.",
         request=ProfileIn,
         responses=ProfileOut,
     )
@@ -132,7 +132,7 @@ class InvoicesView(BillingViewSet):
     @extend_schema(
         operation_id="get_invoice",
         summary="Get an invoice",
-        description="A printable page, or JSON or PDF when `Accept` prefers it.",
+        description="A printable HTML page, or JSON or a PDF when `Accept` prefers it.",
         responses={
             (200, "text/html"): OpenApiTypes.STR,
             (200, "application/json"): InvoiceOut,
@@ -175,7 +175,7 @@ class CreditNotesView(BillingViewSet):
     @extend_schema(
         operation_id="get_credit_note",
         summary="Get a credit note",
-        description="The PDF; `credit_notes` of an invoice lists the ids.",
+        description="The credit note as a PDF. An invoice lists the ids in `credit_notes`.",
         responses={(200, "application/pdf"): OpenApiTypes.BINARY},
     )
     def retrieve(self, request: Request, credit_note_id: str) -> HttpResponseBase:
@@ -192,7 +192,7 @@ class AdminBillingView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_billing",
         summary="Show how every tenant pays",
-        description="Tenants past due first, then by name. Answers while billing is off, too.",
+        description="Tenants with an overdue bill come first, the others by name. Works while billing is off, too.",
         responses=AdminBillingOut,
     )
     def retrieve(self, request: Request) -> Response:

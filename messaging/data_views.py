@@ -90,8 +90,9 @@ class ErasuresView(ResourceViewSet):
     @extend_schema(
         operation_id="erase_customer",
         summary="Erase a customer's data",
-        description="Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in "
-        "the background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`.",
+        description="Erases everything that is stored about one customer, named by wa_id or user_id, in both "
+        "environments. The erasure runs in the background and cannot be undone. The receipt is `GET "
+        "/v1/erasures/{erasure_id}`.",
         responses={202: ErasureOut},
     )
     def destroy(self, request: Request, customer_id: str) -> Response:
@@ -105,7 +106,7 @@ class ErasuresView(ResourceViewSet):
     @extend_schema(
         operation_id="list_erasures",
         summary="List erasures",
-        description="The receipts, newest first.",
+        description="The receipts of erasures, newest first.",
         responses=ErasureOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -116,7 +117,7 @@ class ErasuresView(ResourceViewSet):
     @extend_schema(
         operation_id="get_erasure",
         summary="Get the receipt of an erasure",
-        description="What was erased, once it is completed.",
+        description="The receipt shows what was erased, once the erasure is completed.",
         responses=ErasureOut,
     )
     def retrieve(self, request: Request, erasure_id: UUID) -> Response:
@@ -133,8 +134,8 @@ class ExportsView(ResourceViewSet):
     @extend_schema(
         operation_id="create_export",
         summary="Export data",
-        description="Writes a file of lines of JSON in the background: one customer's data, or the whole account of "
-        "the key's environment.",
+        description="Writes a file in the background, with one JSON object in each line: one customer's data, or all "
+        "data of the business in the key's environment.",
         request=ExportIn,
         responses={202: ExportOut},
     )
@@ -151,7 +152,7 @@ class ExportsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_export",
         summary="Get the state of an export",
-        description="Whether its file can be fetched.",
+        description="Shows whether the export's file can be downloaded.",
         responses=ExportOut,
     )
     def retrieve(self, request: Request, export_id: UUID) -> Response:

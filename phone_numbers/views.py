@@ -108,7 +108,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_number",
         summary="Get a number",
-        description="With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said.",
+        description="With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer.",
         parameters=[
             OpenApiParameter(
                 "refresh", bool, description="Re-read from Meta; adds its view as `meta_snapshot`."
@@ -127,7 +127,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_number_health",
         summary="Get a number's health",
-        description="Asks Meta what a message of this number passes, with each entity's reasons and remedies.",
+        description="Asks Meta which entities a message of this number depends on, and why an entity limits or "
+        "blocks it.",
         responses=NumberHealthOut,
     )
     @waits_for_upstream
@@ -139,8 +140,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_app_data",
         summary="Get the progress of a number's app data",
-        description="Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the "
-        "last six months have come. Null for what was never requested.",
+        description="For a number that stays in the WhatsApp Business app: the progress of importing its contacts "
+        "and its chats of the last six months. Null for data that was never requested.",
         responses=NumberAppDataOut,
     )
     def app_data(self, request: Request, phone_number_id: str) -> Response:
@@ -151,7 +152,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="release_number",
         summary="Release a number",
-        description="Its events stay. With the last number of a business account the account is released too.",
+        description="The number's events stay. With the last number of a business account, the account is released "
+        "too.",
         responses={200: ReleasedNumberOut},
     )
     @waits_for_upstream
@@ -162,8 +164,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="embedded_signup",
         summary="Finish an embedded sign-up",
-        description="Exchanges the code, subscribes the account and registers the number. A PIN that was made for the "
-        "registration is in the answer as `pin`, once.",
+        description="Exchanges the code, subscribes the account and registers the number. Only this answer shows a "
+        "PIN that was made for the registration, as `pin`.",
         request=EmbeddedSignupIn,
         responses=SignedUpNumberOut,
     )
@@ -193,7 +195,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="migrate_number",
         summary="Move a number from another provider",
-        description="Creates the number below the account; verification and registration follow.",
+        description="Creates the number in the account. Verify and register the number after that.",
         request=MigrateIn,
         responses={200: VERBATIM},
     )
@@ -206,8 +208,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="register_number",
         summary="Register a number",
-        description="With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in "
-        "the answer as `pin`, once.",
+        description="Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used "
+        "or a new PIN is made. Only this answer shows a new PIN, as `pin`.",
         request=RegisterIn,
         responses={200: VERBATIM},
     )
@@ -236,7 +238,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="request_verification_code",
         summary="Request a verification code",
-        description="By SMS or voice call, to the number itself.",
+        description="Meta sends the code to the number itself, by SMS or voice call.",
         request=RequestCodeIn,
         responses={200: VERBATIM},
     )
@@ -248,7 +250,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="verify_number",
         summary="Verify a number with its code",
-        description="The code that the verification call or message brought.",
+        description="Takes the code from the verification call or message.",
         request=VerifyCodeIn,
         responses={200: VERBATIM},
     )
@@ -260,7 +262,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="set_two_step_pin",
         summary="Set a number's two-step PIN",
-        description="Six digits. The gateway keeps it encrypted for later registrations.",
+        description="The PIN has six digits. The gateway stores it encrypted for later registrations.",
         request=TwoStepIn,
         responses={200: VERBATIM},
     )
@@ -294,7 +296,8 @@ class AccountsView(ResourceViewSet):
     @extend_schema(
         operation_id="release_account",
         summary="Release a business account",
-        description="Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay.",
+        description="Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The "
+        "events stay.",
         responses={200: ReleasedAccountOut},
     )
     @waits_for_upstream
@@ -349,7 +352,7 @@ class ConnectSessionsView(ResourceViewSet):
     @extend_schema(
         operation_id="create_connect_session",
         summary="Create a connect session",
-        description="A hosted link, valid for one hour, on which a customer connects a WhatsApp account.",
+        description="Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account.",
         request=ConnectSessionIn,
         responses={201: NewConnectSessionOut},
     )
@@ -362,7 +365,7 @@ class ConnectSessionsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_connect_session",
         summary="Get a connect session",
-        description="Its status, and the account and numbers that were connected on it.",
+        description="The session's status, and the account and numbers that the customer connected.",
         responses=ConnectSessionOut,
     )
     def retrieve(self, request: Request, session_id: str) -> Response:

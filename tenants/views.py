@@ -55,7 +55,7 @@ class TenantView(ResourceViewSet):
     @extend_schema(
         operation_id="get_tenant",
         summary="Get the tenant",
-        description="With its checklist. Answers in every status of the tenant.",
+        description="The tenant with its checklist. Works in every status of the tenant.",
         responses=TenantOut,
     )
     def retrieve(self, request: Request) -> Response:
@@ -65,7 +65,7 @@ class TenantView(ResourceViewSet):
     @extend_schema(
         operation_id="update_tenant",
         summary="Change the tenant",
-        description="Name, billing e-mail and retention.",
+        description="Changes the name, the billing e-mail or the retention.",
         request=TenantChangeIn,
         responses=TenantOut,
     )
@@ -118,7 +118,7 @@ class TenantsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_tenant_by_id",
         summary="Get a tenant of the platform",
-        description="404 for a tenant of another platform.",
+        description="The answer is 404 for a tenant of another platform.",
         responses=TenantOut,
     )
     def retrieve(self, request: Request, tenant_id: UUID) -> Response:
@@ -156,7 +156,7 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="list_api_keys",
         summary="List API keys",
-        description="Those of the caller's environment, by prefix; the full key is never shown again.",
+        description="The keys of the caller's environment, each with its prefix. A full key is never shown again.",
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -165,8 +165,8 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="create_api_key",
         summary="Create an API key",
-        description="The full key is in this answer and nowhere else. A key cannot create one with scopes or "
-        "numbers that it lacks, or one that lasts longer than itself: 403.",
+        description="Only this answer shows the full key. A key cannot create a key with scopes or numbers that it "
+        "lacks itself, or a key that lasts longer: the answer is 403.",
         request=ApiKeyIn,
         responses={201: NewApiKeyOut},
     )
@@ -195,8 +195,8 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="rotate_api_key",
         summary="Rotate an API key",
-        description="Makes a key in place of this one, which keeps working for 24 hours. The new key has the "
-        "scopes, numbers and end of the old one.",
+        description="Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers "
+        "and end of the old key.",
         request=None,
         responses={201: RotatedKeyOut},
     )
@@ -215,7 +215,7 @@ class PlatformKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="list_platform_keys",
         summary="List the platform's own keys",
-        description="Those of the caller's environment, by prefix.",
+        description="The keys of the caller's environment, each with its prefix.",
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -319,7 +319,8 @@ class ConsoleSessionsView(ResourceViewSet):
     @extend_schema(
         operation_id="create_console_session",
         summary="Log in",
-        description="Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours.",
+        description="Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is "
+        "valid for 12 hours.",
         auth=[],
         request=ConsoleSessionIn,
         responses={201: NewConsoleSessionOut},
@@ -340,7 +341,7 @@ class CurrentConsoleSessionView(ResourceViewSet):
     @extend_schema(
         operation_id="get_console_session",
         summary="Get the current console session",
-        description="Who is logged in with the console token of this request.",
+        description="The person who is logged in with the console token of this request.",
         responses=ConsoleSessionOut,
     )
     def retrieve(self, request: Request) -> Response:

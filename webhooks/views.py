@@ -153,9 +153,9 @@ class EventsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_events",
         summary="Search the event log",
-        description="Newest first, without bodies, each with the counts of its deliveries. A request looks through at "
-        "most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is "
-        "set: go on with it.",
+        description="Newest first, without bodies, each with the counts of its deliveries. A request looks through "
+        "at most 10,000 events. When few match, a page can hold fewer than `limit`, even none: continue while "
+        "`next_cursor` is set.",
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             *(OpenApiParameter(name, str) for name in FILTERS),
@@ -185,7 +185,7 @@ class EventsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_event",
         summary="Get an event",
-        description="The envelope exactly as delivered, and every delivery of it.",
+        description="The event's envelope exactly as delivered, and every delivery of the event.",
         responses=OneEventOut,
     )
     def retrieve(self, request: Request, event_id: str) -> Response:
@@ -217,7 +217,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_webhooks",
         summary="List webhook endpoints",
-        description="Without their secrets.",
+        description="The endpoints without their secrets.",
         parameters=[OpenApiParameter("uid", str, description="Your own id for the endpoint.")],
         responses=EndpointOut(many=True),
     )
@@ -232,7 +232,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="create_webhook",
         summary="Create a webhook endpoint",
-        description="Sends the verify ping. The secret is in this answer and nowhere else.",
+        description="Sends the verify ping. Only this answer shows the secret.",
         request=EndpointIn,
         responses={201: NewEndpointOut},
     )
@@ -245,7 +245,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_webhook",
         summary="Get a webhook endpoint",
-        description="Its settings, state and health, without the secret.",
+        description="The endpoint's settings, state and health, without the secret.",
         responses=EndpointWithHealthOut,
     )
     def retrieve(self, request: Request, endpoint_id: UUID) -> Response:
@@ -269,7 +269,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="delete_webhook",
         summary="Delete a webhook endpoint",
-        description="What still waits for it is not delivered.",
+        description="Deliveries that still wait for the endpoint are not made.",
         responses={200: DeletedOut},
     )
     def destroy(self, request: Request, endpoint_id: UUID) -> Response:
@@ -279,7 +279,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="verify_webhook",
         summary="Verify a webhook endpoint",
-        description="Sends the verify ping; a passed ping makes the endpoint active.",
+        description="Sends the verify ping. A passed ping makes the endpoint active.",
         request=None,
         responses=VerifiedOut,
     )
@@ -299,7 +299,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="resume_webhook",
         summary="Resume a webhook endpoint",
-        description="Closes its circuit, ends a pause, and sends what waits.",
+        description="Closes the endpoint's circuit, ends a pause, and sends the waiting deliveries.",
         request=None,
         responses=EndpointWithHealthOut,
     )
@@ -310,7 +310,8 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="test_webhook",
         summary="Send an example event to an endpoint",
-        description="Marked as a test; not stored and not counted. The answer has what the endpoint said.",
+        description="The event is marked as a test, and is not stored and not counted. The answer shows the "
+        "endpoint's answer.",
         request=ExampleIn,
         responses=ExampleOut,
     )
@@ -350,7 +351,8 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="replay_webhook",
         summary="Replay deliveries to an endpoint",
-        description="Queues new deliveries of a time range, in the background behind fresh events.",
+        description="Queues new deliveries of the events of a time range. They are sent in the background, after "
+        "fresh events.",
         request=ReplayIn,
         responses={200: ReplayPreviewOut, 202: QueuedOut},
     )
@@ -380,8 +382,9 @@ class DeliveriesView(ResourceViewSet):
     @extend_schema(
         operation_id="list_webhook_deliveries",
         summary="List webhook deliveries",
-        description="Newest first. Each is one event on its way to one endpoint. A request looks through at most "
-        "10,000 deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set.",
+        description="Newest first. A delivery is one event on its way to one endpoint. A request looks through at "
+        "most 10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while "
+        "`next_cursor` is set.",
         parameters=[
             OpenApiParameter("endpoint_id", UUID),
             OpenApiParameter("status", str, enum=Delivery.Status.values),
@@ -417,7 +420,7 @@ class DeliveriesView(ResourceViewSet):
     @extend_schema(
         operation_id="get_webhook_delivery",
         summary="Get a webhook delivery",
-        description="With its last 20 attempts.",
+        description="The delivery with its last 20 attempts.",
         responses=DeliveryWithLogOut,
     )
     def retrieve(self, request: Request, delivery_id: str) -> Response:
@@ -428,7 +431,7 @@ class DeliveriesView(ResourceViewSet):
     @extend_schema(
         operation_id="replay_webhook_delivery",
         summary="Send a delivery again",
-        description="One attempt at once, signed with the current secrets; the answer says what came of it.",
+        description="Makes one attempt at once, signed with the current secrets. The answer shows the result.",
         request=None,
         responses=ReplayedOut,
     )

@@ -151,7 +151,8 @@ class LiveView(OpenView):
     @extend_schema(
         operation_id="health_live",
         summary="Check that the process is alive",
-        description="200 from every process that serves; asks nothing else. For supervisors that restart processes.",
+        description="200 from every process that can answer, whatever the state of the database. For supervisors "
+        "that restart processes.",
         auth=[],
         responses=LiveOut,
     )

@@ -156,8 +156,9 @@ class RequestsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_requests",
         summary="List the calls of the last days",
-        description="Every call that acted on the business, newest first, within about a second of its end. With "
-        "filters a page can be short, or empty, before the last one: go on while `next_cursor` is not null.",
+        description="Every call that acted on the business, newest first. A call appears about a second after its "
+        "end. With filters a page can be short or empty before the last page: continue while `next_cursor` is not "
+        "null.",
         parameters=[
             OpenApiParameter("method", str, description="E.g. `POST`."),
             OpenApiParameter(
@@ -191,7 +192,7 @@ class RequestsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_request",
         summary="Get a call by its request id",
-        description="The line of the request log with this `X-Service-Request-Id`.",
+        description="The entry of the request log with this `X-Service-Request-Id`.",
         responses=RequestOut,
     )
     def retrieve(self, request: Request, request_id: str) -> Response:

@@ -40,8 +40,8 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="schedule_message",
         summary="Schedule a message",
-        description="The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and "
-        "not before, in these hours of its customer's day, and once.",
+        description="The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent "
+        "once, not before `send_at`, and only in these hours of the customer's day.",
         parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
         request=OpenApiTypes.OBJECT,
         responses={202: ScheduledOut},
@@ -77,7 +77,7 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="get_scheduled_message",
         summary="Get a scheduled message",
-        description="Whether it waits, and what became of it.",
+        description="Shows whether the message still waits, and the result of the send.",
         responses=ScheduledOut,
     )
     def retrieve(self, request: Request, scheduled_id: str) -> Response:
@@ -86,7 +86,7 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="reschedule_message",
         summary="Change the time of a scheduled message",
-        description="While it waits; 409 once it is on its way.",
+        description="Only while the message waits. Once it is being sent, the answer is 409.",
         request=SendAtIn,
         responses=ScheduledOut,
     )
@@ -99,7 +99,7 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="cancel_scheduled_message",
         summary="Cancel a scheduled message",
-        description="While it waits; 409 once it is on its way.",
+        description="Only while the message waits. Once it is being sent, the answer is 409.",
         request=None,
         responses=ScheduledOut,
     )

@@ -78,7 +78,8 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="create_batch",
         summary="Send a batch of messages",
-        description="Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`.",
+        description="Up to 10,000 messages of one number, sent at the number's pace. Each message yields a "
+        "`message.outbound` event.",
         request=OpenApiTypes.OBJECT,
         responses={202: NewBatchOut, 200: RepeatedBatchOut},
     )
@@ -117,7 +118,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="get_batch",
         summary="Get a batch",
-        description="Its status and counts, what it waits for, and what became of its messages.",
+        description="The batch's status and counts, what it waits for, and the outcomes of its messages.",
         responses=BatchDetailsOut,
     )
     def retrieve(self, request: Request, batch_id: str) -> Response:
@@ -126,7 +127,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="list_batch_items",
         summary="List the items of a batch",
-        description="In the order in which they were submitted, each with WhatsApp's answer.",
+        description="The items in the order in which they were submitted, each with WhatsApp's answer.",
         parameters=[OpenApiParameter("status", str, enum=BatchItem.Status.values)],
         responses=BatchItemOut(many=True),
     )
@@ -140,7 +141,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="cancel_batch",
         summary="Cancel a batch",
-        description="Items that were not sent become `skipped`; those on their way finish.",
+        description="Items that were not sent become `skipped`. Items that are already being sent are finished.",
         request=None,
         responses=BatchOut,
     )
@@ -152,8 +153,8 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         summary="Retry a batch",
         request=None,
         responses={202: BatchOut},
-        description="Queues the failed items again that were certainly not sent: throttled ones, and those whose "
-        "token WhatsApp refused.",
+        description="Queues failed items again that were certainly not sent: items that WhatsApp throttled, and "
+        "items for which WhatsApp refused the token.",
     )
     def retry(self, request: Request, batch_id: str) -> Response:
         return Response(BatchOut(lifecycle.retry(self._batch(request, batch_id))).data, status=202)
@@ -172,7 +173,8 @@ class BatchView(BatchesView):
     @extend_schema(
         operation_id="reschedule_batch",
         summary="Change the time of a batch",
-        description="While none of its messages was sent; 409 then. `null` sends it now.",
+        description="Only before the first message of the batch is sent. After that the answer is 409. `null` sends "
+        "the batch now.",
         request=BatchTimeIn,
         responses=BatchOut,
     )

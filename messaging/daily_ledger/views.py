@@ -83,8 +83,8 @@ class LedgerView(ResourceViewSet):
     @extend_schema(
         operation_id="get_ledger",
         summary="Account for every event of a day",
-        description="For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the "
-        "event log and the deliveries at the moment of the call. Days are those of UTC.",
+        description="For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made "
+        "from the event log and the deliveries at the moment of the call. Days are days of UTC.",
         parameters=[
             OpenApiParameter(
                 "day", date, description="E.g. `2026-11-21`, not in the future; today if left out."
@@ -139,8 +139,8 @@ class UsageView(ResourceViewSet):
     @extend_schema(
         operation_id="list_usage",
         summary="List the usage of the platform's tenants",
-        description="A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of "
-        "a sandbox tenant are of the sandbox. A test key sees only the sandbox tenants.",
+        description="One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the "
+        "live environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants.",
         parameters=[
             OpenApiParameter("day", date, description="E.g. `2026-11-21`, not in the future."),
             OpenApiParameter(

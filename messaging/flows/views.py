@@ -62,7 +62,7 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_flow_endpoint",
         summary="Get a number's Flow endpoint",
-        description="Your URL, the address for your Flows, and how the last data request went.",
+        description="Your URL, the address for your Flows, and the result of the last data request.",
         responses=FlowEndpointOut,
     )
     def retrieve(self, request: Request, phone_number_id: str) -> Response:
@@ -71,8 +71,8 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="set_flow_endpoint",
         summary="Set a number's Flow endpoint",
-        description="The first time makes a key pair, uploads the public key to WhatsApp, and answers with the "
-        "signing secret. Later ones change only the URL.",
+        description="The first call makes a key pair, uploads the public key to WhatsApp, and answers with the "
+        "signing secret. Later calls change only the URL.",
         request=FlowEndpointIn,
         responses=FlowEndpointOut,
     )
@@ -86,7 +86,7 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="delete_flow_endpoint",
         summary="Delete a number's Flow endpoint",
-        description="Its keys are deleted too: Flows that ask for data fail from then on.",
+        description="The endpoint's keys are deleted too. From then on, Flows that ask for data fail.",
         responses={200: DeletedFlowEndpointOut},
     )
     def destroy(self, request: Request, phone_number_id: str) -> Response:
@@ -96,7 +96,7 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="rotate_flow_endpoint_key",
         summary="Rotate the key pair of a Flow endpoint",
-        description="Makes a new key pair and uploads the public key. Needed as well after the number was registered "
+        description="Makes a new key pair and uploads the public key. Call it also after the number was registered "
         "again, and when WhatsApp reports `public-key-missing`.",
         request=None,
         responses=FlowEndpointOut,
@@ -109,7 +109,7 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="rotate_flow_endpoint_secret",
         summary="Rotate the signing secret of a Flow endpoint",
-        description="The old secret signs as well for 24 hours.",
+        description="For 24 hours, requests are signed with the old secret as well.",
         request=None,
         responses=FlowEndpointOut,
     )

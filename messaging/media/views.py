@@ -63,7 +63,8 @@ class MediaView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_media",
         summary="Download a media file",
-        description="Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON.",
+        description="Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's "
+        "description in JSON.",
         parameters=[
             FROM,
             OpenApiParameter("meta", bool, description="WhatsApp's description instead of the bytes."),

@@ -40,8 +40,8 @@ class MessageLogView(ResourceViewSet):
     @extend_schema(
         operation_id="list_messages",
         summary="List messages",
-        description="Newest first, without contents. A page may hold fewer messages than `limit`, even none, while "
-        "`next_cursor` is set: go on with it.",
+        description="Newest first, without contents. A page may hold fewer messages than `limit`, even none: "
+        "continue while `next_cursor` is set.",
         parameters=[
             OpenApiParameter("phone_number_id", str),
             OpenApiParameter("wa_id", str, description="The customer's phone number in digits."),
@@ -85,8 +85,8 @@ class MessageLogView(ResourceViewSet):
     @extend_schema(
         operation_id="get_message",
         summary="Get a message",
-        description="How far it came and when, errors in WhatsApp's words, its content while retained, its events "
-        "and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.",
+        description="The message's status with times, errors in WhatsApp's words, its events with each delivery, and "
+        "its content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it.",
         responses=OneMessageOut,
     )
     def retrieve(self, request: Request, message_id: str) -> Response:
@@ -108,11 +108,13 @@ class OptOutsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_opt_outs",
         summary="List opt-outs",
-        description="The customers who want no marketing messages from a number, the newest opt-out first: as they "
-        "set it in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it.",
+        description="The customers who want no marketing messages from a number, the newest opt-out first. Customers "
+        "opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs.",
         parameters=[
             OpenApiParameter("phone_number_id", str),
-            OpenApiParameter("source", str, enum=opt_outs.SOURCES, description="How they opted out."),
+            OpenApiParameter(
+                "source", str, enum=opt_outs.SOURCES, description="How the customers opted out."
+            ),
         ],
         responses=OptedOutCustomerOut(many=True),
     )
@@ -140,9 +142,9 @@ class CustomersView(ResourceViewSet):
     @extend_schema(
         operation_id="get_customer",
         summary="Get a customer of a number",
-        description="By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing "
-        "messages are stopped, the ad that it came from last, and the ids that are known. A customer that never "
-        "wrote and was never written to is answered with nulls.",
+        description="Names the customer by wa_id or user_id. The answer has the last messages, the end of the "
+        "24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, "
+        "and the known ids. For a customer without any message the members are null.",
         responses=CustomerOut,
     )
     def retrieve(self, request: Request, phone_number_id: str, customer_id: str) -> Response:

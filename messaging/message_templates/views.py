@@ -76,7 +76,7 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="list_templates",
         summary="List message templates",
-        description="From the local mirror, newest first.",
+        description="Read from the service's copy of the templates, newest first.",
         parameters=[
             *ACCOUNT,
             OpenApiParameter("name", str, description="A part of the name."),
@@ -98,8 +98,8 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="create_template",
         summary="Submit a message template",
-        description="The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, "
-        "chooses the account and is left out of what WhatsApp gets.",
+        description="The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses "
+        "the account. It is not passed on to WhatsApp.",
         parameters=ACCOUNT,
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
@@ -125,7 +125,7 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="edit_template",
         summary="Edit a message template",
-        description="The body is WhatsApp's; an edited template is reviewed again.",
+        description="The body is WhatsApp's template body. WhatsApp reviews the edited template again.",
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
     )
@@ -139,7 +139,7 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="delete_template",
         summary="Delete a message template",
-        description="Only that language, or with `all_languages=true` the whole name.",
+        description="Deletes only this language, or with `all_languages=true` every language of the template's name.",
         parameters=[
             OpenApiParameter("all_languages", bool, description="Delete every language of this name.")
         ],
@@ -154,7 +154,7 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="sync_templates",
         summary="Re-read templates from WhatsApp",
-        description="Imports templates that were made elsewhere; of one account, or of all.",
+        description="Imports templates that were made elsewhere, from one account or from all.",
         parameters=ACCOUNT,
         request=None,
         responses=SyncOut,

@@ -275,7 +275,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="create_test_number",
         summary="Add a number to the sandbox",
-        description="The first exists already. A number of the sandbox is connected at once and needs no endpoint.",
+        description="The sandbox has a first number already. A number of the sandbox is connected at once and needs "
+        "no endpoint.",
         request=TestNumberIn,
         responses={201: NumberOut},
     )
@@ -287,9 +288,9 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="send_test_inbound",
         summary="Let a customer write to the sandbox",
-        description="A customer of the sandbox writes to one of its numbers; the events come as they do live. "
-        "`from` is a phone number or a business-scoped user id, `type` any message type with its object in "
-        "WhatsApp's form; a text may be a plain string, and most types have a default.",
+        description="A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` "
+        "is a phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's "
+        "form. A text may be a plain string, and most types have a default.",
         request=TestInboundIn,
         responses={201: TestInboundOut},
     )
@@ -302,8 +303,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="send_test_echo",
         summary="Let the business write in its app",
-        description="On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a "
-        "customer there: `message.echo` comes as it does live.",
+        description="The business writes to a customer in the WhatsApp Business app. The number must be one of the "
+        "sandbox that stays in the app. The event `message.echo` comes as it does live.",
         request=TestEchoIn,
         responses={201: TestInboundOut},
     )
@@ -315,8 +316,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="set_test_preference",
         summary="Let a customer of the sandbox opt out",
-        description="A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` "
-        "comes as it does live, and `customer.opt_out` where an endpoint names it.",
+        description="A customer stops or resumes marketing messages in WhatsApp's own settings. The event "
+        "`user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it.",
         request=TestPreferenceIn,
         responses={201: TestPreferenceOut},
     )
@@ -343,7 +344,7 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="act_on_test_call",
         summary="Act on a call of the sandbox",
-        description="What the customer does: hangs up, or accepts or rejects a call of the business.",
+        description="The customer hangs up, or accepts or rejects a call of the business.",
         request=TestCallActionIn,
         responses=TestCallOut,
     )
@@ -377,8 +378,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="set_test_status",
         summary="Set a message's status in the sandbox",
-        description="The status of a message that a number of the sandbox sent, now and whatever went before: its "
-        "event comes as it does live. It may also contradict what came before, to try that.",
+        description="Sets the status of a message that a number of the sandbox sent. The event comes at once, as it "
+        "does live. The status may contradict earlier statuses, so that you can test that case.",
         request=TestStatusIn,
         responses={201: TestStatusOut},
     )

@@ -16,7 +16,7 @@ export interface paths {
         post?: never;
         /**
          * Release a business account
-         * @description Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay.
+         * @description Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The events stay.
          */
         delete: operations["release_account"];
         options?: never;
@@ -181,7 +181,7 @@ export interface paths {
         };
         /**
          * Show how every tenant pays
-         * @description Tenants past due first, then by name. Answers while billing is off, too.
+         * @description Tenants with an overdue bill come first, the others by name. Works while billing is off, too.
          */
         get: operations["admin_billing"];
         put?: never;
@@ -381,13 +381,13 @@ export interface paths {
         };
         /**
          * List API keys
-         * @description Those of the caller's environment, by prefix; the full key is never shown again.
+         * @description The keys of the caller's environment, each with its prefix. A full key is never shown again.
          */
         get: operations["list_api_keys"];
         put?: never;
         /**
          * Create an API key
-         * @description The full key is in this answer and nowhere else. A key cannot create one with scopes or numbers that it lacks, or one that lasts longer than itself: 403.
+         * @description Only this answer shows the full key. A key cannot create a key with scopes or numbers that it lacks itself, or a key that lasts longer: the answer is 403.
          */
         post: operations["create_api_key"];
         delete?: never;
@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate an API key
-         * @description Makes a key in place of this one, which keeps working for 24 hours. The new key has the scopes, numbers and end of the old one.
+         * @description Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers and end of the old key.
          */
         post: operations["rotate_api_key"];
         delete?: never;
@@ -465,7 +465,7 @@ export interface paths {
         };
         /**
          * Get a credit note
-         * @description The PDF; `credit_notes` of an invoice lists the ids.
+         * @description The credit note as a PDF. An invoice lists the ids in `credit_notes`.
          */
         get: operations["get_credit_note"];
         put?: never;
@@ -505,7 +505,7 @@ export interface paths {
         };
         /**
          * Get an invoice
-         * @description A printable page, or JSON or PDF when `Accept` prefers it.
+         * @description A printable HTML page, or JSON or a PDF when `Accept` prefers it.
          */
         get: operations["get_invoice"];
         put?: never;
@@ -571,7 +571,7 @@ export interface paths {
         head?: never;
         /**
          * Change who invoices are made out to
-         * @description Applies to invoices issued from now on; issued invoices never change.
+         * @description The change applies to invoices that are issued from now on. Issued invoices never change.
          */
         patch: operations["update_billing_profile"];
         trace?: never;
@@ -587,7 +587,7 @@ export interface paths {
         put?: never;
         /**
          * Create a connect session
-         * @description A hosted link, valid for one hour, on which a customer connects a WhatsApp account.
+         * @description Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account.
          */
         post: operations["create_connect_session"];
         delete?: never;
@@ -605,7 +605,7 @@ export interface paths {
         };
         /**
          * Get a connect session
-         * @description Its status, and the account and numbers that were connected on it.
+         * @description The session's status, and the account and numbers that the customer connected.
          */
         get: operations["get_connect_session"];
         put?: never;
@@ -627,7 +627,7 @@ export interface paths {
         put?: never;
         /**
          * Log in
-         * @description Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours.
+         * @description Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is valid for 12 hours.
          */
         post: operations["create_console_session"];
         delete?: never;
@@ -645,7 +645,7 @@ export interface paths {
         };
         /**
          * Get the current console session
-         * @description Who is logged in with the console token of this request.
+         * @description The person who is logged in with the console token of this request.
          */
         get: operations["get_console_session"];
         put?: never;
@@ -672,7 +672,7 @@ export interface paths {
         post?: never;
         /**
          * Erase a customer's data
-         * @description Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in the background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`.
+         * @description Erases everything that is stored about one customer, named by wa_id or user_id, in both environments. The erasure runs in the background and cannot be undone. The receipt is `GET /v1/erasures/{erasure_id}`.
          */
         delete: operations["erase_customer"];
         options?: never;
@@ -729,7 +729,7 @@ export interface paths {
         };
         /**
          * List erasures
-         * @description The receipts, newest first.
+         * @description The receipts of erasures, newest first.
          */
         get: operations["list_erasures"];
         put?: never;
@@ -749,7 +749,7 @@ export interface paths {
         };
         /**
          * Get the receipt of an erasure
-         * @description What was erased, once it is completed.
+         * @description The receipt shows what was erased, once the erasure is completed.
          */
         get: operations["get_erasure"];
         put?: never;
@@ -769,7 +769,7 @@ export interface paths {
         };
         /**
          * Search the event log
-         * @description Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set: go on with it.
+         * @description Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events. When few match, a page can hold fewer than `limit`, even none: continue while `next_cursor` is set.
          */
         get: operations["list_events"];
         put?: never;
@@ -789,7 +789,7 @@ export interface paths {
         };
         /**
          * Get an event
-         * @description The envelope exactly as delivered, and every delivery of it.
+         * @description The event's envelope exactly as delivered, and every delivery of the event.
          */
         get: operations["get_event"];
         put?: never;
@@ -831,7 +831,7 @@ export interface paths {
         put?: never;
         /**
          * Export data
-         * @description Writes a file of lines of JSON in the background: one customer's data, or the whole account of the key's environment.
+         * @description Writes a file in the background, with one JSON object in each line: one customer's data, or all data of the business in the key's environment.
          */
         post: operations["create_export"];
         delete?: never;
@@ -849,7 +849,7 @@ export interface paths {
         };
         /**
          * Get the state of an export
-         * @description Whether its file can be fetched.
+         * @description Shows whether the export's file can be downloaded.
          */
         get: operations["get_export"];
         put?: never;
@@ -909,7 +909,7 @@ export interface paths {
         };
         /**
          * Check that the process is alive
-         * @description 200 from every process that serves; asks nothing else. For supervisors that restart processes.
+         * @description 200 from every process that can answer, whatever the state of the database. For supervisors that restart processes.
          */
         get: operations["health_live"];
         put?: never;
@@ -949,7 +949,7 @@ export interface paths {
         };
         /**
          * Account for every event of a day
-         * @description For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the event log and the deliveries at the moment of the call. Days are those of UTC.
+         * @description For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made from the event log and the deliveries at the moment of the call. Days are days of UTC.
          */
         get: operations["get_ledger"];
         put?: never;
@@ -989,7 +989,7 @@ export interface paths {
         };
         /**
          * Download a media file
-         * @description Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON.
+         * @description Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's description in JSON.
          */
         get: operations["get_media"];
         put?: never;
@@ -1013,7 +1013,7 @@ export interface paths {
         };
         /**
          * List messages
-         * @description Newest first, without contents. A page may hold fewer messages than `limit`, even none, while `next_cursor` is set: go on with it.
+         * @description Newest first, without contents. A page may hold fewer messages than `limit`, even none: continue while `next_cursor` is set.
          */
         get: operations["list_messages"];
         put?: never;
@@ -1037,7 +1037,7 @@ export interface paths {
         };
         /**
          * Get a message
-         * @description How far it came and when, errors in WhatsApp's words, its content while retained, its events and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.
+         * @description The message's status with times, errors in WhatsApp's words, its events with each delivery, and its content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it.
          */
         get: operations["get_message"];
         put?: never;
@@ -1063,7 +1063,7 @@ export interface paths {
         put?: never;
         /**
          * Send a batch of messages
-         * @description Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`.
+         * @description Up to 10,000 messages of one number, sent at the number's pace. Each message yields a `message.outbound` event.
          */
         post: operations["create_batch"];
         delete?: never;
@@ -1081,7 +1081,7 @@ export interface paths {
         };
         /**
          * Get a batch
-         * @description Its status and counts, what it waits for, and what became of its messages.
+         * @description The batch's status and counts, what it waits for, and the outcomes of its messages.
          */
         get: operations["get_batch"];
         put?: never;
@@ -1091,7 +1091,7 @@ export interface paths {
         head?: never;
         /**
          * Change the time of a batch
-         * @description While none of its messages was sent; 409 then. `null` sends it now.
+         * @description Only before the first message of the batch is sent. After that the answer is 409. `null` sends the batch now.
          */
         patch: operations["reschedule_batch"];
         trace?: never;
@@ -1107,7 +1107,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel a batch
-         * @description Items that were not sent become `skipped`; those on their way finish.
+         * @description Items that were not sent become `skipped`. Items that are already being sent are finished.
          */
         post: operations["cancel_batch"];
         delete?: never;
@@ -1125,7 +1125,7 @@ export interface paths {
         };
         /**
          * List the items of a batch
-         * @description In the order in which they were submitted, each with WhatsApp's answer.
+         * @description The items in the order in which they were submitted, each with WhatsApp's answer.
          */
         get: operations["list_batch_items"];
         put?: never;
@@ -1147,7 +1147,7 @@ export interface paths {
         put?: never;
         /**
          * Retry a batch
-         * @description Queues the failed items again that were certainly not sent: throttled ones, and those whose token WhatsApp refused.
+         * @description Queues failed items again that were certainly not sent: items that WhatsApp throttled, and items for which WhatsApp refused the token.
          */
         post: operations["retry_batch"];
         delete?: never;
@@ -1191,7 +1191,7 @@ export interface paths {
         put?: never;
         /**
          * Schedule a message
-         * @description The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and not before, in these hours of its customer's day, and once.
+         * @description The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent once, not before `send_at`, and only in these hours of the customer's day.
          */
         post: operations["schedule_message"];
         delete?: never;
@@ -1209,7 +1209,7 @@ export interface paths {
         };
         /**
          * Get a scheduled message
-         * @description Whether it waits, and what became of it.
+         * @description Shows whether the message still waits, and the result of the send.
          */
         get: operations["get_scheduled_message"];
         put?: never;
@@ -1219,7 +1219,7 @@ export interface paths {
         head?: never;
         /**
          * Change the time of a scheduled message
-         * @description While it waits; 409 once it is on its way.
+         * @description Only while the message waits. Once it is being sent, the answer is 409.
          */
         patch: operations["reschedule_message"];
         trace?: never;
@@ -1235,7 +1235,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel a scheduled message
-         * @description While it waits; 409 once it is on its way.
+         * @description Only while the message waits. Once it is being sent, the answer is 409.
          */
         post: operations["cancel_scheduled_message"];
         delete?: never;
@@ -1273,14 +1273,14 @@ export interface paths {
         };
         /**
          * Get a number
-         * @description With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said.
+         * @description With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer.
          */
         get: operations["get_number"];
         put?: never;
         post?: never;
         /**
          * Release a number
-         * @description Its events stay. With the last number of a business account the account is released too.
+         * @description The number's events stay. With the last number of a business account, the account is released too.
          */
         delete: operations["release_number"];
         options?: never;
@@ -1297,7 +1297,7 @@ export interface paths {
         };
         /**
          * Get the progress of a number's app data
-         * @description Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the last six months have come. Null for what was never requested.
+         * @description For a number that stays in the WhatsApp Business app: the progress of importing its contacts and its chats of the last six months. Null for data that was never requested.
          */
         get: operations["get_app_data"];
         put?: never;
@@ -1341,7 +1341,7 @@ export interface paths {
         };
         /**
          * Get a customer of a number
-         * @description By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing messages are stopped, the ad that it came from last, and the ids that are known. A customer that never wrote and was never written to is answered with nulls.
+         * @description Names the customer by wa_id or user_id. The answer has the last messages, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. For a customer without any message the members are null.
          */
         get: operations["get_customer"];
         put?: never;
@@ -1381,18 +1381,18 @@ export interface paths {
         };
         /**
          * Get a number's Flow endpoint
-         * @description Your URL, the address for your Flows, and how the last data request went.
+         * @description Your URL, the address for your Flows, and the result of the last data request.
          */
         get: operations["get_flow_endpoint"];
         /**
          * Set a number's Flow endpoint
-         * @description The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later ones change only the URL.
+         * @description The first call makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later calls change only the URL.
          */
         put: operations["set_flow_endpoint"];
         post?: never;
         /**
          * Delete a number's Flow endpoint
-         * @description Its keys are deleted too: Flows that ask for data fail from then on.
+         * @description The endpoint's keys are deleted too. From then on, Flows that ask for data fail.
          */
         delete: operations["delete_flow_endpoint"];
         options?: never;
@@ -1411,7 +1411,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate the key pair of a Flow endpoint
-         * @description Makes a new key pair and uploads the public key. Needed as well after the number was registered again, and when WhatsApp reports `public-key-missing`.
+         * @description Makes a new key pair and uploads the public key. Call it also after the number was registered again, and when WhatsApp reports `public-key-missing`.
          */
         post: operations["rotate_flow_endpoint_key"];
         delete?: never;
@@ -1431,7 +1431,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate the signing secret of a Flow endpoint
-         * @description The old secret signs as well for 24 hours.
+         * @description For 24 hours, requests are signed with the old secret as well.
          */
         post: operations["rotate_flow_endpoint_secret"];
         delete?: never;
@@ -1449,7 +1449,7 @@ export interface paths {
         };
         /**
          * Get a number's health
-         * @description Asks Meta what a message of this number passes, with each entity's reasons and remedies.
+         * @description Asks Meta which entities a message of this number depends on, and why an entity limits or blocks it.
          */
         get: operations["get_number_health"];
         put?: never;
@@ -1471,7 +1471,7 @@ export interface paths {
         put?: never;
         /**
          * Register a number
-         * @description With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in the answer as `pin`, once.
+         * @description Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used or a new PIN is made. Only this answer shows a new PIN, as `pin`.
          */
         post: operations["register_number"];
         delete?: never;
@@ -1491,7 +1491,7 @@ export interface paths {
         put?: never;
         /**
          * Request a verification code
-         * @description By SMS or voice call, to the number itself.
+         * @description Meta sends the code to the number itself, by SMS or voice call.
          */
         post: operations["request_verification_code"];
         delete?: never;
@@ -1531,7 +1531,7 @@ export interface paths {
         put?: never;
         /**
          * Set a number's two-step PIN
-         * @description Six digits. The gateway keeps it encrypted for later registrations.
+         * @description The PIN has six digits. The gateway stores it encrypted for later registrations.
          */
         post: operations["set_two_step_pin"];
         delete?: never;
@@ -1551,7 +1551,7 @@ export interface paths {
         put?: never;
         /**
          * Verify a number with its code
-         * @description The code that the verification call or message brought.
+         * @description Takes the code from the verification call or message.
          */
         post: operations["verify_number"];
         delete?: never;
@@ -1591,7 +1591,7 @@ export interface paths {
         put?: never;
         /**
          * Finish an embedded sign-up
-         * @description Exchanges the code, subscribes the account and registers the number. A PIN that was made for the registration is in the answer as `pin`, once.
+         * @description Exchanges the code, subscribes the account and registers the number. Only this answer shows a PIN that was made for the registration, as `pin`.
          */
         post: operations["embedded_signup"];
         delete?: never;
@@ -1611,7 +1611,7 @@ export interface paths {
         put?: never;
         /**
          * Move a number from another provider
-         * @description Creates the number below the account; verification and registration follow.
+         * @description Creates the number in the account. Verify and register the number after that.
          */
         post: operations["migrate_number"];
         delete?: never;
@@ -1629,7 +1629,7 @@ export interface paths {
         };
         /**
          * List opt-outs
-         * @description The customers who want no marketing messages from a number, the newest opt-out first: as they set it in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it.
+         * @description The customers who want no marketing messages from a number, the newest opt-out first. Customers opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs.
          */
         get: operations["list_opt_outs"];
         put?: never;
@@ -1649,7 +1649,7 @@ export interface paths {
         };
         /**
          * List the platform's own keys
-         * @description Those of the caller's environment, by prefix.
+         * @description The keys of the caller's environment, each with its prefix.
          */
         get: operations["list_platform_keys"];
         put?: never;
@@ -1711,7 +1711,7 @@ export interface paths {
         };
         /**
          * List the calls of the last days
-         * @description Every call that acted on the business, newest first, within about a second of its end. With filters a page can be short, or empty, before the last one: go on while `next_cursor` is not null.
+         * @description Every call that acted on the business, newest first. A call appears about a second after its end. With filters a page can be short or empty before the last page: continue while `next_cursor` is not null.
          */
         get: operations["list_requests"];
         put?: never;
@@ -1731,7 +1731,7 @@ export interface paths {
         };
         /**
          * Get a call by its request id
-         * @description The line of the request log with this `X-Service-Request-Id`.
+         * @description The entry of the request log with this `X-Service-Request-Id`.
          */
         get: operations["get_request"];
         put?: never;
@@ -1751,13 +1751,13 @@ export interface paths {
         };
         /**
          * List message templates
-         * @description From the local mirror, newest first.
+         * @description Read from the service's copy of the templates, newest first.
          */
         get: operations["list_templates"];
         put?: never;
         /**
          * Submit a message template
-         * @description The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the account and is left out of what WhatsApp gets.
+         * @description The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the account. It is not passed on to WhatsApp.
          */
         post: operations["create_template"];
         delete?: never;
@@ -1781,12 +1781,12 @@ export interface paths {
         put?: never;
         /**
          * Edit a message template
-         * @description The body is WhatsApp's; an edited template is reviewed again.
+         * @description The body is WhatsApp's template body. WhatsApp reviews the edited template again.
          */
         post: operations["edit_template"];
         /**
          * Delete a message template
-         * @description Only that language, or with `all_languages=true` the whole name.
+         * @description Deletes only this language, or with `all_languages=true` every language of the template's name.
          */
         delete: operations["delete_template"];
         options?: never;
@@ -1845,7 +1845,7 @@ export interface paths {
         put?: never;
         /**
          * Re-read templates from WhatsApp
-         * @description Imports templates that were made elsewhere; of one account, or of all.
+         * @description Imports templates that were made elsewhere, from one account or from all.
          */
         post: operations["sync_templates"];
         delete?: never;
@@ -1863,7 +1863,7 @@ export interface paths {
         };
         /**
          * Get the tenant
-         * @description With its checklist. Answers in every status of the tenant.
+         * @description The tenant with its checklist. Works in every status of the tenant.
          */
         get: operations["get_tenant"];
         put?: never;
@@ -1873,7 +1873,7 @@ export interface paths {
         head?: never;
         /**
          * Change the tenant
-         * @description Name, billing e-mail and retention.
+         * @description Changes the name, the billing e-mail or the retention.
          */
         patch: operations["update_tenant"];
         trace?: never;
@@ -1911,7 +1911,7 @@ export interface paths {
         };
         /**
          * Get a tenant of the platform
-         * @description 404 for a tenant of another platform.
+         * @description The answer is 404 for a tenant of another platform.
          */
         get: operations["get_tenant_by_id"];
         put?: never;
@@ -1933,7 +1933,7 @@ export interface paths {
         put?: never;
         /**
          * Act on a call of the sandbox
-         * @description What the customer does: hangs up, or accepts or rejects a call of the business.
+         * @description The customer hangs up, or accepts or rejects a call of the business.
          */
         post: operations["act_on_test_call"];
         delete?: never;
@@ -1993,7 +1993,7 @@ export interface paths {
         put?: never;
         /**
          * Let the business write in its app
-         * @description On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a customer there: `message.echo` comes as it does live.
+         * @description The business writes to a customer in the WhatsApp Business app. The number must be one of the sandbox that stays in the app. The event `message.echo` comes as it does live.
          */
         post: operations["send_test_echo"];
         delete?: never;
@@ -2013,7 +2013,7 @@ export interface paths {
         put?: never;
         /**
          * Let a customer write to the sandbox
-         * @description A customer of the sandbox writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's form; a text may be a plain string, and most types have a default.
+         * @description A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` is a phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's form. A text may be a plain string, and most types have a default.
          */
         post: operations["send_test_inbound"];
         delete?: never;
@@ -2053,7 +2053,7 @@ export interface paths {
         put?: never;
         /**
          * Add a number to the sandbox
-         * @description The first exists already. A number of the sandbox is connected at once and needs no endpoint.
+         * @description The sandbox has a first number already. A number of the sandbox is connected at once and needs no endpoint.
          */
         post: operations["create_test_number"];
         delete?: never;
@@ -2073,7 +2073,7 @@ export interface paths {
         put?: never;
         /**
          * Let a customer of the sandbox opt out
-         * @description A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes as it does live, and `customer.opt_out` where an endpoint names it.
+         * @description A customer stops or resumes marketing messages in WhatsApp's own settings. The event `user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it.
          */
         post: operations["set_test_preference"];
         delete?: never;
@@ -2113,7 +2113,7 @@ export interface paths {
         put?: never;
         /**
          * Set a message's status in the sandbox
-         * @description The status of a message that a number of the sandbox sent, now and whatever went before: its event comes as it does live. It may also contradict what came before, to try that.
+         * @description Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does live. The status may contradict earlier statuses, so that you can test that case.
          */
         post: operations["set_test_status"];
         delete?: never;
@@ -2171,7 +2171,7 @@ export interface paths {
         };
         /**
          * List the usage of the platform's tenants
-         * @description A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of the sandbox. A test key sees only the sandbox tenants.
+         * @description One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the live environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants.
          */
         get: operations["list_usage"];
         put?: never;
@@ -2191,7 +2191,7 @@ export interface paths {
         };
         /**
          * List webhook deliveries
-         * @description Newest first. Each is one event on its way to one endpoint. A request looks through at most 10,000 deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set.
+         * @description Newest first. A delivery is one event on its way to one endpoint. A request looks through at most 10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while `next_cursor` is set.
          */
         get: operations["list_webhook_deliveries"];
         put?: never;
@@ -2211,7 +2211,7 @@ export interface paths {
         };
         /**
          * Get a webhook delivery
-         * @description With its last 20 attempts.
+         * @description The delivery with its last 20 attempts.
          */
         get: operations["get_webhook_delivery"];
         put?: never;
@@ -2233,7 +2233,7 @@ export interface paths {
         put?: never;
         /**
          * Send a delivery again
-         * @description One attempt at once, signed with the current secrets; the answer says what came of it.
+         * @description Makes one attempt at once, signed with the current secrets. The answer shows the result.
          */
         post: operations["replay_webhook_delivery"];
         delete?: never;
@@ -2251,13 +2251,13 @@ export interface paths {
         };
         /**
          * List webhook endpoints
-         * @description Without their secrets.
+         * @description The endpoints without their secrets.
          */
         get: operations["list_webhooks"];
         put?: never;
         /**
          * Create a webhook endpoint
-         * @description Sends the verify ping. The secret is in this answer and nowhere else.
+         * @description Sends the verify ping. Only this answer shows the secret.
          */
         post: operations["create_webhook"];
         delete?: never;
@@ -2275,14 +2275,14 @@ export interface paths {
         };
         /**
          * Get a webhook endpoint
-         * @description Its settings, state and health, without the secret.
+         * @description The endpoint's settings, state and health, without the secret.
          */
         get: operations["get_webhook"];
         put?: never;
         post?: never;
         /**
          * Delete a webhook endpoint
-         * @description What still waits for it is not delivered.
+         * @description Deliveries that still wait for the endpoint are not made.
          */
         delete: operations["delete_webhook"];
         options?: never;
@@ -2325,7 +2325,7 @@ export interface paths {
         put?: never;
         /**
          * Replay deliveries to an endpoint
-         * @description Queues new deliveries of a time range, in the background behind fresh events.
+         * @description Queues new deliveries of the events of a time range. They are sent in the background, after fresh events.
          */
         post: operations["replay_webhook"];
         delete?: never;
@@ -2345,7 +2345,7 @@ export interface paths {
         put?: never;
         /**
          * Resume a webhook endpoint
-         * @description Closes its circuit, ends a pause, and sends what waits.
+         * @description Closes the endpoint's circuit, ends a pause, and sends the waiting deliveries.
          */
         post: operations["resume_webhook"];
         delete?: never;
@@ -2385,7 +2385,7 @@ export interface paths {
         put?: never;
         /**
          * Send an example event to an endpoint
-         * @description Marked as a test; not stored and not counted. The answer has what the endpoint said.
+         * @description The event is marked as a test, and is not stored and not counted. The answer shows the endpoint's answer.
          */
         post: operations["test_webhook"];
         delete?: never;
@@ -2405,7 +2405,7 @@ export interface paths {
         put?: never;
         /**
          * Verify a webhook endpoint
-         * @description Sends the verify ping; a passed ping makes the endpoint active.
+         * @description Sends the verify ping. A passed ping makes the endpoint active.
          */
         post: operations["verify_webhook"];
         delete?: never;
@@ -2960,9 +2960,9 @@ export interface webhooks {
 export interface components {
     schemas: {
         AccountAlertData: {
-            /** @description The kind of what it is about, at Meta. */
+            /** @description Meta's kind of the object concerned. */
             entity_type?: string;
-            /** @description The id of what it is about, at Meta. */
+            /** @description Meta's id of the object concerned. */
             entity_id?: number | string;
             /** @description The alert in Meta's own members. */
             alert_info?: {
@@ -2975,10 +2975,10 @@ export interface components {
         };
         /** @description The event `account.alerts`. */
         AccountAlertsEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.alerts";
@@ -2986,7 +2986,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -3000,29 +3000,29 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["AccountAlertData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `account.capability`. */
         AccountCapabilityEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.capability";
@@ -3030,7 +3030,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -3044,21 +3044,21 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: {
                 [key: string]: unknown;
             };
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -3075,10 +3075,10 @@ export interface components {
         };
         /** @description The event `account.security`. */
         AccountSecurityEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.security";
@@ -3086,7 +3086,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -3100,19 +3100,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["AccountSecurityData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -3131,10 +3131,10 @@ export interface components {
         };
         /** @description The event `account.update`. */
         AccountUpdateEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.update";
@@ -3142,7 +3142,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -3156,19 +3156,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["AccountUpdateData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -3198,7 +3198,7 @@ export interface components {
             connection_state: "pending" | "connected" | "disconnected";
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string | null;
-            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
+            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string | null;
             /**
              * Format: date-time
@@ -3210,19 +3210,19 @@ export interface components {
         AdminTenant: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref: string | null;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
-            /** @description Whether the business is wholly in the sandbox. */
+            /** @description Whether everything of the business is in the sandbox. */
             sandbox: boolean;
             /**
              * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
@@ -3241,7 +3241,7 @@ export interface components {
             trial_ends_at: string | null;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /** @description Which of the first steps are done. */
@@ -3289,21 +3289,21 @@ export interface components {
         AnyApiKey: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /**
              * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to distinguish it from others. */
+            /** @description The first characters of the key, to recognise it. */
             prefix: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -3313,12 +3313,12 @@ export interface components {
             last_used_at: string | null;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string | null;
             /**
              * Format: date-time
-             * @description When it was revoked, ISO 8601 in UTC; null while it works.
+             * @description When the key was revoked, ISO 8601 in UTC; null while it works.
              */
             revoked_at: string | null;
             /** @description What the key may do. */
@@ -3327,12 +3327,12 @@ export interface components {
             phone_number_ids: string[] | null;
             /**
              * Format: int64
-             * @description The person who made it; null when an API key did.
+             * @description The person who created this one; null when an API key did.
              */
             created_by_user_id: number | null;
             /**
              * Format: uuid
-             * @description The API key that made it; null when a person did.
+             * @description The API key that created this one; null when a person did.
              */
             created_by_key_id: string | null;
             /**
@@ -3349,21 +3349,21 @@ export interface components {
         ApiKey: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /**
              * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to distinguish it from others. */
+            /** @description The first characters of the key, to recognise it. */
             prefix: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -3373,12 +3373,12 @@ export interface components {
             last_used_at: string | null;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string | null;
             /**
              * Format: date-time
-             * @description When it was revoked, ISO 8601 in UTC; null while it works.
+             * @description When the key was revoked, ISO 8601 in UTC; null while it works.
              */
             revoked_at: string | null;
             /** @description What the key may do. */
@@ -3387,17 +3387,17 @@ export interface components {
             phone_number_ids: string[] | null;
             /**
              * Format: int64
-             * @description The person who made it; null when an API key did.
+             * @description The person who created this one; null when an API key did.
              */
             created_by_user_id: number | null;
             /**
              * Format: uuid
-             * @description The API key that made it; null when a person did.
+             * @description The API key that created this one; null when a person did.
              */
             created_by_key_id: string | null;
         };
         ApiKeyRequest: {
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /**
              * @description By default `live`, and with a test key `test`. `live`: real messages; `test`: the sandbox.
@@ -3417,16 +3417,16 @@ export interface components {
         App: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
         };
         /** @description One sync: the contacts or the chats of the WhatsApp Business app. */
         AppData: {
             /**
-             * @description Where it stands. `pending`: will be asked for; `requested`: WhatsApp took the request; `receiving`: some came; `completed`: all came; `declined`: the business did not share them; `expired`: WhatsApp did not take the request in time; `failed`: WhatsApp could not send them.
+             * @description The current status. `pending`: will be requested; `requested`: WhatsApp accepted the request; `receiving`: some data came; `completed`: all data came; `declined`: the business did not share them; `expired`: WhatsApp did not take the request in time; `failed`: WhatsApp could not send them.
              * @enum {string}
              */
             status: "pending" | "requested" | "receiving" | "completed" | "declined" | "expired" | "failed";
@@ -3455,7 +3455,7 @@ export interface components {
         AppKey: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
@@ -3463,22 +3463,22 @@ export interface components {
              * @description The platform that the key belongs to.
              */
             app_id: string;
-            /** @description The first characters, to distinguish it from others. */
+            /** @description The first characters of the key, to recognise it. */
             prefix: string;
             /** @description The whole key, shown this once. */
             key: string;
         };
         AppRequest: {
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
         };
         AppWithTenants: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description The businesses. */
             tenants: number;
@@ -3486,11 +3486,11 @@ export interface components {
         Approved: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -3511,20 +3511,20 @@ export interface components {
             trial_ends_at: string | null;
         };
         Attempt: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Which kind it is. */
+            /** @description The kind. */
             kind: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
             /**
              * Format: date-time
-             * @description When it will be tried, ISO 8601 in UTC.
+             * @description When the attempt is due, ISO 8601 in UTC.
              */
             scheduled_for: string | null;
             /**
              * Format: date-time
-             * @description When it ended, ISO 8601 in UTC; null before.
+             * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
             /** @description What went wrong; null when nothing did. */
@@ -3570,7 +3570,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "audio";
@@ -3580,7 +3580,7 @@ export interface components {
             [key: string]: unknown;
         };
         AuditEntry: {
-            /** @description Its number, ascending. */
+            /** @description The number of the entry, ascending. */
             id: number;
             /**
              * Format: uuid
@@ -3594,23 +3594,23 @@ export interface components {
             actor_user_id: number | null;
             /** @description What is done. */
             action: string;
-            /** @description The kind of what it was done to. */
+            /** @description The kind of the object that the action concerned. */
             target_type: string;
-            /** @description What it was done to. */
+            /** @description The id of the object that the action concerned. */
             target_id: string;
-            /** @description Particulars, of a form that depends on the case; null when there are none. */
+            /** @description Further facts, in a form that depends on the case; null when there are none. */
             details: unknown;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
         };
         Batch: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
+             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
@@ -3620,12 +3620,12 @@ export interface components {
             accepted: number;
             /** @description How many failed. */
             failed: number;
-            /** @description Messages a second at most. */
+            /** @description The most messages that are sent in a second. */
             rate_per_sec: number;
             /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
-             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
+             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
@@ -3636,21 +3636,21 @@ export interface components {
             send_at: string | null;
             /** @description It is sent in these hours of its customers' days; null at any. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
-            /** @description Whether customers who opted out of marketing messages are passed over. */
+            /** @description Whether customers who opted out of marketing messages are skipped. */
             skip_opted_out: boolean;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: date-time
-             * @description When it began, ISO 8601 in UTC; null before.
+             * @description The time of the start, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
              * Format: date-time
-             * @description When it ended, ISO 8601 in UTC; null before.
+             * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
         };
@@ -3675,7 +3675,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "audio";
@@ -3690,7 +3690,7 @@ export interface components {
             [key: string]: unknown;
         };
         BatchCompletedData: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /** @description `completed` or `cancelled`; a text here, an object in `message.status`. */
             status: string;
@@ -3702,23 +3702,23 @@ export interface components {
             failed: number;
             /** @description How many were not sent. */
             skipped: number;
-            /** @description Messages a second at most. */
+            /** @description The most messages that are sent in a second. */
             rate_per_sec: number;
             /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: date-time
-             * @description When it began, ISO 8601 in UTC; null before.
+             * @description The time of the start, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
              * Format: date-time
-             * @description When it ended, ISO 8601 in UTC; null before.
+             * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
         } & {
@@ -3726,10 +3726,10 @@ export interface components {
         };
         /** @description The event `batch.completed`. */
         BatchCompletedEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "batch.completed";
@@ -3737,7 +3737,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -3751,19 +3751,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["BatchCompletedData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -3789,7 +3789,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "contacts";
@@ -3804,10 +3804,10 @@ export interface components {
             [key: string]: unknown;
         };
         BatchDetails: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
+             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
@@ -3817,12 +3817,12 @@ export interface components {
             accepted: number;
             /** @description How many failed. */
             failed: number;
-            /** @description Messages a second at most. */
+            /** @description The most messages that are sent in a second. */
             rate_per_sec: number;
             /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
-             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
+             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
@@ -3833,21 +3833,21 @@ export interface components {
             send_at: string | null;
             /** @description It is sent in these hours of its customers' days; null at any. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
-            /** @description Whether customers who opted out of marketing messages are passed over. */
+            /** @description Whether customers who opted out of marketing messages are skipped. */
             skip_opted_out: boolean;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: date-time
-             * @description When it began, ISO 8601 in UTC; null before.
+             * @description The time of the start, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
              * Format: date-time
-             * @description When it ended, ISO 8601 in UTC; null before.
+             * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
             /** @description What became of its messages: how many have which status now, each counted once. */
@@ -3874,7 +3874,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "document";
@@ -3909,7 +3909,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "image";
@@ -3944,7 +3944,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "interactive";
@@ -3959,10 +3959,10 @@ export interface components {
             [key: string]: unknown;
         };
         BatchItem: {
-            /** @description Its place in the batch, from 0. */
+            /** @description The position in the batch, from 0. */
             idx: number;
             /**
-             * @description Where it stands. `pending`: not tried yet; `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or its outcome is unknown; `skipped`: not sent.
+             * @description The current status. `pending`: not tried yet; `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or its outcome is unknown; `skipped`: not sent.
              * @enum {string}
              */
             status: "pending" | "accepted" | "failed" | "skipped";
@@ -3970,9 +3970,9 @@ export interface components {
             message_ref: string | null;
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
-            /** @description WhatsApp's answer, byte for byte; null without one. */
+            /** @description WhatsApp's answer, byte for byte; null without an answer. */
             response: {
                 [key: string]: unknown;
             } | null;
@@ -3986,19 +3986,19 @@ export interface components {
             /** @description The message that had this `message_ref` before, for which this one was skipped; else null. */
             duplicate_of: components["schemas"]["BatchPlace"] | null;
             /**
-             * @description Why it was skipped: `opted_out`, `message_ref` (see `duplicate_of`), or `batch_ended`; else null. `opted_out`: the customer opted out; `message_ref`: another message has its name; `batch_ended`: the batch was cancelled or waited too long.
+             * @description Why it was skipped: `opted_out`, `message_ref` (see `duplicate_of`), or `batch_ended`; else null. `opted_out`: the customer opted out; `message_ref`: another message has the same `message_ref`; `batch_ended`: the batch was cancelled or waited too long.
              * @enum {string|null}
              */
             skip_reason: "opted_out" | "message_ref" | "batch_ended" | null;
         };
         BatchItemList: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["BatchItem"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
         };
         BatchList: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["Batch"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -4024,7 +4024,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "location";
@@ -4079,7 +4079,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "reaction";
@@ -4095,7 +4095,7 @@ export interface components {
         };
         /** @description Several events in one request. */
         BatchSettings: {
-            /** @description Events in one request, at most. */
+            /** @description The most events in one request. */
             events: number;
             /**
              * @description How long the first event waits for others, in milliseconds.
@@ -4124,7 +4124,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sticker";
@@ -4159,7 +4159,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template";
@@ -4194,7 +4194,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "text";
@@ -4233,7 +4233,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video";
@@ -4272,7 +4272,7 @@ export interface components {
              * @description The business, a uuid.
              */
             tenant_id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /**
              * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing.
@@ -4305,7 +4305,7 @@ export interface components {
              * @description Since when a bill is overdue, ISO 8601 in UTC; null otherwise.
              */
             past_due_since: string | null;
-            /** @description Whether further numbers are refused because bills are overdue. */
+            /** @description Whether more numbers are refused because bills are overdue. */
             restricted: boolean;
             /** @description The prices. */
             plan: components["schemas"]["Plan"];
@@ -4315,7 +4315,7 @@ export interface components {
             numbers: components["schemas"]["BilledNumber"][];
             /** @description The next invoice as it would be now. */
             next_charge: components["schemas"]["NextCharge"] | null;
-            /** @description The mandate to debit; null without one. */
+            /** @description The mandate for debits; null without one. */
             mandate: components["schemas"]["Mandate"] | null;
             /** @description What is still to be paid, in paise. */
             amount_due_paise: number;
@@ -4382,13 +4382,13 @@ export interface components {
          *     }
          */
         BusinessProfiles: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["BusinessProfile"][];
         } & {
             [key: string]: unknown;
         };
         Buyer: {
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description The GST number; null for a buyer without one. */
             gstin: string | null;
@@ -4413,7 +4413,7 @@ export interface components {
             description: string;
             /** @description How many. */
             quantity: number;
-            /** @description The price of one, in paise. */
+            /** @description The price of one unit, in paise. */
             unit_paise: number;
             /** @description The amount in paise (100 paise are one rupee). */
             amount_paise: number;
@@ -4429,7 +4429,7 @@ export interface components {
             test_message_sent: boolean;
         };
         ChosenReply: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /** @description A short name. */
             title: string;
@@ -4447,27 +4447,27 @@ export interface components {
             code?: string;
         };
         ConnectSession: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /** @description The hosted link to send your customer to. */
             url: string;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
             /** @description Where your customer comes back to. */
             return_url: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: date-time
-             * @description When it ended, ISO 8601 in UTC; null before.
+             * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
             /** @description Meta's id of the WhatsApp Business account. */
@@ -4503,7 +4503,7 @@ export interface components {
         ConsoleSession: {
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string;
             /** @description Who logged in. */
@@ -4529,7 +4529,7 @@ export interface components {
             otp?: string;
         };
         ConsoleUser: {
-            /** @description Its id. */
+            /** @description The id. */
             id: number;
             /**
              * Format: email
@@ -4540,13 +4540,13 @@ export interface components {
             is_staff: boolean;
         };
         ContactCard: {
-            /** @description Its name. */
+            /** @description The name. */
             name: components["schemas"]["ContactName"];
             /** @description Phone numbers. */
             phones?: ({
                 /** @description The phone number. */
                 phone?: string;
-                /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+                /** @description The type. The content is in the member of the same name, where there is one. */
                 type?: string;
                 /** @description The customer's number in digits with its country code, such as `919812345678`. */
                 wa_id?: string;
@@ -4557,7 +4557,7 @@ export interface components {
             emails?: ({
                 /** @description An email address. */
                 email?: string;
-                /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+                /** @description The type. The content is in the member of the same name, where there is one. */
                 type?: string;
             } & {
                 [key: string]: unknown;
@@ -4590,9 +4590,9 @@ export interface components {
             last_name?: string;
             /** @description The middle name. */
             middle_name?: string;
-            /** @description What stands before the name, such as `Dr.` */
+            /** @description The part before the name, such as `Dr.` */
             prefix?: string;
-            /** @description What stands behind the name. */
+            /** @description The part after the name. */
             suffix?: string;
         } & {
             [key: string]: unknown;
@@ -4618,7 +4618,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "contacts";
@@ -4630,23 +4630,23 @@ export interface components {
         CreatedApiKey: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /**
              * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to distinguish it from others. */
+            /** @description The first characters of the key, to recognise it. */
             prefix: string;
             /** @description The whole key, shown this once. */
             key: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -4656,12 +4656,12 @@ export interface components {
             last_used_at: string | null;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string | null;
             /**
              * Format: date-time
-             * @description When it was revoked, ISO 8601 in UTC; null while it works.
+             * @description When the key was revoked, ISO 8601 in UTC; null while it works.
              */
             revoked_at: string | null;
             /** @description What the key may do. */
@@ -4670,20 +4670,20 @@ export interface components {
             phone_number_ids: string[] | null;
             /**
              * Format: int64
-             * @description The person who made it; null when an API key did.
+             * @description The person who created this one; null when an API key did.
              */
             created_by_user_id: number | null;
             /**
              * Format: uuid
-             * @description The API key that made it; null when a person did.
+             * @description The API key that created this one; null when a person did.
              */
             created_by_key_id: string | null;
         };
         CreatedBatch: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
+             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
@@ -4693,12 +4693,12 @@ export interface components {
             accepted: number;
             /** @description How many failed. */
             failed: number;
-            /** @description Messages a second at most. */
+            /** @description The most messages that are sent in a second. */
             rate_per_sec: number;
             /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
-             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
+             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
@@ -4709,43 +4709,43 @@ export interface components {
             send_at: string | null;
             /** @description It is sent in these hours of its customers' days; null at any. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
-            /** @description Whether customers who opted out of marketing messages are passed over. */
+            /** @description Whether customers who opted out of marketing messages are skipped. */
             skip_opted_out: boolean;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: date-time
-             * @description When it began, ISO 8601 in UTC; null before.
+             * @description The time of the start, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
              * Format: date-time
-             * @description When it ended, ISO 8601 in UTC; null before.
+             * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
             /** @description What Meta would refuse by what is known of your templates; the messages are sent all the same. */
             warnings: components["schemas"]["BatchWarning"][];
         };
         CreatedConnectSession: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /** @description An address. */
             url: string;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
         };
         CreatedConsoleSession: {
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string;
             /** @description Who logged in. */
@@ -4762,7 +4762,7 @@ export interface components {
         CreatedEndpoint: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
@@ -4771,7 +4771,7 @@ export interface components {
              */
             environment: "live" | "test";
             /**
-             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description The kind. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
             kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
@@ -4808,7 +4808,7 @@ export interface components {
             };
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds: number | null;
-            /** @description Deliveries a second at most; null is without a limit of yours. */
+            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
             rate_per_second: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered: boolean;
@@ -4818,22 +4818,22 @@ export interface components {
             exhausted_mail_threshold: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
+            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
             tls: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature: boolean;
-            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
             destination: components["schemas"]["DestinationSettings"] | null;
-            /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
+            /** @description The key that verifies the signature `v1a`: `whpk_` and base64; null without one. */
             public_key: string | null;
             /** @description Several events in one request; null is one event in each. */
             batch: components["schemas"]["BatchSettings"] | null;
-            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
             quiet_seconds: number | null;
             /**
-             * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -4848,7 +4848,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
             /**
@@ -4860,9 +4860,9 @@ export interface components {
             consecutive_failures: number;
         };
         CreatedMandate: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
             /**
              * @description The method. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
@@ -4922,7 +4922,7 @@ export interface components {
              */
             opted_out_at: string | null;
             /**
-             * @description `whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for one who did not opt out.
+             * @description `whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for a customer who did not opt out.
              * @enum {string|null}
              */
             opted_out_source: "whatsapp" | "stop_word" | null;
@@ -4942,10 +4942,10 @@ export interface components {
         };
         /** @description The event `customer.opt_out`. */
         CustomerOptOutEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "customer.opt_out";
@@ -4953,7 +4953,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -4967,19 +4967,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["OptOutData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -4987,7 +4987,7 @@ export interface components {
         Deleted: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /** @description It was deleted. */
@@ -5014,7 +5014,7 @@ export interface components {
             count: number;
             /** @description The first 100 of them, the oldest first. */
             deliveries: ({
-                /** @description Its id. */
+                /** @description The id. */
                 id: string;
                 /** @description The event: `evt_` and 26 characters. */
                 event_id: string;
@@ -5034,7 +5034,7 @@ export interface components {
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Delivery: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /** @description The event: `evt_` and 26 characters. */
             event_id: string;
@@ -5046,7 +5046,7 @@ export interface components {
              */
             endpoint_id: string;
             /**
-             * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
+             * @description The current status. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
              * @enum {string}
              */
             status: "pending" | "delivered" | "failed" | "dead";
@@ -5060,7 +5060,7 @@ export interface components {
             last_response_ms: number | null;
             /**
              * Format: date-time
-             * @description When it is tried next, ISO 8601 in UTC; null when it is not.
+             * @description When the next attempt is due, ISO 8601 in UTC; null when there is none.
              */
             next_attempt_at: string | null;
             /** @description Whether it repeats an earlier delivery. */
@@ -5077,7 +5077,7 @@ export interface components {
             at: string;
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
-            /** @description How long it took, in milliseconds. */
+            /** @description The duration in milliseconds. */
             ms: number;
             /** @description What went wrong; null when nothing did. */
             error: string | null;
@@ -5103,7 +5103,7 @@ export interface components {
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         DeliveryWithLog: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /** @description The event: `evt_` and 26 characters. */
             event_id: string;
@@ -5115,7 +5115,7 @@ export interface components {
              */
             endpoint_id: string;
             /**
-             * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
+             * @description The current status. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
              * @enum {string}
              */
             status: "pending" | "delivered" | "failed" | "dead";
@@ -5129,7 +5129,7 @@ export interface components {
             last_response_ms: number | null;
             /**
              * Format: date-time
-             * @description When it is tried next, ISO 8601 in UTC; null when it is not.
+             * @description When the next attempt is due, ISO 8601 in UTC; null when there is none.
              */
             next_attempt_at: string | null;
             /** @description The last 20 attempts, oldest first. */
@@ -5147,7 +5147,7 @@ export interface components {
             region?: string | null;
             /** @description `sqs`, `s3`: id of the access key. */
             access_key_id?: string | null;
-            /** @description `sqs`, `s3`: its secret; never shown again. */
+            /** @description `sqs`, `s3`: the secret of the access key; never shown again. */
             secret_access_key?: string | null;
             /** @description `sqs`, `s3`: the https URL of a compatible service; null is AWS. */
             endpoint_url?: string | null;
@@ -5185,23 +5185,23 @@ export interface components {
         DeviceKey: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /**
              * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to distinguish it from others. */
+            /** @description The first characters of the key, to recognise it. */
             prefix: string;
             /** @description The full key: in this answer and nowhere else. */
             key: string;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string | null;
             /**
@@ -5229,7 +5229,7 @@ export interface components {
             verification_url_complete: string;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string;
             /** @description How long to wait between two redemptions. */
@@ -5273,7 +5273,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "document";
@@ -5290,11 +5290,11 @@ export interface components {
             to?: string;
             /** @description The customer's business-scoped user id. */
             to_user_id?: string;
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /** @description Seconds since 1970, as text. */
             timestamp?: string;
-            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+            /** @description The type. The content is in the member of the same name, where there is one. */
             type: string;
             /** @description The text. */
             text?: {
@@ -5310,7 +5310,7 @@ export interface components {
         EchoedMessageData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Which of your numbers it is about. */
+            /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
@@ -5320,7 +5320,7 @@ export interface components {
             [key: string]: unknown;
         };
         EmbeddedSignupRequest: {
-            /** @description The code of Meta's embedded sign-up; it lives 30 seconds. */
+            /** @description The code of Meta's embedded sign-up, which is valid for 30 seconds. */
             code: string;
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
@@ -5332,7 +5332,7 @@ export interface components {
         Endpoint: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
@@ -5341,11 +5341,11 @@ export interface components {
              */
             environment: "live" | "test";
             /**
-             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description The kind. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
             kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
-            /** @description Where deliveries go. */
+            /** @description The address to which deliveries go. */
             url: string;
             /**
              * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
@@ -5378,7 +5378,7 @@ export interface components {
             };
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds: number | null;
-            /** @description Deliveries a second at most; null is without a limit of yours. */
+            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
             rate_per_second: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered: boolean;
@@ -5388,22 +5388,22 @@ export interface components {
             exhausted_mail_threshold: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
+            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
             tls: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature: boolean;
-            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
             destination: components["schemas"]["DestinationSettings"] | null;
-            /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
+            /** @description The key that verifies the signature `v1a`: `whpk_` and base64; null without one. */
             public_key: string | null;
             /** @description Several events in one request; null is one event in each. */
             batch: components["schemas"]["BatchSettings"] | null;
-            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
             quiet_seconds: number | null;
             /**
-             * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -5416,7 +5416,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
             /**
@@ -5445,7 +5445,7 @@ export interface components {
             } | null;
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds?: number | null;
-            /** @description Deliveries a second at most; null is without a limit of yours. */
+            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
             rate_per_second?: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
@@ -5455,7 +5455,7 @@ export interface components {
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule?: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
+            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
             tls?: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
@@ -5463,9 +5463,9 @@ export interface components {
             asymmetric_signature?: boolean;
             /** @description Several events in one request; null is one event in each. */
             batch?: components["schemas"]["BatchSettings"] | null;
-            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
             quiet_seconds?: number | null;
-            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
             destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
             uid?: string | null;
@@ -5484,10 +5484,10 @@ export interface components {
             url?: string;
             /** @description A text for people. */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
             /**
-             * @description Where it stands. `active`: gets events; `paused`: you paused it.
+             * @description The current status. `active`: gets events; `paused`: you paused it.
              * @enum {string}
              */
             status?: "active" | "paused";
@@ -5541,7 +5541,7 @@ export interface components {
             } & {
                 [key: string]: unknown;
             }) | null;
-            /** @description What waits for the endpoint. */
+            /** @description The deliveries that wait for the endpoint. */
             waiting: {
                 /** @description How many there are. */
                 count: number;
@@ -5572,10 +5572,10 @@ export interface components {
             reason: components["schemas"]["EndpointReason"] | null;
             /**
              * Format: date-time
-             * @description When it is tried again, ISO 8601 in UTC; null when it is not waiting.
+             * @description When the next attempt is due, ISO 8601 in UTC; null when there is none.
              */
             retry_at: string | null;
-            /** @description What waits for the endpoint. */
+            /** @description The deliveries that wait for the endpoint. */
             waiting: components["schemas"]["EndpointWaiting"];
             /** @description The attempts of the last hour. */
             last_hour: components["schemas"]["EndpointLastHour"];
@@ -5636,7 +5636,7 @@ export interface components {
             } | null;
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds?: number | null;
-            /** @description Deliveries a second at most; null is without a limit of yours. */
+            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
             rate_per_second?: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered?: boolean;
@@ -5646,7 +5646,7 @@ export interface components {
             exhausted_mail_threshold?: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule?: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
+            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
             tls?: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
@@ -5654,9 +5654,9 @@ export interface components {
             asymmetric_signature?: boolean;
             /** @description Several events in one request; null is one event in each. */
             batch?: components["schemas"]["BatchSettings"] | null;
-            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
             quiet_seconds?: number | null;
-            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
             destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
             uid?: string | null;
@@ -5683,12 +5683,12 @@ export interface components {
              * @default
              */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
             /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
             secret?: string;
             /**
-             * @description Where it stands. `pending`: not verified yet.
+             * @description The current status. `pending`: not verified yet.
              * @enum {string}
              */
             status?: "pending";
@@ -5706,7 +5706,7 @@ export interface components {
         EndpointWithHealth: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
@@ -5715,7 +5715,7 @@ export interface components {
              */
             environment: "live" | "test";
             /**
-             * @description Which kind it is. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description The kind. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
             kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
@@ -5752,7 +5752,7 @@ export interface components {
             };
             /** @description Seconds that the endpoint may take for its answer; null is 15. */
             timeout_seconds: number | null;
-            /** @description Deliveries a second at most; null is without a limit of yours. */
+            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
             rate_per_second: number | null;
             /** @description Whether the events of one customer come one after another, in their order. */
             ordered: boolean;
@@ -5762,22 +5762,22 @@ export interface components {
             exhausted_mail_threshold: number | null;
             /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
-            /** @description The client certificate and the CAs of connections to the endpoint; null is the usual ones. */
+            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
             tls: components["schemas"]["TlsSettings"] | null;
             /** @description The client whose tokens requests carry; null without OAuth2. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
             /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
             asymmetric_signature: boolean;
-            /** @description Where the events of another kind than `webhook` go; null for a webhook. */
+            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
             destination: components["schemas"]["DestinationSettings"] | null;
-            /** @description What verifies the signature `v1a`, `whpk_` and base64; null without one. */
+            /** @description The key that verifies the signature `v1a`: `whpk_` and base64; null without one. */
             public_key: string | null;
             /** @description Several events in one request; null is one event in each. */
             batch: components["schemas"]["BatchSettings"] | null;
-            /** @description How many seconds a customer's messages are collected for, from the first on; null is not at all. */
+            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
             quiet_seconds: number | null;
             /**
-             * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -5790,7 +5790,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
             /**
@@ -5824,31 +5824,31 @@ export interface components {
         Erasure: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
-             * @description Whether everything is gone yet. `pending`: under way; `completed`: done.
+             * @description Whether the erasure is completed. `pending`: under way; `completed`: done.
              * @enum {string}
              */
             status: "pending" | "completed";
             /**
              * Format: date-time
-             * @description When it was asked for.
+             * @description When the erasure was requested, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: date-time
-             * @description When everything was gone; null before.
+             * @description When everything was erased, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
             /** @description A keyed hash of the customer's id. */
             customer_hash: string;
-            /** @description What was erased; null before. */
+            /** @description What was erased; null before completion. */
             erased: components["schemas"]["Erased"] | null;
         };
         ErasureList: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["Erasure"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -5864,7 +5864,7 @@ export interface components {
         EventContact: {
             /** @description The customer's profile. */
             profile?: {
-                /** @description Its name. */
+                /** @description The name. */
                 name?: string;
                 /** @description The customer's WhatsApp user name; null without one. */
                 username?: string;
@@ -5881,7 +5881,7 @@ export interface components {
             [key: string]: unknown;
         };
         EventList: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["EventSummary"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -5897,15 +5897,15 @@ export interface components {
         };
         /** @description The envelope without `data` and `raw`, with the state of its message and of its deliveries. */
         EventSummary: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+            /** @description The type. The content is in the member of the same name, where there is one. */
             type: components["schemas"]["EventType"];
             /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -5919,32 +5919,32 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
             /**
              * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
              * @enum {string|null}
              */
             direction: "inbound" | "outbound" | null;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string | null;
             /** @description The code of what went wrong; null when nothing did. */
             error_code: number | null;
             /** @description Whether the body is still kept. */
             payload_available: boolean;
-            /** @description Its deliveries to your endpoints. */
+            /** @description The deliveries to your endpoints. */
             deliveries: components["schemas"]["DeliveryCounts"];
         };
         /**
-         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta.
+         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta.
          * @enum {string}
          */
         EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other";
@@ -5954,7 +5954,7 @@ export interface components {
             event: components["schemas"]["Event"] | null;
             /** @description Whether the body is still kept. */
             payload_available: boolean;
-            /** @description Its deliveries to your endpoints. */
+            /** @description The deliveries to your endpoints. */
             deliveries: components["schemas"]["Delivery"][];
         };
         /** @description The example as sent, with `"test": true`, and what the endpoint said. */
@@ -5982,24 +5982,24 @@ export interface components {
         Export: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
-             * @description What is in it: the whole account, or one customer's data. `account`: everything of the account; `customer`: what is stored of one customer.
+             * @description What the file contains: everything of the account, or one customer's data. `account`: everything of the account; `customer`: what is stored about one customer.
              * @enum {string}
              */
             kind: "account" | "customer";
             /**
-             * @description Whether the file can be fetched yet. `pending`: under way; `completed`: done.
+             * @description Whether the file is ready for download. `pending`: under way; `completed`: done.
              * @enum {string}
              */
             status: "pending" | "completed";
-            /** @description How many lines the file has; null while it is written. */
+            /** @description How many lines the file has; null until it is complete. */
             lines: number | null;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
         };
@@ -6011,11 +6011,11 @@ export interface components {
         FilterPreview: {
             /** @description How many recent events were evaluated. */
             checked: number;
-            /** @description How many of them the filter lets pass. */
+            /** @description How many of these events pass the filter. */
             passed: number;
             /** @description A sentence for each path that no example of an event has. */
             hints: string[];
-            /** @description The recent events, each with whether it passes. */
+            /** @description The recent events, each with whether it passes the filter. */
             events: components["schemas"]["PreviewedEvent"][];
         };
         FilterPreviewRequest: {
@@ -6036,7 +6036,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
             /**
@@ -6053,7 +6053,7 @@ export interface components {
             last_error: string | null;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /** @description Signs what is forwarded. Only in the answer that creates it. */
@@ -6075,9 +6075,9 @@ export interface components {
             db: "ok" | "error";
         };
         HealthEntity: {
-            /** @description The kind of what it is about, at Meta. */
+            /** @description Meta's kind of the object concerned. */
             entity_type: string | null;
-            /** @description Its id. */
+            /** @description The id. */
             id: string | null;
             /** @description Meta's answer whether messages can be sent: `AVAILABLE`, `LIMITED` or `BLOCKED`. */
             can_send_message: string | null;
@@ -6089,12 +6089,12 @@ export interface components {
             code: number | null;
             /** @description A text for people. */
             description: string | null;
-            /** @description What repairs it; null when Meta does not say. */
+            /** @description How to repair the problem; null when Meta does not say. */
             what_to_do: string | null;
         };
         /** @description The members of all sections. */
         HealthReport: {
-            /** @description Until when each table has partitions. */
+            /** @description The date until which each table has partitions. */
             partitions_through: components["schemas"]["PartitionsThrough"];
             /** @description The last comparison of the keys in Valkey with the database. */
             kv_reconcile: components["schemas"]["MirrorHealth"];
@@ -6148,7 +6148,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "image";
@@ -6180,7 +6180,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "audio";
@@ -6190,7 +6190,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6233,7 +6233,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "button";
@@ -6243,7 +6243,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6293,7 +6293,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "contacts";
@@ -6303,7 +6303,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6348,7 +6348,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "document";
@@ -6358,7 +6358,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6401,7 +6401,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "image";
@@ -6411,7 +6411,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6454,7 +6454,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "interactive";
@@ -6464,7 +6464,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6495,7 +6495,7 @@ export interface components {
             /** @description The interactive content of the message. */
             interactive: {
                 /**
-                 * @description Which kind it is; the member of the same name holds the content, where there is one.
+                 * @description The type. The content is in the member of the same name, where there is one.
                  * @example button_reply
                  * @example list_reply
                  * @example nfm_reply
@@ -6508,7 +6508,7 @@ export interface components {
                 /** @description What the customer answered in a flow. */
                 nfm_reply?: {
                     /**
-                     * @description Its name.
+                     * @description The name.
                      * @example flow
                      * @example address_message
                      */
@@ -6540,7 +6540,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "location";
@@ -6550,7 +6550,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6584,7 +6584,7 @@ export interface components {
                 latitude: number;
                 /** @description Degrees east. */
                 longitude: number;
-                /** @description Its name. */
+                /** @description The name. */
                 name?: string;
                 /** @description The postal address, one text. */
                 address?: string;
@@ -6598,7 +6598,7 @@ export interface components {
         };
         /** @description Fetch the bytes with `GET /v1/media/{id}`; a `url` of WhatsApp needs a token that nobody has. */
         InboundMedia: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /** @description The media type, such as `image/jpeg`. */
             mime_type: string;
@@ -6620,7 +6620,7 @@ export interface components {
         InboundMessageData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Which of your numbers it is about. */
+            /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
@@ -6639,7 +6639,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "order";
@@ -6649,7 +6649,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6703,7 +6703,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "reaction";
@@ -6713,7 +6713,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6763,7 +6763,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "sticker";
@@ -6773,7 +6773,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6816,7 +6816,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "system";
@@ -6826,7 +6826,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6854,7 +6854,7 @@ export interface components {
             } & {
                 [key: string]: unknown;
             };
-            /** @description What WhatsApp says of the customer, such as a new number. */
+            /** @description What WhatsApp says about the customer, such as a new number. */
             system: {
                 [key: string]: unknown;
             };
@@ -6871,7 +6871,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "text";
@@ -6881,7 +6881,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6929,7 +6929,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "video";
@@ -6939,7 +6939,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -6973,7 +6973,7 @@ export interface components {
             [key: string]: unknown;
         };
         InteractiveAction: {
-            /** @description Its name. */
+            /** @description The name. */
             name?: string;
             /** @description The text that opens a list, up to 20 characters. */
             button?: string;
@@ -6985,7 +6985,7 @@ export interface components {
             cards?: {
                 [key: string]: unknown;
             }[];
-            /** @description What the action needs, such as the id of a Flow. */
+            /** @description The parameters of the action, such as the id of a Flow. */
             parameters?: {
                 [key: string]: unknown;
             };
@@ -7000,11 +7000,11 @@ export interface components {
         InteractiveContent: {
             /** @description `button`, `list`, `cta_url`, `location_request_message`, `flow`, `product`, `product_list`, `catalog_message`, `address_message`, `call_permission_request`, `contact_request`, `voice_call`, `carousel`, `order_details` or `order_status`. */
             type: string;
-            /** @description What stands above the text. */
+            /** @description The part above the text. */
             header?: components["schemas"]["InteractiveHeader"];
             /** @description The text. */
             body?: components["schemas"]["InteractiveText"];
-            /** @description The small text below. */
+            /** @description The small text below the text. */
             footer?: components["schemas"]["InteractiveText"];
             /** @description What is done. */
             action: components["schemas"]["InteractiveAction"];
@@ -7046,7 +7046,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "interactive";
@@ -7064,23 +7064,23 @@ export interface components {
         Interval: {
             /**
              * Format: date-time
-             * @description When it was connected, ISO 8601 in UTC.
+             * @description When the number was connected, ISO 8601 in UTC.
              */
             from: string;
             /**
              * Format: date-time
-             * @description Until when it was connected, ISO 8601 in UTC.
+             * @description Until when the number was connected, ISO 8601 in UTC.
              */
             to: string;
         };
         Invoice: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description The number that it is filed under. */
+            /** @description The number of the document. */
             number: string;
             /** @description The month, `YYYY-MM`. */
             period: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
             /**
              * Format: date-time
@@ -7151,9 +7151,9 @@ export interface components {
             irn: string | null;
         };
         InvoiceCredit: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description The number that it is filed under. */
+            /** @description The number of the document. */
             number: string;
             /**
              * Format: date-time
@@ -7168,11 +7168,11 @@ export interface components {
         InvoiceLine: {
             /** @description A text for people. */
             description: string;
-            /** @description The tax office's code of the service. */
+            /** @description The tax office's code for the service. */
             sac: string;
             /** @description How many. */
             quantity: number;
-            /** @description The price of one, in paise. */
+            /** @description The price of one unit, in paise. */
             unit_paise: number;
             /** @description The amount in paise (100 paise are one rupee). */
             amount_paise: number;
@@ -7180,18 +7180,18 @@ export interface components {
             gst_percent: number;
             /**
              * Format: uuid
-             * @description The id of the version of the terms that the line was priced by; null for the first terms.
+             * @description The id of the version of the terms that set the line's price; null for the first terms.
              */
             plan_version: string | null;
         };
         InvoiceSummary: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description The number that it is filed under. */
+            /** @description The number of the document. */
             number: string;
             /** @description The month, `YYYY-MM`. */
             period: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
             /**
              * Format: date-time
@@ -7233,7 +7233,7 @@ export interface components {
         LastMail: {
             /**
              * Format: email
-             * @description The address that it went to.
+             * @description The address that the mail went to.
              */
             to: string;
             /** @description The subject of the mail. */
@@ -7272,20 +7272,20 @@ export interface components {
         };
         /** @description The template that the customer was sent last. */
         LastTemplate: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description The language, such as `en_US`. */
             language: string | null;
             /**
-             * @description Where it stands. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @description The current status. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
         };
@@ -7382,7 +7382,7 @@ export interface components {
             latitude: number | string;
             /** @description Degrees east. */
             longitude: number | string;
-            /** @description Its name. */
+            /** @description The name. */
             name?: string;
             /** @description The postal address, one text. */
             address?: string;
@@ -7410,7 +7410,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "location";
@@ -7420,12 +7420,12 @@ export interface components {
             [key: string]: unknown;
         };
         Mandate: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
             /**
-             * @description How it is debited. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
+             * @description How the mandate is debited. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
              * @enum {string}
              */
             method: "upi" | "card" | "emandate";
@@ -7435,7 +7435,7 @@ export interface components {
             max_amount_paise: number;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string | null;
         };
@@ -7465,7 +7465,7 @@ export interface components {
          *     }
          */
         MediaDescription: {
-            /** @description Its id. */
+            /** @description The id. */
             id?: string;
             /** @description Always `whatsapp`. */
             messaging_product?: string;
@@ -7473,7 +7473,7 @@ export interface components {
             mime_type?: string;
             /** @description SHA-256 of the file. */
             sha256?: string;
-            /** @description Its size in bytes. */
+            /** @description The size in bytes. */
             file_size?: number | string;
             /** @description An address. */
             url?: string;
@@ -7495,7 +7495,7 @@ export interface components {
         Message: {
             /** @description The wamid, or the event's id of a message without one. */
             id: string;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /**
              * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
@@ -7503,7 +7503,7 @@ export interface components {
              */
             direction: "inbound" | "outbound";
             /**
-             * @description Where it stands. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @description The current status. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
@@ -7517,17 +7517,17 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+            /** @description The type. The content is in the member of the same name, where there is one. */
             type: string | null;
             /** @description The template of the message. */
             template: components["schemas"]["SentTemplate"] | null;
             /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
             batch_id: string | null;
-            /** @description Its place in the batch, from 0. */
+            /** @description The position in the batch, from 0. */
             idx: number | null;
             /** @description The event: `evt_` and 26 characters. */
             event_id: string | null;
-            /** @description What WhatsApp says of the price. */
+            /** @description What WhatsApp says about the price. */
             pricing: components["schemas"]["Pricing"] | null;
             /** @description The ad or post that the customer came from with this message; else null. */
             referral: components["schemas"]["Referral"] | null;
@@ -7539,7 +7539,7 @@ export interface components {
             upstream_ms: number | null;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -7596,7 +7596,7 @@ export interface components {
              * @description Send it from this time on and not before, ISO 8601 with an offset, at most 90 days ahead.
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
             /**
              * @description Pass over customers who opted out of marketing messages when their turn comes. They are `skipped`.
@@ -7608,10 +7608,10 @@ export interface components {
         };
         /** @description The event `message.echo`. */
         MessageEchoEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.echo";
@@ -7619,7 +7619,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -7633,19 +7633,19 @@ export interface components {
             phone_number_id: string;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["EchoedMessageData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -7671,7 +7671,7 @@ export interface components {
         MessageErrorData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Which of your numbers it is about. */
+            /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description What went wrong; null when nothing did. */
             error: components["schemas"]["UpstreamProblem"];
@@ -7680,10 +7680,10 @@ export interface components {
         };
         /** @description The event `message.error`. */
         MessageErrorEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.error";
@@ -7691,7 +7691,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -7705,35 +7705,35 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["MessageErrorData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description An event of the message, and every delivery of it. */
         MessageEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+            /** @description The type. The content is in the member of the same name, where there is one. */
             type: components["schemas"]["EventType"];
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
-            /** @description Its deliveries to your endpoints. */
+            /** @description The deliveries to your endpoints. */
             deliveries: components["schemas"]["Delivery"][];
         };
         /** @description Messages that were sent or received in the hour or day, and how far they have come by now. */
@@ -7783,10 +7783,10 @@ export interface components {
         };
         /** @description The event `message.history`. */
         MessageHistoryEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.history";
@@ -7794,7 +7794,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -7808,29 +7808,29 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["OldMessageData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `message.inbound`. */
         MessageInboundEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.inbound";
@@ -7838,7 +7838,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -7852,35 +7852,35 @@ export interface components {
             phone_number_id: string;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["InboundMessageData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         MessageList: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["Message"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
         };
         /** @description The event `message.outbound`. */
         MessageOutboundEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.outbound";
@@ -7888,7 +7888,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -7902,19 +7902,19 @@ export interface components {
             phone_number_id: string;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["OutboundMessageData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -7941,7 +7941,7 @@ export interface components {
             /** @description The wamid of your message. */
             id: string;
             /**
-             * @description Where it stands.
+             * @description The current status.
              * @example sent
              * @example delivered
              * @example read
@@ -7961,13 +7961,13 @@ export interface components {
             conversation?: {
                 [key: string]: unknown;
             };
-            /** @description What WhatsApp says of the price. */
+            /** @description What WhatsApp says about the price. */
             pricing?: {
                 /** @description Whether WhatsApp charges the message. */
                 billable?: boolean;
                 /** @description How WhatsApp counts: `PMP` is by message. */
                 pricing_model?: string;
-                /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+                /** @description The type. The content is in the member of the same name, where there is one. */
                 type?: string;
                 /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
                 category?: string;
@@ -7982,21 +7982,21 @@ export interface components {
         MessageStatusData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Which of your numbers it is about. */
+            /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: components["schemas"]["MessageStatus"];
         } & {
             [key: string]: unknown;
         };
         /** @description The event `message.status`. */
         MessageStatusEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.status";
@@ -8004,7 +8004,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -8018,19 +8018,19 @@ export interface components {
             phone_number_id: string;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["MessageStatusData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -8061,7 +8061,7 @@ export interface components {
             components?: components["schemas"]["TemplateComponent"][];
             /** @description Seconds for which WhatsApp tries to deliver it. */
             message_send_ttl_seconds?: number;
-            /** @description The template of Meta's library that it is made from. */
+            /** @description The name of the template in Meta's library from which this template is made. */
             library_template_name?: string;
             /** @description The business account; needed when there are several. Not passed on. */
             waba_id?: string;
@@ -8072,10 +8072,10 @@ export interface components {
         };
         /** @description The event `meta.other`. */
         MetaOtherEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "meta.other";
@@ -8083,7 +8083,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -8097,21 +8097,21 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: {
                 [key: string]: unknown;
             };
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -8184,21 +8184,21 @@ export interface components {
         NumberConnectionData: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The state before. */
+            /** @description The state before the change. */
             from: string;
             /** @description The state from now on. */
             to: string;
-            /** @description More about it; null when there is nothing to say. */
+            /** @description A further explanation; null when there is none. */
             detail: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `number.connection`. */
         NumberConnectionEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "number.connection";
@@ -8206,7 +8206,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -8220,19 +8220,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["NumberConnectionData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -8262,7 +8262,7 @@ export interface components {
             display_phone_number?: string;
             /** @description What Meta decided. */
             decision?: string;
-            /** @description The display name that was asked for. */
+            /** @description The display name that was requested. */
             requested_verified_name?: string;
             /** @description Why Meta rejected it; null otherwise. */
             rejection_reason?: string | null;
@@ -8273,10 +8273,10 @@ export interface components {
         };
         /** @description The event `number.name`. */
         NumberNameEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "number.name";
@@ -8284,7 +8284,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -8298,19 +8298,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["NumberNameData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -8324,7 +8324,7 @@ export interface components {
             old_limit?: string;
             /** @description The messaging limit now, such as `TIER_250`. */
             current_limit?: string;
-            /** @description How many customers the business may begin to write to in 24 hours. */
+            /** @description How many customers the business may write to first within 24 hours. */
             max_daily_conversations_per_business?: string | number;
             /** @description The field of Meta's notification. */
             field: string;
@@ -8333,10 +8333,10 @@ export interface components {
         };
         /** @description The event `number.quality`. */
         NumberQualityEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "number.quality";
@@ -8344,7 +8344,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -8358,42 +8358,42 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["NumberQualityData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description Client credentials: requests carry a token of your authorisation server. */
         OAuth2Settings: {
-            /** @description Where tokens are asked for, with HTTP Basic. */
+            /** @description The address at which tokens are requested, with HTTP Basic. */
             token_url: string;
             /** @description The client's id. */
             client_id: string;
-            /** @description Its secret; never shown again. */
+            /** @description The client's secret; never shown again. */
             client_secret: string;
-            /** @description The scopes to ask for; null for none. */
+            /** @description The scopes to request; null for none. */
             scope?: string | null;
         };
         OldMessageData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Which of your numbers it is about. */
+            /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The message in WhatsApp's form, with `history_context.status`. It may be one of the customer or yours. */
             message: {
-                /** @description Its id. */
+                /** @description The id. */
                 id: string;
                 /** @description `media_placeholder`: the file comes later under the same id, if at all. */
                 type: string;
@@ -8411,7 +8411,7 @@ export interface components {
         OneMessage: {
             /** @description The wamid, or the event's id of a message without one. */
             id: string;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /**
              * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
@@ -8419,7 +8419,7 @@ export interface components {
              */
             direction: "inbound" | "outbound";
             /**
-             * @description Where it stands. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @description The current status. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
@@ -8433,17 +8433,17 @@ export interface components {
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+            /** @description The type. The content is in the member of the same name, where there is one. */
             type: string | null;
             /** @description The template of the message. */
             template: components["schemas"]["SentTemplate"] | null;
             /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
             batch_id: string | null;
-            /** @description Its place in the batch, from 0. */
+            /** @description The position in the batch, from 0. */
             idx: number | null;
             /** @description The event: `evt_` and 26 characters. */
             event_id: string | null;
-            /** @description What WhatsApp says of the price. */
+            /** @description What WhatsApp says about the price. */
             pricing: components["schemas"]["Pricing"] | null;
             /** @description The ad or post that the customer came from with this message; else null. */
             referral: components["schemas"]["Referral"] | null;
@@ -8455,7 +8455,7 @@ export interface components {
             upstream_ms: number | null;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -8483,9 +8483,9 @@ export interface components {
              * @description When it failed, ISO 8601 in UTC; null otherwise.
              */
             failed_at: string | null;
-            /** @description Who wrote it. */
+            /** @description Who wrote the message. */
             from: string | null;
-            /** @description Who got it. */
+            /** @description Who received the message. */
             to: string | null;
             /** @description What went wrong; null when nothing did. */
             error: components["schemas"]["MessageError"] | null;
@@ -8495,7 +8495,7 @@ export interface components {
             request: {
                 [key: string]: unknown;
             } | null;
-            /** @description WhatsApp's answer, byte for byte; null without one. */
+            /** @description WhatsApp's answer, byte for byte; null without an answer. */
             response: {
                 [key: string]: unknown;
             } | null;
@@ -8503,9 +8503,9 @@ export interface components {
             message: {
                 [key: string]: unknown;
             } | null;
-            /** @description What WhatsApp reported about it, in the order in which it came. */
+            /** @description What WhatsApp reported about the message, in the order in which it came. */
             statuses: components["schemas"]["MessageReport"][];
-            /** @description The events about it, in the order in which they came. */
+            /** @description The events about the message, in the order in which they came. */
             events: components["schemas"]["MessageEvent"][];
         };
         OptOutData: {
@@ -8542,13 +8542,13 @@ export interface components {
              */
             opted_out_at: string;
             /**
-             * @description `whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for one who did not opt out.
+             * @description `whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for a customer who did not opt out.
              * @enum {string}
              */
             opted_out_source: "whatsapp" | "stop_word";
         };
         OptedOutCustomerList: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["OptedOutCustomer"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -8564,7 +8564,7 @@ export interface components {
             /** @description Seconds since 1970. */
             timestamp: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @enum {string}
              */
             type: "edit" | "revoke" | "request_welcome" | "unsupported" | "unknown";
@@ -8574,7 +8574,7 @@ export interface components {
             context?: {
                 /** @description The number that it came from, in digits. */
                 from?: string;
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
                 /** @description Whether the customer forwarded it. */
                 forwarded?: boolean;
@@ -8629,7 +8629,7 @@ export interface components {
         PartitionsThrough: {
             /**
              * Format: date-time
-             * @description Until when the request log has partitions, a date.
+             * @description The date until which the request log has partitions.
              */
             api_requests: string | null;
             /**
@@ -8639,12 +8639,12 @@ export interface components {
             events: string | null;
             /**
              * Format: date-time
-             * @description Until when bodies of events have partitions, a date.
+             * @description The date until which the bodies of events have partitions.
              */
             event_payloads: string | null;
             /**
              * Format: date-time
-             * @description Until when deliveries have partitions, a date.
+             * @description The date until which deliveries have partitions.
              */
             webhook_deliveries: string | null;
             /**
@@ -8654,9 +8654,9 @@ export interface components {
             messages: string | null;
         };
         Payment: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
             /** @description The attempt to charge. */
             attempt: components["schemas"]["PaymentAttempt"];
@@ -8664,16 +8664,16 @@ export interface components {
             payment_url: string;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string;
         };
         PaymentAttempt: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Which kind it is. */
+            /** @description The kind. */
             kind: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
         };
         PhoneNumber: {
@@ -8694,7 +8694,7 @@ export interface components {
             connection_detail: string | null;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string | null;
-            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
+            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string | null;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level: string | null;
@@ -8735,23 +8735,23 @@ export interface components {
             version: string | null;
         };
         PreviewedEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+            /** @description The type. The content is in the member of the same name, where there is one. */
             type: components["schemas"]["EventType"];
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
-            /** @description Whether the filter lets the event pass. */
+            /** @description Whether the event passes the filter. */
             passes: boolean;
         };
         /** @description What WhatsApp charges for the message, as its statuses said. */
         Pricing: {
             /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category: string | null;
-            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+            /** @description The type. The content is in the member of the same name, where there is one. */
             type: string | null;
             /** @description Whether WhatsApp charges the message. */
             billable: boolean | null;
@@ -8848,7 +8848,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "reaction";
@@ -8865,7 +8865,7 @@ export interface components {
             /** @description Shows that you are writing, for 25 seconds or until the answer is sent. */
             typing_indicator?: {
                 /**
-                 * @description Which kind it is; the member of the same name holds the content, where there is one.
+                 * @description The type. The content is in the member of the same name, where there is one.
                  * @constant
                  */
                 type: "text";
@@ -8898,7 +8898,7 @@ export interface components {
         };
         RedeemedDeviceLogin: {
             /**
-             * @description Where it stands. `waiting`: nobody has decided yet; `confirmed`: a person confirmed it; `denied`: a person denied it; `expired`: it was not confirmed in time.
+             * @description The current status. `waiting`: nobody has decided yet; `confirmed`: a person confirmed it; `denied`: a person denied it; `expired`: it was not confirmed in time.
              * @enum {string}
              */
             status: "waiting" | "confirmed" | "denied" | "expired";
@@ -8932,7 +8932,7 @@ export interface components {
             connection_detail: string | null;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string | null;
-            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
+            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string | null;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level: string | null;
@@ -8958,11 +8958,11 @@ export interface components {
         Reinstated: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -8974,11 +8974,11 @@ export interface components {
         Rejected: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -9000,10 +9000,10 @@ export interface components {
             released: boolean;
         };
         RepeatedBatch: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Where it stands. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: was cancelled.
+             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
@@ -9013,12 +9013,12 @@ export interface components {
             accepted: number;
             /** @description How many failed. */
             failed: number;
-            /** @description Messages a second at most. */
+            /** @description The most messages that are sent in a second. */
             rate_per_sec: number;
             /** @description Your name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
-             * @description Why nothing is sent at the moment; null while it is, or has its turn next. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
+             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
              * @enum {string|null}
              */
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
@@ -9029,21 +9029,21 @@ export interface components {
             send_at: string | null;
             /** @description It is sent in these hours of its customers' days; null at any. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
-            /** @description Whether customers who opted out of marketing messages are passed over. */
+            /** @description Whether customers who opted out of marketing messages are skipped. */
             skip_opted_out: boolean;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: date-time
-             * @description When it began, ISO 8601 in UTC; null before.
+             * @description The time of the start, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
              * Format: date-time
-             * @description When it ended, ISO 8601 in UTC; null before.
+             * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
             /** @description Whether the messages of this call are those that the batch was made of. `false`: they are not, and nothing of this call is sent. */
@@ -9058,7 +9058,7 @@ export interface components {
              * @description The time of the oldest, ISO 8601 in UTC; null when there is none.
              */
             oldest: string | null;
-            /** @description About how long it will take, in seconds. */
+            /** @description The expected duration in seconds. */
             expected_seconds: number;
         };
         /** @description The body of an endpoint replay; `from` is a word of Python, so the fields are named by hand. */
@@ -9074,27 +9074,27 @@ export interface components {
              */
             to: string;
             /**
-             * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again; `missed`: never had a delivery.
+             * @description The current status. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again; `missed`: never had a delivery.
              * @default [
              *       "failed",
              *       "dead"
              *     ]
              */
             status?: ("pending" | "delivered" | "failed" | "dead" | "missed")[];
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing or in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token ends soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[] | null;
             /**
-             * @description Whether only to count, and to replay nothing.
+             * @description `true` only counts the deliveries and replays nothing.
              * @default false
              */
             preview?: boolean;
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Replayed: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Where it stands. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
+             * @description The current status. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
              * @enum {string}
              */
             status: "pending" | "delivered" | "failed" | "dead";
@@ -9111,7 +9111,7 @@ export interface components {
         };
         ReplyButton: {
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "reply";
@@ -9140,7 +9140,7 @@ export interface components {
             method: string;
             /** @description The pattern of its path; null for a path that no route has. */
             route: string | null;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: number;
             /** @description The service's code, or WhatsApp's number as text. */
             error_code: string | null;
@@ -9169,7 +9169,7 @@ export interface components {
             language: string;
         };
         RequestList: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["Request"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -9181,18 +9181,18 @@ export interface components {
         RevokedKey: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
              * Format: date-time
-             * @description When it was revoked, ISO 8601 in UTC; null while it works.
+             * @description When the key was revoked, ISO 8601 in UTC; null while it works.
              */
             revoked_at: string;
         };
         RotateSecretRequest: {
             /**
-             * @description Hours for which the old secret signs as well, 0 to 168.
+             * @description For how many hours deliveries are also signed with the old secret, 0 to 168.
              * @default 24
              */
             overlap_hours?: number;
@@ -9202,17 +9202,17 @@ export interface components {
         RotatedKey: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /**
              * @description `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters, to distinguish it from others. */
+            /** @description The first characters of the key, to recognise it. */
             prefix: string;
             /** @description The whole key, shown this once. */
             key: string;
@@ -9230,7 +9230,7 @@ export interface components {
         RotatedSecret: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
@@ -9239,7 +9239,7 @@ export interface components {
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when the previous secret signs as well, ISO 8601 in UTC; null without one.
+             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
              */
             previous_secret_expires_at: string | null;
         };
@@ -9325,7 +9325,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "audio";
@@ -9337,7 +9337,7 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
@@ -9363,7 +9363,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "contacts";
@@ -9375,7 +9375,7 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
@@ -9401,7 +9401,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "document";
@@ -9413,7 +9413,7 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
@@ -9439,7 +9439,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "image";
@@ -9451,7 +9451,7 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
@@ -9477,7 +9477,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "interactive";
@@ -9489,13 +9489,13 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledList: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["Scheduled"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -9521,7 +9521,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "location";
@@ -9533,7 +9533,7 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
@@ -9559,7 +9559,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "reaction";
@@ -9571,7 +9571,7 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
@@ -9597,7 +9597,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sticker";
@@ -9609,7 +9609,7 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
@@ -9635,7 +9635,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template";
@@ -9647,7 +9647,7 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
@@ -9673,7 +9673,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "text";
@@ -9685,7 +9685,7 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
@@ -9711,7 +9711,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video";
@@ -9723,13 +9723,13 @@ export interface components {
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which it is sent. */
+            /** @description The hours of the customer's day in which messages are sent. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         Seller: {
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description The GST number; null for a buyer without one. */
             gstin: string;
@@ -9788,7 +9788,7 @@ export interface components {
             [key: string]: unknown;
         };
         SentTemplate: {
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description The language, such as `en_US`. */
             language: string | null;
@@ -9802,7 +9802,7 @@ export interface components {
                 code: components["schemas"]["ErrorCode"];
                 /** @description What is wrong. */
                 message: string;
-                /** @description Particulars, of a form that depends on the case; null when there are none. */
+                /** @description Further facts, in a form that depends on the case; null when there are none. */
                 details: {
                     [key: string]: unknown;
                 } | null;
@@ -9835,7 +9835,7 @@ export interface components {
             connection_detail: string | null;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string | null;
-            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
+            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string | null;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level: string | null;
@@ -9884,7 +9884,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sticker";
@@ -9908,9 +9908,9 @@ export interface components {
          *     }
          */
         SubmittedTemplate: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status?: string;
             /** @description The category that WhatsApp chose. */
             category?: string;
@@ -9932,11 +9932,11 @@ export interface components {
         Suspended: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -9956,7 +9956,7 @@ export interface components {
             failed?: string[];
         };
         Tax: {
-            /** @description Which kind it is; the member of the same name holds the content, where there is one. */
+            /** @description The type. The content is in the member of the same name, where there is one. */
             type: string;
             /**
              * Format: double
@@ -9968,13 +9968,13 @@ export interface components {
         };
         /** @description WhatsApp's template object as it was last received: these members, where it has them, and all others. */
         Template: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description The language, such as `en_US`. */
             language?: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status?: string;
             /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category?: string;
@@ -10010,7 +10010,7 @@ export interface components {
             previous_category?: string;
             /** @description The category from now on. */
             new_category?: string;
-            /** @description The category that Meta holds to be right. */
+            /** @description The category that Meta considers right. */
             correct_category?: string;
             /** @description The field of Meta's notification. */
             field: string;
@@ -10019,10 +10019,10 @@ export interface components {
         };
         /** @description The event `template.category`. */
         TemplateCategoryEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template.category";
@@ -10030,7 +10030,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -10044,19 +10044,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["TemplateCategoryData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -10156,19 +10156,19 @@ export interface components {
          *     }
          */
         TemplateLibrary: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: ({
-                /** @description Its id. */
+                /** @description The id. */
                 id?: string;
-                /** @description Its name. */
+                /** @description The name. */
                 name?: string;
                 /** @description The language, such as `en_US`. */
                 language?: string;
                 /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
                 category?: string;
-                /** @description What it is about. */
+                /** @description The topic. */
                 topic?: string;
-                /** @description What it is for. */
+                /** @description The purpose. */
                 usecase?: string;
                 /** @description The text. */
                 body?: string;
@@ -10203,7 +10203,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template";
@@ -10264,10 +10264,10 @@ export interface components {
         };
         /** @description The event `template.quality`. */
         TemplateQualityEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template.quality";
@@ -10275,7 +10275,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -10289,19 +10289,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["TemplateQualityData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -10336,10 +10336,10 @@ export interface components {
         };
         /** @description The event `template.status`. */
         TemplateStatusEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template.status";
@@ -10347,7 +10347,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -10361,19 +10361,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["TemplateStatusData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -10381,19 +10381,19 @@ export interface components {
         Tenant: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref: string | null;
             /**
-             * @description Where it stands. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
-            /** @description Whether the business is wholly in the sandbox. */
+            /** @description Whether everything of the business is in the sandbox. */
             sandbox: boolean;
             /**
              * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
@@ -10412,7 +10412,7 @@ export interface components {
             trial_ends_at: string | null;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /** @description Which of the first steps are done. */
@@ -10421,7 +10421,7 @@ export interface components {
             billing_email: (string | null) | string;
         };
         TenantChangeRequest: {
-            /** @description Its name. */
+            /** @description The name. */
             name?: string;
             /**
              * Format: email
@@ -10435,7 +10435,7 @@ export interface components {
             retention_days?: 30 | 90 | 180 | 365;
         };
         TenantCreateRequest: {
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref?: string | null;
@@ -10462,7 +10462,7 @@ export interface components {
             /** @description Of the call, as your events have it. */
             call_id: string;
             /**
-             * @description What the customer does; accepting and rejecting is of calls to them. `hang_up`: ends the call; `accept`: takes a call of yours; `reject`: declines a call of yours.
+             * @description What the customer does; accepting and rejecting is of calls to them. `hang_up`: ends the call; `accept`: accepts your call; `reject`: declines your call.
              * @enum {string}
              */
             action: "hang_up" | "accept" | "reject";
@@ -10517,7 +10517,7 @@ export interface components {
             context?: unknown;
         };
         TestMessage: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /** @description Meta's id of your number. */
             phone_number_id: string;
@@ -10541,7 +10541,7 @@ export interface components {
             phone_number_id: string;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string;
-            /** @description To how many customers you may begin to write in 24 hours, such as `TIER_250`. */
+            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level: string;
@@ -10592,16 +10592,16 @@ export interface components {
             code: number | null;
         };
         TestStatus: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
         };
         TestStatusRequest: {
             /** @description Of a message that a test number sent. */
             message_id: string;
             /**
-             * @description Where it stands. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered.
+             * @description The current status. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "sent" | "delivered" | "read" | "played" | "failed";
@@ -10609,13 +10609,13 @@ export interface components {
             code?: number;
         };
         TestTemplate: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description The language, such as `en_US`. */
             language: string;
-            /** @description Where it stands. */
+            /** @description The current status. */
             status: string;
             /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category: string;
@@ -10627,7 +10627,7 @@ export interface components {
             /** @description The template's id. */
             template_id: string;
             /**
-             * @description What happened. `APPROVED`: can be sent; `REJECTED`: was rejected; `PENDING`: is being reviewed; `PAUSED`: paused for its quality; `DISABLED`: disabled for its quality; `FLAGGED`: will be disabled soon; `IN_APPEAL`: a rejection is being looked at again; `REINSTATED`: can be sent again; `PENDING_DELETION`: is being deleted; `DELETED`: was deleted; `LOCKED`: cannot be changed; `UNLOCKED`: can be changed again; `ARCHIVED`: was archived; `UNARCHIVED`: is back from the archive; `LIMIT_EXCEEDED`: the account has too many templates.
+             * @description What happened. `APPROVED`: can be sent; `REJECTED`: was rejected; `PENDING`: is being reviewed; `PAUSED`: paused for its quality; `DISABLED`: disabled for its quality; `FLAGGED`: will be disabled soon; `IN_APPEAL`: a rejection is being reviewed again; `REINSTATED`: can be sent again; `PENDING_DELETION`: is being deleted; `DELETED`: was deleted; `LOCKED`: cannot be changed; `UNLOCKED`: can be changed again; `ARCHIVED`: was archived; `UNARCHIVED`: is back from the archive; `LIMIT_EXCEEDED`: the account has too many templates.
              * @enum {string}
              */
             event?: "APPROVED" | "REJECTED" | "PENDING" | "PAUSED" | "DISABLED" | "FLAGGED" | "IN_APPEAL" | "REINSTATED" | "PENDING_DELETION" | "DELETED" | "LOCKED" | "UNLOCKED" | "ARCHIVED" | "UNARCHIVED" | "LIMIT_EXCEEDED";
@@ -10687,7 +10687,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "text";
@@ -10698,11 +10698,11 @@ export interface components {
         };
         /** @description How connections to the endpoint are secured, beyond the usual. */
         TlsSettings: {
-            /** @description PEM of the client certificate that is shown to your server, with its chain. */
+            /** @description PEM of the client certificate, with its chain, that is shown to your server. */
             client_certificate?: string | null;
-            /** @description PEM of its private key, not encrypted; never shown again. */
+            /** @description PEM of the certificate's private key, not encrypted; never shown again. */
             client_key?: string | null;
-            /** @description PEM of the CAs that alone may sign your server's certificate; null is the public ones. */
+            /** @description PEM of the only CAs that may sign your server's certificate; null accepts the public CAs. */
             ca?: string | null;
         };
         TokenData: {
@@ -10710,7 +10710,7 @@ export interface components {
             waba_id: string;
             /**
              * Format: date-time
-             * @description When it ends, ISO 8601 in UTC; null when it does not.
+             * @description The time of expiry, ISO 8601 in UTC; null for never.
              */
             expires_at: string | null;
         } & {
@@ -10718,10 +10718,10 @@ export interface components {
         };
         /** @description The event `token.expiring`. */
         TokenExpiringEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "token.expiring";
@@ -10729,7 +10729,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -10743,29 +10743,29 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["TokenData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `token.invalid`. */
         TokenInvalidEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "token.invalid";
@@ -10773,7 +10773,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -10787,19 +10787,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["TokenData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -10867,16 +10867,16 @@ export interface components {
             code: number;
             /** @description A short name. */
             title?: string;
-            /** @description Meta's sentence about it. */
+            /** @description Meta's sentence about the error. */
             message?: string;
             /** @description Particulars in Meta's own form. */
             error_data?: {
-                /** @description Particulars, of a form that depends on the case; null when there are none. */
+                /** @description Further facts, in a form that depends on the case; null when there are none. */
                 details?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description Meta's page about it. */
+            /** @description Meta's page about the error. */
             href?: string;
         } & {
             [key: string]: unknown;
@@ -10898,7 +10898,7 @@ export interface components {
              * @description The business, a uuid.
              */
             tenant_id: string;
-            /** @description Its name. */
+            /** @description The name. */
             name: string;
             /** @description Your own id for the business, unique among yours; null when you gave none. */
             external_ref: string | null;
@@ -10916,7 +10916,7 @@ export interface components {
             delivered: number;
         };
         UsageList: {
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["Usage"][];
             /** @description The `cursor` of the next page; null on the last one. */
             next_cursor: string | null;
@@ -10924,7 +10924,7 @@ export interface components {
         UserPreferenceData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description Which of your numbers it is about. */
+            /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
             /** @description The customers that it is about, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
@@ -10934,7 +10934,7 @@ export interface components {
                 wa_id?: string;
                 /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
                 user_id?: string;
-                /** @description More about it; null when there is nothing to say. */
+                /** @description A further explanation; null when there is none. */
                 detail?: string;
                 /** @description What the customer decided about, such as `marketing_messages`. */
                 category?: string;
@@ -10954,10 +10954,10 @@ export interface components {
         };
         /** @description The event `user.preferences`. */
         UserPreferencesEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "user.preferences";
@@ -10965,7 +10965,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -10979,19 +10979,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["UserPreferenceData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -10999,11 +10999,11 @@ export interface components {
         Verified: {
             /**
              * Format: uuid
-             * @description Its id.
+             * @description The id.
              */
             id: string;
             /**
-             * @description Where it stands. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -11022,7 +11022,7 @@ export interface components {
         /** @description Answer 2xx with the challenge, as plain text or as `{"challenge": "…"}`. */
         VerifyPing: {
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one.
+             * @description The type. The content is in the member of the same name, where there is one.
              * @constant
              */
             type: "webhook.verify";
@@ -11063,7 +11063,7 @@ export interface components {
             /** @description The customer's identity hash; another one refuses the message. */
             recipient_identity_key_hash?: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video";
@@ -11074,10 +11074,10 @@ export interface components {
         };
         /** @description The event `webhook.delivery.exhausted`. */
         WebhookDeliveryExhaustedEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.delivery.exhausted";
@@ -11085,7 +11085,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -11099,29 +11099,29 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["DeliveriesExhaustedData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `webhook.disabled`. */
         WebhookDisabledEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.disabled";
@@ -11129,7 +11129,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -11143,29 +11143,29 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["EndpointDisabledData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `webhook.failing`. */
         WebhookFailingEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.failing";
@@ -11173,7 +11173,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -11187,19 +11187,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["EndpointFailingData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -11222,10 +11222,10 @@ export interface components {
         };
         /** @description The event `webhook.recovered`. */
         WebhookRecoveredEvent: {
-            /** @description Its id. */
+            /** @description The id. */
             id: string;
             /**
-             * @description Which kind it is; the member of the same name holds the content, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.recovered";
@@ -11233,7 +11233,7 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description When it was made, ISO 8601 in UTC.
+             * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
             /**
@@ -11247,19 +11247,19 @@ export interface components {
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null for what is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
             wamid: string | null;
             /** @description The customer's number in digits with its country code, such as `919812345678`. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that repeats can be dropped; `msg:<wamid>` for an inbound message. */
+            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
             dedupe_key: string;
-            /** @description Of a list, its entries in their order; of an event, what it says, in the form of its type. */
+            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
             data: components["schemas"]["EndpointRecoveredData"];
-            /** @description The whole notification of Meta, byte for byte; null for events that the service makes itself. */
+            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
             raw: unknown;
-            /** @description Where in `raw` it stands, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -15682,7 +15682,7 @@ export interface operations {
                 cursor?: string;
                 /** @description How many entries a page has, 1 to 200. */
                 limit?: number;
-                /** @description Entries with this status. `cancelled`: was cancelled; `completed`: every message was tried; `queued`: waits or is being sent. */
+                /** @description Entries with this status. `cancelled`: cancelled before the end; `completed`: every message was tried; `queued`: waits or is being sent. */
                 status?: "cancelled" | "completed" | "queued";
             };
             header?: {
@@ -17996,7 +17996,7 @@ export interface operations {
                 limit?: number;
                 /** @description Meta's id of your number. */
                 phone_number_id?: string;
-                /** @description How they opted out. `stop_word`: a stop or start word; `whatsapp`: set in WhatsApp. */
+                /** @description How the customers opted out. `stop_word`: a stop or start word; `whatsapp`: set in WhatsApp. */
                 source?: "stop_word" | "whatsapp";
             };
             header?: {

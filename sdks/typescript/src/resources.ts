@@ -6,12 +6,12 @@ import type { Schemas } from "./schemas.js";
 
 /** Keys of one business. */
 export class ApiKeys extends Resource {
-  /** List API keys. Those of the caller's environment, by prefix; the full key is never shown again. */
+  /** List API keys. The keys of the caller's environment, each with its prefix. A full key is never shown again. */
   list(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/api-keys", query }, options);
   }
 
-  /** Create an API key. The full key is in this answer and nowhere else. A key cannot create one with scopes or numbers that it lacks, or one that lasts longer than itself: 403. */
+  /** Create an API key. Only this answer shows the full key. A key cannot create a key with scopes or numbers that it lacks itself, or a key that lasts longer: the answer is 403. */
   create(body: Schemas["ApiKeyRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedApiKey"]> {
     return this.json({ method: "POST", path: "/v1/api-keys", body }, options);
   }
@@ -21,7 +21,7 @@ export class ApiKeys extends Resource {
     return this.json({ method: "DELETE", path: `/v1/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate an API key. Makes a key in place of this one, which keeps working for 24 hours. The new key has the scopes, numbers and end of the old one. */
+  /** Rotate an API key. Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers and end of the old key. */
   rotate(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/api-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }
@@ -74,7 +74,7 @@ export class Admin extends Resource {
     return this.pages({ method: "GET", path: "/v1/admin/audit", query }, options);
   }
 
-  /** Show how every tenant pays. Tenants past due first, then by name. Answers while billing is off, too. */
+  /** Show how every tenant pays. Tenants with an overdue bill come first, the others by name. Works while billing is off, too. */
   billing(options: RequestOptions = {}): Promise<Schemas["AdminBilling"]> {
     return this.json({ method: "GET", path: "/v1/admin/billing" }, options);
   }
@@ -127,7 +127,7 @@ export class Billing extends Resource {
     return this.json({ method: "GET", path: "/v1/billing" }, options);
   }
 
-  /** Get a credit note. The PDF; `credit_notes` of an invoice lists the ids. */
+  /** Get a credit note. The credit note as a PDF. An invoice lists the ids in `credit_notes`. */
   getCreditNote(creditNoteId: string, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: `/v1/billing/credit-notes/${encodeURIComponent(creditNoteId)}`, accept: "application/pdf" }, options);
   }
@@ -137,7 +137,7 @@ export class Billing extends Resource {
     return this.pages({ method: "GET", path: "/v1/billing/invoices", query }, options);
   }
 
-  /** Get an invoice. A printable page, or JSON or PDF when `Accept` prefers it. */
+  /** Get an invoice. A printable HTML page, or JSON or a PDF when `Accept` prefers it. */
   getInvoice(invoiceId: string, options: RequestOptions = {}): Promise<Schemas["Invoice"]> {
     return this.json({ method: "GET", path: `/v1/billing/invoices/${encodeURIComponent(invoiceId)}` }, options);
   }
@@ -152,7 +152,7 @@ export class Billing extends Resource {
     return this.json({ method: "POST", path: "/v1/billing/mandate", body }, options);
   }
 
-  /** Change who invoices are made out to. Applies to invoices issued from now on; issued invoices never change. */
+  /** Change who invoices are made out to. The change applies to invoices that are issued from now on. Issued invoices never change. */
   updateProfile(body?: Schemas["ProfileRequest"], options: RequestOptions = {}): Promise<Schemas["Profile"]> {
     return this.json({ method: "PATCH", path: "/v1/billing/profile", body }, options);
   }
@@ -160,25 +160,25 @@ export class Billing extends Resource {
 
 /** Hosted links on which a customer connects a business account. */
 export class ConnectSessions extends Resource {
-  /** Create a connect session. A hosted link, valid for one hour, on which a customer connects a WhatsApp account. */
+  /** Create a connect session. Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account. */
   create(body: Schemas["ConnectSessionRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedConnectSession"]> {
     return this.json({ method: "POST", path: "/v1/connect-sessions", body }, options);
   }
 
-  /** Get a connect session. Its status, and the account and numbers that were connected on it. */
+  /** Get a connect session. The session's status, and the account and numbers that the customer connected. */
   get(sessionId: string, options: RequestOptions = {}): Promise<Schemas["ConnectSession"]> {
     return this.json({ method: "GET", path: `/v1/connect-sessions/${encodeURIComponent(sessionId)}` }, options);
   }
 }
 
-/** Tokens of people, for the console. */
+/** Log-ins of people to the console. */
 export class ConsoleSessions extends Resource {
-  /** Log in. Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours. */
+  /** Log in. Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is valid for 12 hours. */
   create(body: Schemas["ConsoleSessionRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedConsoleSession"]> {
     return this.json({ method: "POST", path: "/v1/console/sessions", body }, options);
   }
 
-  /** Get the current console session. Who is logged in with the console token of this request. */
+  /** Get the current console session. The person who is logged in with the console token of this request. */
   get(options: RequestOptions = {}): Promise<Schemas["ConsoleSession"]> {
     return this.json({ method: "GET", path: "/v1/console/sessions/current" }, options);
   }
@@ -191,27 +191,27 @@ export class ConsoleSessions extends Resource {
 
 /** Erasure of one customer's data with a receipt, and exports as files. */
 export class CustomerData extends Resource {
-  /** Erase a customer's data. Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in the background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`. */
+  /** Erase a customer's data. Erases everything that is stored about one customer, named by wa_id or user_id, in both environments. The erasure runs in the background and cannot be undone. The receipt is `GET /v1/erasures/{erasure_id}`. */
   erase(customerId: string, options: RequestOptions = {}): Promise<Schemas["Erasure"]> {
     return this.json({ method: "DELETE", path: `/v1/customers/${encodeURIComponent(customerId)}/data` }, options);
   }
 
-  /** List erasures. The receipts, newest first. */
+  /** List erasures. The receipts of erasures, newest first. */
   listErasures(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Erasure"]> {
     return this.pages({ method: "GET", path: "/v1/erasures", query }, options);
   }
 
-  /** Get the receipt of an erasure. What was erased, once it is completed. */
+  /** Get the receipt of an erasure. The receipt shows what was erased, once the erasure is completed. */
   getErasure(erasureId: string, options: RequestOptions = {}): Promise<Schemas["Erasure"]> {
     return this.json({ method: "GET", path: `/v1/erasures/${encodeURIComponent(erasureId)}` }, options);
   }
 
-  /** Export data. Writes a file of lines of JSON in the background: one customer's data, or the whole account of the key's environment. */
+  /** Export data. Writes a file in the background, with one JSON object in each line: one customer's data, or all data of the business in the key's environment. */
   createExport(body?: Schemas["ExportRequest"], options: RequestOptions = {}): Promise<Schemas["Export"]> {
     return this.json({ method: "POST", path: "/v1/exports", body }, options);
   }
 
-  /** Get the state of an export. Whether its file can be fetched. */
+  /** Get the state of an export. Shows whether the export's file can be downloaded. */
   getExport(exportId: string, options: RequestOptions = {}): Promise<Schemas["Export"]> {
     return this.json({ method: "GET", path: `/v1/exports/${encodeURIComponent(exportId)}` }, options);
   }
@@ -242,12 +242,12 @@ export class Events extends Resource {
     return this.json({ method: "GET", path: "/v1/analytics", query }, options);
   }
 
-  /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set: go on with it. */
+  /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events. When few match, a page can hold fewer than `limit`, even none: continue while `next_cursor` is set. */
   list(query: { from?: string | Date | null; limit?: number | null; phone_number_id?: string | null; to?: string | Date | null; type?: string | null; user_id?: string | null; wa_id?: string | null; waba_id?: string | null; wamid?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
     return this.pages({ method: "GET", path: "/v1/events", query }, options);
   }
 
-  /** Get an event. The envelope exactly as delivered, and every delivery of it. */
+  /** Get an event. The event's envelope exactly as delivered, and every delivery of the event. */
   get(eventId: string, options: RequestOptions = {}): Promise<Schemas["EventWithDeliveries"]> {
     return this.json({ method: "GET", path: `/v1/events/${encodeURIComponent(eventId)}` }, options);
   }
@@ -260,40 +260,40 @@ export class Events extends Resource {
 
 /** Where the data requests of WhatsApp Flows are answered. */
 export class Flows extends Resource {
-  /** Get a number's Flow endpoint. Your URL, the address for your Flows, and how the last data request went. */
+  /** Get a number's Flow endpoint. Your URL, the address for your Flows, and the result of the last data request. */
   getEndpoint(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint` }, options);
   }
 
-  /** Set a number's Flow endpoint. The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later ones change only the URL. */
+  /** Set a number's Flow endpoint. The first call makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later calls change only the URL. */
   setEndpoint(phoneNumberId: string, body: Schemas["FlowEndpointRequest"], options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "PUT", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint`, body }, options);
   }
 
-  /** Delete a number's Flow endpoint. Its keys are deleted too: Flows that ask for data fail from then on. */
+  /** Delete a number's Flow endpoint. The endpoint's keys are deleted too. From then on, Flows that ask for data fail. */
   deleteEndpoint(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["DeletedFlowEndpoint"]> {
     return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint` }, options);
   }
 
-  /** Rotate the key pair of a Flow endpoint. Makes a new key pair and uploads the public key. Needed as well after the number was registered again, and when WhatsApp reports `public-key-missing`. */
+  /** Rotate the key pair of a Flow endpoint. Makes a new key pair and uploads the public key. Call it also after the number was registered again, and when WhatsApp reports `public-key-missing`. */
   rotateEndpointKey(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint/rotate-key` }, options);
   }
 
-  /** Rotate the signing secret of a Flow endpoint. The old secret signs as well for 24 hours. */
+  /** Rotate the signing secret of a Flow endpoint. For 24 hours, requests are signed with the old secret as well. */
   rotateEndpointSecret(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint/rotate-secret` }, options);
   }
 }
 
-/** Whether the service is well. No credentials. */
+/** Whether the service works. Needs no credentials. */
 export class Health extends Resource {
   /** Check that the service is up. Needs no credentials. 200 while the database answers, otherwise 503. */
   health(options: RequestOptions = {}): Promise<Schemas["Health"]> {
     return this.json({ method: "GET", path: "/v1/health" }, options);
   }
 
-  /** Check that the process is alive. 200 from every process that serves; asks nothing else. For supervisors that restart processes. */
+  /** Check that the process is alive. 200 from every process that can answer, whatever the state of the database. For supervisors that restart processes. */
   live(options: RequestOptions = {}): Promise<Schemas["Live"]> {
     return this.json({ method: "GET", path: "/v1/health/live" }, options);
   }
@@ -304,22 +304,22 @@ export class Health extends Resource {
   }
 }
 
-/** What became of the events and messages of a day, counted. */
+/** The events and messages of a day, counted by outcome. */
 export class Ledger extends Resource {
-  /** Account for every event of a day. For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the event log and the deliveries at the moment of the call. Days are those of UTC. */
+  /** Account for every event of a day. For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made from the event log and the deliveries at the moment of the call. Days are days of UTC. */
   get(query: { day?: string | null; hour?: number | null } = {}, options: RequestOptions = {}): Promise<Schemas["Ledger"]> {
     return this.json({ method: "GET", path: "/v1/ledger", query }, options);
   }
 }
 
-/** Files for messages and from messages. */
+/** Files that you send, and files that customers send. */
 export class Media extends Resource {
   /** Upload a media file. Streams the file to WhatsApp and returns the media id for messages. */
   upload(form: { file: FileInput; type?: string; from: string }, options: RequestOptions = {}): Promise<Schemas["UploadedMedia"]> {
     return this.json({ method: "POST", path: "/v1/media", form }, options);
   }
 
-  /** Download a media file. Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON. */
+  /** Download a media file. Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's description in JSON. */
   get(mediaId: string, query: { from?: string | null; meta?: boolean | null } = {}, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: `/v1/media/${encodeURIComponent(mediaId)}`, query, accept: "application/octet-stream" }, options);
   }
@@ -332,7 +332,7 @@ export class Media extends Resource {
 
 /** Single messages and batches of them. */
 export class Messages extends Resource {
-  /** List messages. Newest first, without contents. A page may hold fewer messages than `limit`, even none, while `next_cursor` is set: go on with it. */
+  /** List messages. Newest first, without contents. A page may hold fewer messages than `limit`, even none: continue while `next_cursor` is set. */
   list(query: { batch_id?: string | null; direction?: "inbound" | "outbound" | null; from?: string | Date | null; limit?: number | null; phone_number_id?: string | null; referral_source_id?: string | null; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown" | null; template?: string | null; to?: string | Date | null; user_id?: string | null; wa_id?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
     return this.pages({ method: "GET", path: "/v1/messages", query }, options);
   }
@@ -342,7 +342,7 @@ export class Messages extends Resource {
     return this.json({ method: "POST", path: "/v1/messages", body, keyed: true }, options);
   }
 
-  /** Get a message. How far it came and when, errors in WhatsApp's words, its content while retained, its events and each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it. */
+  /** Get a message. The message's status with times, errors in WhatsApp's words, its events with each delivery, and its content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it. */
   get(messageId: string, options: RequestOptions = {}): Promise<Schemas["OneMessage"]> {
     return this.json({ method: "GET", path: `/v1/messages/${encodeURIComponent(messageId)}` }, options);
   }
@@ -352,32 +352,32 @@ export class Messages extends Resource {
     return this.pages({ method: "GET", path: "/v1/messages/batch", query }, options);
   }
 
-  /** Send a batch of messages. Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`. */
+  /** Send a batch of messages. Up to 10,000 messages of one number, sent at the number's pace. Each message yields a `message.outbound` event. */
   createBatch(body: Schemas["MessageBatch"], options: RequestOptions = {}): Promise<Schemas["CreatedBatch"] | Schemas["RepeatedBatch"]> {
     return this.json({ method: "POST", path: "/v1/messages/batch", body }, options);
   }
 
-  /** Get a batch. Its status and counts, what it waits for, and what became of its messages. */
+  /** Get a batch. The batch's status and counts, what it waits for, and the outcomes of its messages. */
   getBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["BatchDetails"]> {
     return this.json({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}` }, options);
   }
 
-  /** Change the time of a batch. While none of its messages was sent; 409 then. `null` sends it now. */
+  /** Change the time of a batch. Only before the first message of the batch is sent. After that the answer is 409. `null` sends the batch now. */
   rescheduleBatch(batchId: string, body?: Schemas["BatchTimeRequest"], options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     return this.json({ method: "PATCH", path: `/v1/messages/batch/${encodeURIComponent(batchId)}`, body }, options);
   }
 
-  /** Cancel a batch. Items that were not sent become `skipped`; those on their way finish. */
+  /** Cancel a batch. Items that were not sent become `skipped`. Items that are already being sent are finished. */
   cancelBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/cancel` }, options);
   }
 
-  /** List the items of a batch. In the order in which they were submitted, each with WhatsApp's answer. */
+  /** List the items of a batch. The items in the order in which they were submitted, each with WhatsApp's answer. */
   listBatchItems(batchId: string, query: { limit?: number | null; status?: "accepted" | "failed" | "pending" | "skipped" | null } = {}, options: RequestOptions = {}): Pages<Schemas["BatchItem"]> {
     return this.pages({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/items`, query }, options);
   }
 
-  /** Retry a batch. Queues the failed items again that were certainly not sent: throttled ones, and those whose token WhatsApp refused. */
+  /** Retry a batch. Queues failed items again that were certainly not sent: items that WhatsApp throttled, and items for which WhatsApp refused the token. */
   retryBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/retry` }, options);
   }
@@ -392,32 +392,32 @@ export class Messages extends Resource {
     return this.pages({ method: "GET", path: "/v1/messages/scheduled", query }, options);
   }
 
-  /** Schedule a message. The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and not before, in these hours of its customer's day, and once. */
+  /** Schedule a message. The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent once, not before `send_at`, and only in these hours of the customer's day. */
   schedule(body: Schemas["LaterMessage"], options: KeyedOptions = {}): Promise<Schemas["Scheduled"]> {
     return this.json({ method: "POST", path: "/v1/messages/scheduled", body, keyed: true }, options);
   }
 
-  /** Get a scheduled message. Whether it waits, and what became of it. */
+  /** Get a scheduled message. Shows whether the message still waits, and the result of the send. */
   getScheduled(scheduledId: string, options: RequestOptions = {}): Promise<Schemas["Scheduled"]> {
     return this.json({ method: "GET", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}` }, options);
   }
 
-  /** Change the time of a scheduled message. While it waits; 409 once it is on its way. */
+  /** Change the time of a scheduled message. Only while the message waits. Once it is being sent, the answer is 409. */
   reschedule(scheduledId: string, body?: Schemas["SendAtRequest"], options: RequestOptions = {}): Promise<Schemas["Scheduled"]> {
     return this.json({ method: "PATCH", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}`, body }, options);
   }
 
-  /** Cancel a scheduled message. While it waits; 409 once it is on its way. */
+  /** Cancel a scheduled message. Only while the message waits. Once it is being sent, the answer is 409. */
   cancelScheduled(scheduledId: string, options: RequestOptions = {}): Promise<Schemas["Scheduled"]> {
     return this.json({ method: "POST", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}/cancel` }, options);
   }
 
-  /** Get a customer of a number. By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing messages are stopped, the ad that it came from last, and the ids that are known. A customer that never wrote and was never written to is answered with nulls. */
+  /** Get a customer of a number. Names the customer by wa_id or user_id. The answer has the last messages, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. For a customer without any message the members are null. */
   getCustomer(customerId: string, phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["Customer"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/customers/${encodeURIComponent(customerId)}` }, options);
   }
 
-  /** List opt-outs. The customers who want no marketing messages from a number, the newest opt-out first: as they set it in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it. */
+  /** List opt-outs. The customers who want no marketing messages from a number, the newest opt-out first. Customers opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs. */
   listOptOuts(query: { limit?: number | null; phone_number_id?: string | null; source?: "stop_word" | "whatsapp" | null } = {}, options: RequestOptions = {}): Pages<Schemas["OptedOutCustomer"]> {
     return this.pages({ method: "GET", path: "/v1/opt-outs", query }, options);
   }
@@ -425,7 +425,7 @@ export class Messages extends Resource {
 
 /** Phone numbers: connection, registration, profile. */
 export class Numbers extends Resource {
-  /** Release a business account. Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay. */
+  /** Release a business account. Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The events stay. */
   releaseAccount(wabaId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedAccount"]> {
     return this.json({ method: "DELETE", path: `/v1/accounts/${encodeURIComponent(wabaId)}` }, options);
   }
@@ -435,17 +435,17 @@ export class Numbers extends Resource {
     return this.pages({ method: "GET", path: "/v1/numbers", query }, options);
   }
 
-  /** Get a number. With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said. */
+  /** Get a number. With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer. */
   get(phoneNumberId: string, query: { refresh?: boolean | null } = {}, options: RequestOptions = {}): Promise<Schemas["RefreshedPhoneNumber"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}`, query }, options);
   }
 
-  /** Release a number. Its events stay. With the last number of a business account the account is released too. */
+  /** Release a number. The number's events stay. With the last number of a business account, the account is released too. */
   release(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedNumber"]> {
     return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}` }, options);
   }
 
-  /** Get the progress of a number's app data. Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the last six months have come. Null for what was never requested. */
+  /** Get the progress of a number's app data. For a number that stays in the WhatsApp Business app: the progress of importing its contacts and its chats of the last six months. Null for data that was never requested. */
   getAppData(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["NumberAppData"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/app-data` }, options);
   }
@@ -465,17 +465,17 @@ export class Numbers extends Resource {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/deregister` }, options);
   }
 
-  /** Get a number's health. Asks Meta what a message of this number passes, with each entity's reasons and remedies. */
+  /** Get a number's health. Asks Meta which entities a message of this number depends on, and why an entity limits or blocks it. */
   getHealth(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["NumberHealth"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/health` }, options);
   }
 
-  /** Register a number. With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in the answer as `pin`, once. */
+  /** Register a number. Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used or a new PIN is made. Only this answer shows a new PIN, as `pin`. */
   register(phoneNumberId: string, body?: Schemas["RegisterRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/register`, body }, options);
   }
 
-  /** Request a verification code. By SMS or voice call, to the number itself. */
+  /** Request a verification code. Meta sends the code to the number itself, by SMS or voice call. */
   requestVerificationCode(phoneNumberId: string, body: Schemas["RequestCodeRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/request-code`, body }, options);
   }
@@ -485,12 +485,12 @@ export class Numbers extends Resource {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/subscribe` }, options);
   }
 
-  /** Set a number's two-step PIN. Six digits. The gateway keeps it encrypted for later registrations. */
+  /** Set a number's two-step PIN. The PIN has six digits. The gateway stores it encrypted for later registrations. */
   setTwoStepPin(phoneNumberId: string, body: Schemas["TwoStepRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/two-step`, body }, options);
   }
 
-  /** Verify a number with its code. The code that the verification call or message brought. */
+  /** Verify a number with its code. Takes the code from the verification call or message. */
   verify(phoneNumberId: string, body: Schemas["VerifyCodeRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/verify-code`, body }, options);
   }
@@ -500,12 +500,12 @@ export class Numbers extends Resource {
     return this.json({ method: "POST", path: "/v1/numbers/connect", body }, options);
   }
 
-  /** Finish an embedded sign-up. Exchanges the code, subscribes the account and registers the number. A PIN that was made for the registration is in the answer as `pin`, once. */
+  /** Finish an embedded sign-up. Exchanges the code, subscribes the account and registers the number. Only this answer shows a PIN that was made for the registration, as `pin`. */
   embeddedSignup(body: Schemas["EmbeddedSignupRequest"], options: RequestOptions = {}): Promise<Schemas["SignedUpNumber"]> {
     return this.json({ method: "POST", path: "/v1/numbers/embedded-signup", body }, options);
   }
 
-  /** Move a number from another provider. Creates the number below the account; verification and registration follow. */
+  /** Move a number from another provider. Creates the number in the account. Verify and register the number after that. */
   migrate(body: Schemas["MigrateRequest"], options: RequestOptions = {}): Promise<Schemas["NumberAtUpstream"]> {
     return this.json({ method: "POST", path: "/v1/numbers/migrate", body }, options);
   }
@@ -513,12 +513,12 @@ export class Numbers extends Resource {
 
 /** The calls that were made with your keys, for seven days. */
 export class Requests extends Resource {
-  /** List the calls of the last days. Every call that acted on the business, newest first, within about a second of its end. With filters a page can be short, or empty, before the last one: go on while `next_cursor` is not null. */
+  /** List the calls of the last days. Every call that acted on the business, newest first. A call appears about a second after its end. With filters a page can be short or empty before the last page: continue while `next_cursor` is not null. */
   list(query: { error_code?: string | null; from?: string | Date | null; key_prefix?: string | null; limit?: number | null; method?: string | null; route?: string | null; status?: string | null; to?: string | Date | null } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {
     return this.pages({ method: "GET", path: "/v1/requests", query }, options);
   }
 
-  /** Get a call by its request id. The line of the request log with this `X-Service-Request-Id`. */
+  /** Get a call by its request id. The entry of the request log with this `X-Service-Request-Id`. */
   get(requestId: string, options: RequestOptions = {}): Promise<Schemas["Request"]> {
     return this.json({ method: "GET", path: `/v1/requests/${encodeURIComponent(requestId)}` }, options);
   }
@@ -526,7 +526,7 @@ export class Requests extends Resource {
 
 /** What happens in the sandbox: customers write, WhatsApp decides. With a test key. */
 export class Sandbox extends Resource {
-  /** Act on a call of the sandbox. What the customer does: hangs up, or accepts or rejects a call of the business. */
+  /** Act on a call of the sandbox. The customer hangs up, or accepts or rejects a call of the business. */
   actOnCall(body: Schemas["TestCallActionRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
     return this.json({ method: "POST", path: "/v1/test/call-actions", body }, options);
   }
@@ -541,12 +541,12 @@ export class Sandbox extends Resource {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
-  /** Let the business write in its app. On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a customer there: `message.echo` comes as it does live. */
+  /** Let the business write in its app. The business writes to a customer in the WhatsApp Business app. The number must be one of the sandbox that stays in the app. The event `message.echo` comes as it does live. */
   sendEcho(body: Schemas["TestEchoRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/echoes", body }, options);
   }
 
-  /** Let a customer write to the sandbox. A customer of the sandbox writes to one of its numbers; the events come as they do live. `from` is a phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's form; a text may be a plain string, and most types have a default. */
+  /** Let a customer write to the sandbox. A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` is a phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's form. A text may be a plain string, and most types have a default. */
   sendInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/inbound", body }, options);
   }
@@ -556,12 +556,12 @@ export class Sandbox extends Resource {
     return this.json({ method: "POST", path: "/v1/test/number-events", body }, options);
   }
 
-  /** Add a number to the sandbox. The first exists already. A number of the sandbox is connected at once and needs no endpoint. */
+  /** Add a number to the sandbox. The sandbox has a first number already. A number of the sandbox is connected at once and needs no endpoint. */
   createNumber(body?: Schemas["TestNumberRequest"], options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
     return this.json({ method: "POST", path: "/v1/test/numbers", body }, options);
   }
 
-  /** Let a customer of the sandbox opt out. A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes as it does live, and `customer.opt_out` where an endpoint names it. */
+  /** Let a customer of the sandbox opt out. A customer stops or resumes marketing messages in WhatsApp's own settings. The event `user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it. */
   setPreference(body: Schemas["TestPreferenceRequest"], options: RequestOptions = {}): Promise<Schemas["TestPreference"]> {
     return this.json({ method: "POST", path: "/v1/test/preferences", body }, options);
   }
@@ -571,7 +571,7 @@ export class Sandbox extends Resource {
     return this.pages({ method: "GET", path: "/v1/test/recipients", query }, options);
   }
 
-  /** Set a message's status in the sandbox. The status of a message that a number of the sandbox sent, now and whatever went before: its event comes as it does live. It may also contradict what came before, to try that. */
+  /** Set a message's status in the sandbox. Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does live. The status may contradict earlier statuses, so that you can test that case. */
   setStatus(body: Schemas["TestStatusRequest"], options: RequestOptions = {}): Promise<Schemas["TestStatus"]> {
     return this.json({ method: "POST", path: "/v1/test/statuses", body }, options);
   }
@@ -589,12 +589,12 @@ export class Sandbox extends Resource {
 
 /** Message templates and their approval. */
 export class Templates extends Resource {
-  /** List message templates. From the local mirror, newest first. */
+  /** List message templates. Read from the service's copy of the templates, newest first. */
   list(query: { category?: string | null; from?: string | null; language?: string | null; name?: string | null; status?: string | null; waba_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Template"]> {
     return this.pages({ method: "GET", path: "/v1/templates", query }, options);
   }
 
-  /** Submit a message template. The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the account and is left out of what WhatsApp gets. */
+  /** Submit a message template. The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the account. It is not passed on to WhatsApp. */
   create(body: Schemas["MessageTemplate"], query: { from?: string | null; waba_id?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["SubmittedTemplate"]> {
     return this.json({ method: "POST", path: "/v1/templates", query, body }, options);
   }
@@ -604,12 +604,12 @@ export class Templates extends Resource {
     return this.json({ method: "GET", path: `/v1/templates/${encodeURIComponent(templateId)}` }, options);
   }
 
-  /** Edit a message template. The body is WhatsApp's; an edited template is reviewed again. */
+  /** Edit a message template. The body is WhatsApp's template body. WhatsApp reviews the edited template again. */
   edit(templateId: string, body: Schemas["TemplateEdit"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/templates/${encodeURIComponent(templateId)}`, body }, options);
   }
 
-  /** Delete a message template. Only that language, or with `all_languages=true` the whole name. */
+  /** Delete a message template. Deletes only this language, or with `all_languages=true` every language of the template's name. */
   delete(templateId: string, query: { all_languages?: boolean | null } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "DELETE", path: `/v1/templates/${encodeURIComponent(templateId)}`, query }, options);
   }
@@ -624,7 +624,7 @@ export class Templates extends Resource {
     return this.json({ method: "POST", path: "/v1/templates/media-handle", query, form }, options);
   }
 
-  /** Re-read templates from WhatsApp. Imports templates that were made elsewhere; of one account, or of all. */
+  /** Re-read templates from WhatsApp. Imports templates that were made elsewhere, from one account or from all. */
   sync(query: { from?: string | null; waba_id?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["Sync"]> {
     return this.json({ method: "POST", path: "/v1/templates/sync", query }, options);
   }
@@ -632,12 +632,12 @@ export class Templates extends Resource {
 
 /** The business that the key belongs to. */
 export class Tenant extends Resource {
-  /** Get the tenant. With its checklist. Answers in every status of the tenant. */
+  /** Get the tenant. The tenant with its checklist. Works in every status of the tenant. */
   get(options: RequestOptions = {}): Promise<Schemas["Tenant"]> {
     return this.json({ method: "GET", path: "/v1/tenant" }, options);
   }
 
-  /** Change the tenant. Name, billing e-mail and retention. */
+  /** Change the tenant. Changes the name, the billing e-mail or the retention. */
   update(body?: Schemas["TenantChangeRequest"], options: RequestOptions = {}): Promise<Schemas["Tenant"]> {
     return this.json({ method: "PATCH", path: "/v1/tenant", body }, options);
   }
@@ -645,7 +645,7 @@ export class Tenant extends Resource {
 
 /** The businesses of a platform, with a platform key. */
 export class Tenants extends Resource {
-  /** List the platform's own keys. Those of the caller's environment, by prefix. */
+  /** List the platform's own keys. The keys of the caller's environment, each with its prefix. */
   listPlatformKeys(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/platform-keys", query }, options);
   }
@@ -670,12 +670,12 @@ export class Tenants extends Resource {
     return this.json({ method: "POST", path: "/v1/tenants", body }, options);
   }
 
-  /** Get a tenant of the platform. 404 for a tenant of another platform. */
+  /** Get a tenant of the platform. The answer is 404 for a tenant of another platform. */
   getById(tenantId: string, options: RequestOptions = {}): Promise<Schemas["Tenant"]> {
     return this.json({ method: "GET", path: `/v1/tenants/${encodeURIComponent(tenantId)}` }, options);
   }
 
-  /** List the usage of the platform's tenants. A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a sandbox tenant are of the sandbox. A test key sees only the sandbox tenants. */
+  /** List the usage of the platform's tenants. One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the live environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants. */
   listUsage(query: { day?: string | null; limit?: number | null; month?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["Usage"]> {
     return this.pages({ method: "GET", path: "/v1/usage", query }, options);
   }
@@ -683,32 +683,32 @@ export class Tenants extends Resource {
 
 /** Endpoints that receive events, their deliveries and replays. */
 export class Webhooks extends Resource {
-  /** List webhook deliveries. Newest first. Each is one event on its way to one endpoint. A request looks through at most 10,000 deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is set. */
+  /** List webhook deliveries. Newest first. A delivery is one event on its way to one endpoint. A request looks through at most 10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while `next_cursor` is set. */
   listDeliveries(query: { endpoint_id?: string | null; event_id?: string | null; event_type?: string | null; from?: string | Date | null; http_status?: number | null; status?: "dead" | "delivered" | "failed" | "pending" | null; to?: string | Date | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Delivery"]> {
     return this.pages({ method: "GET", path: "/v1/webhook-deliveries", query }, options);
   }
 
-  /** Get a webhook delivery. With its last 20 attempts. */
+  /** Get a webhook delivery. The delivery with its last 20 attempts. */
   getDelivery(deliveryId: string, options: RequestOptions = {}): Promise<Schemas["DeliveryWithLog"]> {
     return this.json({ method: "GET", path: `/v1/webhook-deliveries/${encodeURIComponent(deliveryId)}` }, options);
   }
 
-  /** Send a delivery again. One attempt at once, signed with the current secrets; the answer says what came of it. */
+  /** Send a delivery again. Makes one attempt at once, signed with the current secrets. The answer shows the result. */
   replayDelivery(deliveryId: string, options: RequestOptions = {}): Promise<Schemas["Replayed"]> {
     return this.json({ method: "POST", path: `/v1/webhook-deliveries/${encodeURIComponent(deliveryId)}/replay` }, options);
   }
 
-  /** List webhook endpoints. Without their secrets. */
+  /** List webhook endpoints. The endpoints without their secrets. */
   list(query: { uid?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Endpoint"]> {
     return this.pages({ method: "GET", path: "/v1/webhooks", query }, options);
   }
 
-  /** Create a webhook endpoint. Sends the verify ping. The secret is in this answer and nowhere else. */
+  /** Create a webhook endpoint. Sends the verify ping. Only this answer shows the secret. */
   create(body?: Schemas["EndpointRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedEndpoint"]> {
     return this.json({ method: "POST", path: "/v1/webhooks", body }, options);
   }
 
-  /** Get a webhook endpoint. Its settings, state and health, without the secret. */
+  /** Get a webhook endpoint. The endpoint's settings, state and health, without the secret. */
   get(endpointId: string, options: RequestOptions = {}): Promise<Schemas["EndpointWithHealth"]> {
     return this.json({ method: "GET", path: `/v1/webhooks/${encodeURIComponent(endpointId)}` }, options);
   }
@@ -718,7 +718,7 @@ export class Webhooks extends Resource {
     return this.json({ method: "PATCH", path: `/v1/webhooks/${encodeURIComponent(endpointId)}`, body }, options);
   }
 
-  /** Delete a webhook endpoint. What still waits for it is not delivered. */
+  /** Delete a webhook endpoint. Deliveries that still wait for the endpoint are not made. */
   delete(endpointId: string, options: RequestOptions = {}): Promise<Schemas["Deleted"]> {
     return this.json({ method: "DELETE", path: `/v1/webhooks/${encodeURIComponent(endpointId)}` }, options);
   }
@@ -728,12 +728,12 @@ export class Webhooks extends Resource {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/preview-filter`, body }, options);
   }
 
-  /** Replay deliveries to an endpoint. Queues new deliveries of a time range, in the background behind fresh events. */
+  /** Replay deliveries to an endpoint. Queues new deliveries of the events of a time range. They are sent in the background, after fresh events. */
   replay(endpointId: string, body: Schemas["ReplayRequest"], options: RequestOptions = {}): Promise<Schemas["ReplayPreview"] | Schemas["Queued"]> {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/replay`, body }, options);
   }
 
-  /** Resume a webhook endpoint. Closes its circuit, ends a pause, and sends what waits. */
+  /** Resume a webhook endpoint. Closes the endpoint's circuit, ends a pause, and sends the waiting deliveries. */
   resume(endpointId: string, options: RequestOptions = {}): Promise<Schemas["EndpointWithHealth"]> {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/resume` }, options);
   }
@@ -743,12 +743,12 @@ export class Webhooks extends Resource {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/rotate-secret`, body }, options);
   }
 
-  /** Send an example event to an endpoint. Marked as a test; not stored and not counted. The answer has what the endpoint said. */
+  /** Send an example event to an endpoint. The event is marked as a test, and is not stored and not counted. The answer shows the endpoint's answer. */
   test(endpointId: string, body: Schemas["ExampleRequest"], options: RequestOptions = {}): Promise<Schemas["Example"]> {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/test`, body }, options);
   }
 
-  /** Verify a webhook endpoint. Sends the verify ping; a passed ping makes the endpoint active. */
+  /** Verify a webhook endpoint. Sends the verify ping. A passed ping makes the endpoint active. */
   verify(endpointId: string, options: RequestOptions = {}): Promise<Schemas["Verified"]> {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/verify` }, options);
   }

@@ -17,7 +17,7 @@ class AsyncApiKeys(AsyncResource):
     def list(self, *, limit: int | None = None) -> AsyncPages[types.ApiKey]:
         """List API keys.
 
-        Those of the caller's environment, by prefix; the full key is never shown again.
+        The keys of the caller's environment, each with its prefix. A full key is never shown again.
         """
         return self._pages(
             Call(
@@ -32,8 +32,8 @@ class AsyncApiKeys(AsyncResource):
     ) -> types.CreatedApiKey:
         """Create an API key.
 
-        The full key is in this answer and nowhere else. A key cannot create one with scopes or numbers that
-        it lacks, or one that lasts longer than itself: 403.
+        Only this answer shows the full key. A key cannot create a key with scopes or numbers that it lacks
+        itself, or a key that lasts longer: the answer is 403.
         """
         answer: types.CreatedApiKey = await self._json(
             Call(
@@ -62,8 +62,8 @@ class AsyncApiKeys(AsyncResource):
     async def rotate(self, key_id: str) -> types.RotatedKey:
         """Rotate an API key.
 
-        Makes a key in place of this one, which keeps working for 24 hours. The new key has the scopes,
-        numbers and end of the old one.
+        Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers and end
+        of the old key.
         """
         answer: types.RotatedKey = await self._json(
             Call(
@@ -216,7 +216,7 @@ class AsyncAdmin(AsyncResource):
     async def billing(self) -> types.AdminBilling:
         """Show how every tenant pays.
 
-        Tenants past due first, then by name. Answers while billing is off, too.
+        Tenants with an overdue bill come first, the others by name. Works while billing is off, too.
         """
         answer: types.AdminBilling = await self._json(
             Call(
@@ -366,7 +366,7 @@ class AsyncBilling(AsyncResource):
     def get_credit_note(self, credit_note_id: str) -> AsyncDownload:
         """Get a credit note.
 
-        The PDF; `credit_notes` of an invoice lists the ids.
+        The credit note as a PDF. An invoice lists the ids in `credit_notes`.
         """
         return self._download(
             Call(
@@ -392,7 +392,7 @@ class AsyncBilling(AsyncResource):
     async def get_invoice(self, invoice_id: str) -> types.Invoice:
         """Get an invoice.
 
-        A printable page, or JSON or PDF when `Accept` prefers it.
+        A printable HTML page, or JSON or a PDF when `Accept` prefers it.
         """
         answer: types.Invoice = await self._json(
             Call(
@@ -445,7 +445,7 @@ class AsyncBilling(AsyncResource):
     ) -> types.Profile:
         """Change who invoices are made out to.
 
-        Applies to invoices issued from now on; issued invoices never change.
+        The change applies to invoices that are issued from now on. Issued invoices never change.
         """
         answer: types.Profile = await self._json(
             Call(
@@ -466,7 +466,7 @@ class AsyncConnectSessions(AsyncResource):
     ) -> types.CreatedConnectSession:
         """Create a connect session.
 
-        A hosted link, valid for one hour, on which a customer connects a WhatsApp account.
+        Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account.
         """
         answer: types.CreatedConnectSession = await self._json(
             Call(
@@ -481,7 +481,7 @@ class AsyncConnectSessions(AsyncResource):
     async def get(self, session_id: str) -> types.ConnectSession:
         """Get a connect session.
 
-        Its status, and the account and numbers that were connected on it.
+        The session's status, and the account and numbers that the customer connected.
         """
         answer: types.ConnectSession = await self._json(
             Call(
@@ -493,14 +493,15 @@ class AsyncConnectSessions(AsyncResource):
 
 
 class AsyncConsoleSessions(AsyncResource):
-    """Tokens of people, for the console."""
+    """Log-ins of people to the console."""
 
     async def create(
         self, body: types.ConsoleSessionRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.CreatedConsoleSession:
         """Log in.
 
-        Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours.
+        Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is valid
+        for 12 hours.
         """
         answer: types.CreatedConsoleSession = await self._json(
             Call(
@@ -515,7 +516,7 @@ class AsyncConsoleSessions(AsyncResource):
     async def get(self) -> types.ConsoleSession:
         """Get the current console session.
 
-        Who is logged in with the console token of this request.
+        The person who is logged in with the console token of this request.
         """
         answer: types.ConsoleSession = await self._json(
             Call(
@@ -544,8 +545,9 @@ class AsyncCustomerData(AsyncResource):
     async def erase(self, customer_id: str) -> types.Erasure:
         """Erase a customer's data.
 
-        Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in the
-        background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`.
+        Erases everything that is stored about one customer, named by wa_id or user_id, in both
+        environments. The erasure runs in the background and cannot be undone. The receipt is `GET
+        /v1/erasures/{erasure_id}`.
         """
         answer: types.Erasure = await self._json(
             Call(
@@ -558,7 +560,7 @@ class AsyncCustomerData(AsyncResource):
     def list_erasures(self, *, limit: int | None = None) -> AsyncPages[types.Erasure]:
         """List erasures.
 
-        The receipts, newest first.
+        The receipts of erasures, newest first.
         """
         return self._pages(
             Call(
@@ -571,7 +573,7 @@ class AsyncCustomerData(AsyncResource):
     async def get_erasure(self, erasure_id: str) -> types.Erasure:
         """Get the receipt of an erasure.
 
-        What was erased, once it is completed.
+        The receipt shows what was erased, once the erasure is completed.
         """
         answer: types.Erasure = await self._json(
             Call(
@@ -586,8 +588,8 @@ class AsyncCustomerData(AsyncResource):
     ) -> types.Export:
         """Export data.
 
-        Writes a file of lines of JSON in the background: one customer's data, or the whole account of the
-        key's environment.
+        Writes a file in the background, with one JSON object in each line: one customer's data, or all data
+        of the business in the key's environment.
         """
         answer: types.Export = await self._json(
             Call(
@@ -602,7 +604,7 @@ class AsyncCustomerData(AsyncResource):
     async def get_export(self, export_id: str) -> types.Export:
         """Get the state of an export.
 
-        Whether its file can be fetched.
+        Shows whether the export's file can be downloaded.
         """
         answer: types.Export = await self._json(
             Call(
@@ -718,8 +720,8 @@ class AsyncEvents(AsyncResource):
         """Search the event log.
 
         Newest first, without bodies, each with the counts of its deliveries. A request looks through at
-        most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while
-        `next_cursor` is set: go on with it.
+        most 10,000 events. When few match, a page can hold fewer than `limit`, even none: continue while
+        `next_cursor` is set.
         """
         return self._pages(
             Call(
@@ -742,7 +744,7 @@ class AsyncEvents(AsyncResource):
     async def get(self, event_id: str) -> types.EventWithDeliveries:
         """Get an event.
 
-        The envelope exactly as delivered, and every delivery of it.
+        The event's envelope exactly as delivered, and every delivery of the event.
         """
         answer: types.EventWithDeliveries = await self._json(
             Call(
@@ -778,7 +780,7 @@ class AsyncFlows(AsyncResource):
     async def get_endpoint(self, phone_number_id: str) -> types.FlowEndpoint:
         """Get a number's Flow endpoint.
 
-        Your URL, the address for your Flows, and how the last data request went.
+        Your URL, the address for your Flows, and the result of the last data request.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -797,8 +799,8 @@ class AsyncFlows(AsyncResource):
     ) -> types.FlowEndpoint:
         """Set a number's Flow endpoint.
 
-        The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing
-        secret. Later ones change only the URL.
+        The first call makes a key pair, uploads the public key to WhatsApp, and answers with the signing
+        secret. Later calls change only the URL.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -813,7 +815,7 @@ class AsyncFlows(AsyncResource):
     async def delete_endpoint(self, phone_number_id: str) -> types.DeletedFlowEndpoint:
         """Delete a number's Flow endpoint.
 
-        Its keys are deleted too: Flows that ask for data fail from then on.
+        The endpoint's keys are deleted too. From then on, Flows that ask for data fail.
         """
         answer: types.DeletedFlowEndpoint = await self._json(
             Call(
@@ -826,8 +828,8 @@ class AsyncFlows(AsyncResource):
     async def rotate_endpoint_key(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the key pair of a Flow endpoint.
 
-        Makes a new key pair and uploads the public key. Needed as well after the number was registered
-        again, and when WhatsApp reports `public-key-missing`.
+        Makes a new key pair and uploads the public key. Call it also after the number was registered again,
+        and when WhatsApp reports `public-key-missing`.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -842,7 +844,7 @@ class AsyncFlows(AsyncResource):
     async def rotate_endpoint_secret(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the signing secret of a Flow endpoint.
 
-        The old secret signs as well for 24 hours.
+        For 24 hours, requests are signed with the old secret as well.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -857,7 +859,7 @@ class AsyncFlows(AsyncResource):
 
 
 class AsyncHealth(AsyncResource):
-    """Whether the service is well. No credentials."""
+    """Whether the service works. Needs no credentials."""
 
     async def health(self) -> types.Health:
         """Check that the service is up.
@@ -875,7 +877,8 @@ class AsyncHealth(AsyncResource):
     async def live(self) -> types.Live:
         """Check that the process is alive.
 
-        200 from every process that serves; asks nothing else. For supervisors that restart processes.
+        200 from every process that can answer, whatever the state of the database. For supervisors that
+        restart processes.
         """
         answer: types.Live = await self._json(
             Call(
@@ -900,13 +903,13 @@ class AsyncHealth(AsyncResource):
 
 
 class AsyncLedger(AsyncResource):
-    """What became of the events and messages of a day, counted."""
+    """The events and messages of a day, counted by outcome."""
 
     async def get(self, *, day: str | None = None, hour: int | None = None) -> types.Ledger:
         """Account for every event of a day.
 
-        For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the event
-        log and the deliveries at the moment of the call. Days are those of UTC.
+        For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made from
+        the event log and the deliveries at the moment of the call. Days are days of UTC.
         """
         answer: types.Ledger = await self._json(
             Call(
@@ -919,7 +922,7 @@ class AsyncLedger(AsyncResource):
 
 
 class AsyncMedia(AsyncResource):
-    """Files for messages and from messages."""
+    """Files that you send, and files that customers send."""
 
     async def upload(self, *, file: File, from_: str, type: str | None = None) -> types.UploadedMedia:
         """Upload a media file.
@@ -939,7 +942,8 @@ class AsyncMedia(AsyncResource):
     def get(self, media_id: str, *, from_: str | None = None, meta: bool | None = None) -> AsyncDownload:
         """Download a media file.
 
-        Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON.
+        Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's
+        description in JSON.
         """
         return self._download(
             Call(
@@ -986,8 +990,8 @@ class AsyncMessages(AsyncResource):
     ) -> AsyncPages[types.Message]:
         """List messages.
 
-        Newest first, without contents. A page may hold fewer messages than `limit`, even none, while
-        `next_cursor` is set: go on with it.
+        Newest first, without contents. A page may hold fewer messages than `limit`, even none: continue
+        while `next_cursor` is set.
         """
         return self._pages(
             Call(
@@ -1035,8 +1039,8 @@ class AsyncMessages(AsyncResource):
     async def get(self, message_id: str) -> types.OneMessage:
         """Get a message.
 
-        How far it came and when, errors in WhatsApp's words, its content while retained, its events and
-        each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.
+        The message's status with times, errors in WhatsApp's words, its events with each delivery, and its
+        content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it.
         """
         answer: types.OneMessage = await self._json(
             Call(
@@ -1070,7 +1074,8 @@ class AsyncMessages(AsyncResource):
     ) -> types.CreatedBatch | types.RepeatedBatch:
         """Send a batch of messages.
 
-        Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`.
+        Up to 10,000 messages of one number, sent at the number's pace. Each message yields a
+        `message.outbound` event.
         """
         answer: types.CreatedBatch | types.RepeatedBatch = await self._json(
             Call(
@@ -1085,7 +1090,7 @@ class AsyncMessages(AsyncResource):
     async def get_batch(self, batch_id: str) -> types.BatchDetails:
         """Get a batch.
 
-        Its status and counts, what it waits for, and what became of its messages.
+        The batch's status and counts, what it waits for, and the outcomes of its messages.
         """
         answer: types.BatchDetails = await self._json(
             Call(
@@ -1104,7 +1109,8 @@ class AsyncMessages(AsyncResource):
     ) -> types.Batch:
         """Change the time of a batch.
 
-        While none of its messages was sent; 409 then. `null` sends it now.
+        Only before the first message of the batch is sent. After that the answer is 409. `null` sends the
+        batch now.
         """
         answer: types.Batch = await self._json(
             Call(
@@ -1119,7 +1125,7 @@ class AsyncMessages(AsyncResource):
     async def cancel_batch(self, batch_id: str) -> types.Batch:
         """Cancel a batch.
 
-        Items that were not sent become `skipped`; those on their way finish.
+        Items that were not sent become `skipped`. Items that are already being sent are finished.
         """
         answer: types.Batch = await self._json(
             Call(
@@ -1138,7 +1144,7 @@ class AsyncMessages(AsyncResource):
     ) -> AsyncPages[types.BatchItem]:
         """List the items of a batch.
 
-        In the order in which they were submitted, each with WhatsApp's answer.
+        The items in the order in which they were submitted, each with WhatsApp's answer.
         """
         return self._pages(
             Call(
@@ -1151,8 +1157,8 @@ class AsyncMessages(AsyncResource):
     async def retry_batch(self, batch_id: str) -> types.Batch:
         """Retry a batch.
 
-        Queues the failed items again that were certainly not sent: throttled ones, and those whose token
-        WhatsApp refused.
+        Queues failed items again that were certainly not sent: items that WhatsApp throttled, and items for
+        which WhatsApp refused the token.
         """
         answer: types.Batch = await self._json(
             Call(
@@ -1206,8 +1212,8 @@ class AsyncMessages(AsyncResource):
     ) -> types.Scheduled:
         """Schedule a message.
 
-        The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and
-        not before, in these hours of its customer's day, and once.
+        The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent once,
+        not before `send_at`, and only in these hours of the customer's day.
         """
         answer: types.Scheduled = await self._json(
             Call(
@@ -1224,7 +1230,7 @@ class AsyncMessages(AsyncResource):
     async def get_scheduled(self, scheduled_id: str) -> types.Scheduled:
         """Get a scheduled message.
 
-        Whether it waits, and what became of it.
+        Shows whether the message still waits, and the result of the send.
         """
         answer: types.Scheduled = await self._json(
             Call(
@@ -1243,7 +1249,7 @@ class AsyncMessages(AsyncResource):
     ) -> types.Scheduled:
         """Change the time of a scheduled message.
 
-        While it waits; 409 once it is on its way.
+        Only while the message waits. Once it is being sent, the answer is 409.
         """
         answer: types.Scheduled = await self._json(
             Call(
@@ -1258,7 +1264,7 @@ class AsyncMessages(AsyncResource):
     async def cancel_scheduled(self, scheduled_id: str) -> types.Scheduled:
         """Cancel a scheduled message.
 
-        While it waits; 409 once it is on its way.
+        Only while the message waits. Once it is being sent, the answer is 409.
         """
         answer: types.Scheduled = await self._json(
             Call(
@@ -1271,9 +1277,9 @@ class AsyncMessages(AsyncResource):
     async def get_customer(self, customer_id: str, phone_number_id: str) -> types.Customer:
         """Get a customer of a number.
 
-        By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing
-        messages are stopped, the ad that it came from last, and the ids that are known. A customer that
-        never wrote and was never written to is answered with nulls.
+        Names the customer by wa_id or user_id. The answer has the last messages, the end of the 24-hour
+        window, whether the customer stopped marketing messages, the last ad that the customer came from,
+        and the known ids. For a customer without any message the members are null.
         """
         answer: types.Customer = await self._json(
             Call(
@@ -1296,8 +1302,8 @@ class AsyncMessages(AsyncResource):
     ) -> AsyncPages[types.OptedOutCustomer]:
         """List opt-outs.
 
-        The customers who want no marketing messages from a number, the newest opt-out first: as they set it
-        in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it.
+        The customers who want no marketing messages from a number, the newest opt-out first. Customers opt
+        out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs.
         """
         return self._pages(
             Call(
@@ -1314,7 +1320,8 @@ class AsyncNumbers(AsyncResource):
     async def release_account(self, waba_id: str) -> types.ReleasedAccount:
         """Release a business account.
 
-        Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay.
+        Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The events
+        stay.
         """
         answer: types.ReleasedAccount = await self._json(
             Call(
@@ -1339,7 +1346,7 @@ class AsyncNumbers(AsyncResource):
     async def get(self, phone_number_id: str, *, refresh: bool | None = None) -> types.RefreshedPhoneNumber:
         """Get a number.
 
-        With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said.
+        With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer.
         """
         answer: types.RefreshedPhoneNumber = await self._json(
             Call(
@@ -1353,7 +1360,7 @@ class AsyncNumbers(AsyncResource):
     async def release(self, phone_number_id: str) -> types.ReleasedNumber:
         """Release a number.
 
-        Its events stay. With the last number of a business account the account is released too.
+        The number's events stay. With the last number of a business account, the account is released too.
         """
         answer: types.ReleasedNumber = await self._json(
             Call(
@@ -1366,8 +1373,8 @@ class AsyncNumbers(AsyncResource):
     async def get_app_data(self, phone_number_id: str) -> types.NumberAppData:
         """Get the progress of a number's app data.
 
-        Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the last
-        six months have come. Null for what was never requested.
+        For a number that stays in the WhatsApp Business app: the progress of importing its contacts and its
+        chats of the last six months. Null for data that was never requested.
         """
         answer: types.NumberAppData = await self._json(
             Call(
@@ -1426,7 +1433,7 @@ class AsyncNumbers(AsyncResource):
     async def get_health(self, phone_number_id: str) -> types.NumberHealth:
         """Get a number's health.
 
-        Asks Meta what a message of this number passes, with each entity's reasons and remedies.
+        Asks Meta which entities a message of this number depends on, and why an entity limits or blocks it.
         """
         answer: types.NumberHealth = await self._json(
             Call(
@@ -1445,8 +1452,8 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Register a number.
 
-        With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in the
-        answer as `pin`, once.
+        Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used or a
+        new PIN is made. Only this answer shows a new PIN, as `pin`.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1467,7 +1474,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Request a verification code.
 
-        By SMS or voice call, to the number itself.
+        Meta sends the code to the number itself, by SMS or voice call.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1497,7 +1504,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Set a number's two-step PIN.
 
-        Six digits. The gateway keeps it encrypted for later registrations.
+        The PIN has six digits. The gateway stores it encrypted for later registrations.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1518,7 +1525,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Verify a number with its code.
 
-        The code that the verification call or message brought.
+        Takes the code from the verification call or message.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1552,8 +1559,8 @@ class AsyncNumbers(AsyncResource):
     ) -> types.SignedUpNumber:
         """Finish an embedded sign-up.
 
-        Exchanges the code, subscribes the account and registers the number. A PIN that was made for the
-        registration is in the answer as `pin`, once.
+        Exchanges the code, subscribes the account and registers the number. Only this answer shows a PIN
+        that was made for the registration, as `pin`.
         """
         answer: types.SignedUpNumber = await self._json(
             Call(
@@ -1570,7 +1577,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.NumberAtUpstream:
         """Move a number from another provider.
 
-        Creates the number below the account; verification and registration follow.
+        Creates the number in the account. Verify and register the number after that.
         """
         answer: types.NumberAtUpstream = await self._json(
             Call(
@@ -1600,8 +1607,9 @@ class AsyncRequests(AsyncResource):
     ) -> AsyncPages[types.Request]:
         """List the calls of the last days.
 
-        Every call that acted on the business, newest first, within about a second of its end. With filters
-        a page can be short, or empty, before the last one: go on while `next_cursor` is not null.
+        Every call that acted on the business, newest first. A call appears about a second after its end.
+        With filters a page can be short or empty before the last page: continue while `next_cursor` is not
+        null.
         """
         return self._pages(
             Call(
@@ -1623,7 +1631,7 @@ class AsyncRequests(AsyncResource):
     async def get(self, request_id: str) -> types.Request:
         """Get a call by its request id.
 
-        The line of the request log with this `X-Service-Request-Id`.
+        The entry of the request log with this `X-Service-Request-Id`.
         """
         answer: types.Request = await self._json(
             Call(
@@ -1642,7 +1650,7 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestCall:
         """Act on a call of the sandbox.
 
-        What the customer does: hangs up, or accepts or rejects a call of the business.
+        The customer hangs up, or accepts or rejects a call of the business.
         """
         answer: types.TestCall = await self._json(
             Call(
@@ -1694,8 +1702,8 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestInbound:
         """Let the business write in its app.
 
-        On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a
-        customer there: `message.echo` comes as it does live.
+        The business writes to a customer in the WhatsApp Business app. The number must be one of the
+        sandbox that stays in the app. The event `message.echo` comes as it does live.
         """
         answer: types.TestInbound = await self._json(
             Call(
@@ -1712,9 +1720,9 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestInbound:
         """Let a customer write to the sandbox.
 
-        A customer of the sandbox writes to one of its numbers; the events come as they do live. `from` is a
-        phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's
-        form; a text may be a plain string, and most types have a default.
+        A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` is a
+        phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's
+        form. A text may be a plain string, and most types have a default.
         """
         answer: types.TestInbound = await self._json(
             Call(
@@ -1749,7 +1757,8 @@ class AsyncSandbox(AsyncResource):
     ) -> types.PhoneNumber:
         """Add a number to the sandbox.
 
-        The first exists already. A number of the sandbox is connected at once and needs no endpoint.
+        The sandbox has a first number already. A number of the sandbox is connected at once and needs no
+        endpoint.
         """
         answer: types.PhoneNumber = await self._json(
             Call(
@@ -1766,8 +1775,8 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestPreference:
         """Let a customer of the sandbox opt out.
 
-        A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes
-        as it does live, and `customer.opt_out` where an endpoint names it.
+        A customer stops or resumes marketing messages in WhatsApp's own settings. The event
+        `user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it.
         """
         answer: types.TestPreference = await self._json(
             Call(
@@ -1796,8 +1805,8 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestStatus:
         """Set a message's status in the sandbox.
 
-        The status of a message that a number of the sandbox sent, now and whatever went before: its event
-        comes as it does live. It may also contradict what came before, to try that.
+        Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does
+        live. The status may contradict earlier statuses, so that you can test that case.
         """
         answer: types.TestStatus = await self._json(
             Call(
@@ -1857,7 +1866,7 @@ class AsyncTemplates(AsyncResource):
     ) -> AsyncPages[types.Template]:
         """List message templates.
 
-        From the local mirror, newest first.
+        Read from the service's copy of the templates, newest first.
         """
         return self._pages(
             Call(
@@ -1886,7 +1895,7 @@ class AsyncTemplates(AsyncResource):
         """Submit a message template.
 
         The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the
-        account and is left out of what WhatsApp gets.
+        account. It is not passed on to WhatsApp.
         """
         answer: types.SubmittedTemplate = await self._json(
             Call(
@@ -1917,7 +1926,7 @@ class AsyncTemplates(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Edit a message template.
 
-        The body is WhatsApp's; an edited template is reviewed again.
+        The body is WhatsApp's template body. WhatsApp reviews the edited template again.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1932,7 +1941,7 @@ class AsyncTemplates(AsyncResource):
     async def delete(self, template_id: str, *, all_languages: bool | None = None) -> types.UpstreamSuccess:
         """Delete a message template.
 
-        Only that language, or with `all_languages=true` the whole name.
+        Deletes only this language, or with `all_languages=true` every language of the template's name.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -2006,7 +2015,7 @@ class AsyncTemplates(AsyncResource):
     async def sync(self, *, from_: str | None = None, waba_id: str | None = None) -> types.Sync:
         """Re-read templates from WhatsApp.
 
-        Imports templates that were made elsewhere; of one account, or of all.
+        Imports templates that were made elsewhere, from one account or from all.
         """
         answer: types.Sync = await self._json(
             Call(
@@ -2024,7 +2033,7 @@ class AsyncTenant(AsyncResource):
     async def get(self) -> types.Tenant:
         """Get the tenant.
 
-        With its checklist. Answers in every status of the tenant.
+        The tenant with its checklist. Works in every status of the tenant.
         """
         answer: types.Tenant = await self._json(
             Call(
@@ -2039,7 +2048,7 @@ class AsyncTenant(AsyncResource):
     ) -> types.Tenant:
         """Change the tenant.
 
-        Name, billing e-mail and retention.
+        Changes the name, the billing e-mail or the retention.
         """
         answer: types.Tenant = await self._json(
             Call(
@@ -2058,7 +2067,7 @@ class AsyncTenants(AsyncResource):
     def list_platform_keys(self, *, limit: int | None = None) -> AsyncPages[types.ApiKey]:
         """List the platform's own keys.
 
-        Those of the caller's environment, by prefix.
+        The keys of the caller's environment, each with its prefix.
         """
         return self._pages(
             Call(
@@ -2129,7 +2138,7 @@ class AsyncTenants(AsyncResource):
     async def get_by_id(self, tenant_id: str) -> types.Tenant:
         """Get a tenant of the platform.
 
-        404 for a tenant of another platform.
+        The answer is 404 for a tenant of another platform.
         """
         answer: types.Tenant = await self._json(
             Call(
@@ -2144,8 +2153,8 @@ class AsyncTenants(AsyncResource):
     ) -> AsyncPages[types.Usage]:
         """List the usage of the platform's tenants.
 
-        A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a
-        sandbox tenant are of the sandbox. A test key sees only the sandbox tenants.
+        One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the live
+        environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants.
         """
         return self._pages(
             Call(
@@ -2173,9 +2182,9 @@ class AsyncWebhooks(AsyncResource):
     ) -> AsyncPages[types.Delivery]:
         """List webhook deliveries.
 
-        Newest first. Each is one event on its way to one endpoint. A request looks through at most 10,000
-        deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is
-        set.
+        Newest first. A delivery is one event on its way to one endpoint. A request looks through at most
+        10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while
+        `next_cursor` is set.
         """
         return self._pages(
             Call(
@@ -2197,7 +2206,7 @@ class AsyncWebhooks(AsyncResource):
     async def get_delivery(self, delivery_id: str) -> types.DeliveryWithLog:
         """Get a webhook delivery.
 
-        With its last 20 attempts.
+        The delivery with its last 20 attempts.
         """
         answer: types.DeliveryWithLog = await self._json(
             Call(
@@ -2210,7 +2219,7 @@ class AsyncWebhooks(AsyncResource):
     async def replay_delivery(self, delivery_id: str) -> types.Replayed:
         """Send a delivery again.
 
-        One attempt at once, signed with the current secrets; the answer says what came of it.
+        Makes one attempt at once, signed with the current secrets. The answer shows the result.
         """
         answer: types.Replayed = await self._json(
             Call(
@@ -2223,7 +2232,7 @@ class AsyncWebhooks(AsyncResource):
     def list(self, *, uid: str | None = None, limit: int | None = None) -> AsyncPages[types.Endpoint]:
         """List webhook endpoints.
 
-        Without their secrets.
+        The endpoints without their secrets.
         """
         return self._pages(
             Call(
@@ -2238,7 +2247,7 @@ class AsyncWebhooks(AsyncResource):
     ) -> types.CreatedEndpoint:
         """Create a webhook endpoint.
 
-        Sends the verify ping. The secret is in this answer and nowhere else.
+        Sends the verify ping. Only this answer shows the secret.
         """
         answer: types.CreatedEndpoint = await self._json(
             Call(
@@ -2253,7 +2262,7 @@ class AsyncWebhooks(AsyncResource):
     async def get(self, endpoint_id: str) -> types.EndpointWithHealth:
         """Get a webhook endpoint.
 
-        Its settings, state and health, without the secret.
+        The endpoint's settings, state and health, without the secret.
         """
         answer: types.EndpointWithHealth = await self._json(
             Call(
@@ -2287,7 +2296,7 @@ class AsyncWebhooks(AsyncResource):
     async def delete(self, endpoint_id: str) -> types.Deleted:
         """Delete a webhook endpoint.
 
-        What still waits for it is not delivered.
+        Deliveries that still wait for the endpoint are not made.
         """
         answer: types.Deleted = await self._json(
             Call(
@@ -2323,7 +2332,8 @@ class AsyncWebhooks(AsyncResource):
     ) -> types.ReplayPreview | types.Queued:
         """Replay deliveries to an endpoint.
 
-        Queues new deliveries of a time range, in the background behind fresh events.
+        Queues new deliveries of the events of a time range. They are sent in the background, after fresh
+        events.
         """
         answer: types.ReplayPreview | types.Queued = await self._json(
             Call(
@@ -2338,7 +2348,7 @@ class AsyncWebhooks(AsyncResource):
     async def resume(self, endpoint_id: str) -> types.EndpointWithHealth:
         """Resume a webhook endpoint.
 
-        Closes its circuit, ends a pause, and sends what waits.
+        Closes the endpoint's circuit, ends a pause, and sends the waiting deliveries.
         """
         answer: types.EndpointWithHealth = await self._json(
             Call(
@@ -2374,7 +2384,8 @@ class AsyncWebhooks(AsyncResource):
     ) -> types.Example:
         """Send an example event to an endpoint.
 
-        Marked as a test; not stored and not counted. The answer has what the endpoint said.
+        The event is marked as a test, and is not stored and not counted. The answer shows the endpoint's
+        answer.
         """
         answer: types.Example = await self._json(
             Call(
@@ -2389,7 +2400,7 @@ class AsyncWebhooks(AsyncResource):
     async def verify(self, endpoint_id: str) -> types.Verified:
         """Verify a webhook endpoint.
 
-        Sends the verify ping; a passed ping makes the endpoint active.
+        Sends the verify ping. A passed ping makes the endpoint active.
         """
         answer: types.Verified = await self._json(
             Call(

@@ -17,7 +17,7 @@ class ApiKeys(Resource):
     def list(self, *, limit: int | None = None) -> Pages[types.ApiKey]:
         """List API keys.
 
-        Those of the caller's environment, by prefix; the full key is never shown again.
+        The keys of the caller's environment, each with its prefix. A full key is never shown again.
         """
         return self._pages(
             Call(
@@ -32,8 +32,8 @@ class ApiKeys(Resource):
     ) -> types.CreatedApiKey:
         """Create an API key.
 
-        The full key is in this answer and nowhere else. A key cannot create one with scopes or numbers that
-        it lacks, or one that lasts longer than itself: 403.
+        Only this answer shows the full key. A key cannot create a key with scopes or numbers that it lacks
+        itself, or a key that lasts longer: the answer is 403.
         """
         answer: types.CreatedApiKey = self._json(
             Call(
@@ -62,8 +62,8 @@ class ApiKeys(Resource):
     def rotate(self, key_id: str) -> types.RotatedKey:
         """Rotate an API key.
 
-        Makes a key in place of this one, which keeps working for 24 hours. The new key has the scopes,
-        numbers and end of the old one.
+        Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers and end
+        of the old key.
         """
         answer: types.RotatedKey = self._json(
             Call(
@@ -214,7 +214,7 @@ class Admin(Resource):
     def billing(self) -> types.AdminBilling:
         """Show how every tenant pays.
 
-        Tenants past due first, then by name. Answers while billing is off, too.
+        Tenants with an overdue bill come first, the others by name. Works while billing is off, too.
         """
         answer: types.AdminBilling = self._json(
             Call(
@@ -364,7 +364,7 @@ class Billing(Resource):
     def get_credit_note(self, credit_note_id: str) -> Download:
         """Get a credit note.
 
-        The PDF; `credit_notes` of an invoice lists the ids.
+        The credit note as a PDF. An invoice lists the ids in `credit_notes`.
         """
         return self._download(
             Call(
@@ -390,7 +390,7 @@ class Billing(Resource):
     def get_invoice(self, invoice_id: str) -> types.Invoice:
         """Get an invoice.
 
-        A printable page, or JSON or PDF when `Accept` prefers it.
+        A printable HTML page, or JSON or a PDF when `Accept` prefers it.
         """
         answer: types.Invoice = self._json(
             Call(
@@ -443,7 +443,7 @@ class Billing(Resource):
     ) -> types.Profile:
         """Change who invoices are made out to.
 
-        Applies to invoices issued from now on; issued invoices never change.
+        The change applies to invoices that are issued from now on. Issued invoices never change.
         """
         answer: types.Profile = self._json(
             Call(
@@ -464,7 +464,7 @@ class ConnectSessions(Resource):
     ) -> types.CreatedConnectSession:
         """Create a connect session.
 
-        A hosted link, valid for one hour, on which a customer connects a WhatsApp account.
+        Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account.
         """
         answer: types.CreatedConnectSession = self._json(
             Call(
@@ -479,7 +479,7 @@ class ConnectSessions(Resource):
     def get(self, session_id: str) -> types.ConnectSession:
         """Get a connect session.
 
-        Its status, and the account and numbers that were connected on it.
+        The session's status, and the account and numbers that the customer connected.
         """
         answer: types.ConnectSession = self._json(
             Call(
@@ -491,14 +491,15 @@ class ConnectSessions(Resource):
 
 
 class ConsoleSessions(Resource):
-    """Tokens of people, for the console."""
+    """Log-ins of people to the console."""
 
     def create(
         self, body: types.ConsoleSessionRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.CreatedConsoleSession:
         """Log in.
 
-        Takes e-mail, password and, where a second factor is on, `otp`. The console token lives 12 hours.
+        Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is valid
+        for 12 hours.
         """
         answer: types.CreatedConsoleSession = self._json(
             Call(
@@ -513,7 +514,7 @@ class ConsoleSessions(Resource):
     def get(self) -> types.ConsoleSession:
         """Get the current console session.
 
-        Who is logged in with the console token of this request.
+        The person who is logged in with the console token of this request.
         """
         answer: types.ConsoleSession = self._json(
             Call(
@@ -542,8 +543,9 @@ class CustomerData(Resource):
     def erase(self, customer_id: str) -> types.Erasure:
         """Erase a customer's data.
 
-        Everything that is stored of one customer, by wa_id or user_id, in both environments. It runs in the
-        background and cannot be taken back. The receipt is `GET /v1/erasures/{erasure_id}`.
+        Erases everything that is stored about one customer, named by wa_id or user_id, in both
+        environments. The erasure runs in the background and cannot be undone. The receipt is `GET
+        /v1/erasures/{erasure_id}`.
         """
         answer: types.Erasure = self._json(
             Call(
@@ -556,7 +558,7 @@ class CustomerData(Resource):
     def list_erasures(self, *, limit: int | None = None) -> Pages[types.Erasure]:
         """List erasures.
 
-        The receipts, newest first.
+        The receipts of erasures, newest first.
         """
         return self._pages(
             Call(
@@ -569,7 +571,7 @@ class CustomerData(Resource):
     def get_erasure(self, erasure_id: str) -> types.Erasure:
         """Get the receipt of an erasure.
 
-        What was erased, once it is completed.
+        The receipt shows what was erased, once the erasure is completed.
         """
         answer: types.Erasure = self._json(
             Call(
@@ -584,8 +586,8 @@ class CustomerData(Resource):
     ) -> types.Export:
         """Export data.
 
-        Writes a file of lines of JSON in the background: one customer's data, or the whole account of the
-        key's environment.
+        Writes a file in the background, with one JSON object in each line: one customer's data, or all data
+        of the business in the key's environment.
         """
         answer: types.Export = self._json(
             Call(
@@ -600,7 +602,7 @@ class CustomerData(Resource):
     def get_export(self, export_id: str) -> types.Export:
         """Get the state of an export.
 
-        Whether its file can be fetched.
+        Shows whether the export's file can be downloaded.
         """
         answer: types.Export = self._json(
             Call(
@@ -716,8 +718,8 @@ class Events(Resource):
         """Search the event log.
 
         Newest first, without bodies, each with the counts of its deliveries. A request looks through at
-        most 10,000 events: when few match, a page can hold fewer than `limit`, even none, while
-        `next_cursor` is set: go on with it.
+        most 10,000 events. When few match, a page can hold fewer than `limit`, even none: continue while
+        `next_cursor` is set.
         """
         return self._pages(
             Call(
@@ -740,7 +742,7 @@ class Events(Resource):
     def get(self, event_id: str) -> types.EventWithDeliveries:
         """Get an event.
 
-        The envelope exactly as delivered, and every delivery of it.
+        The event's envelope exactly as delivered, and every delivery of the event.
         """
         answer: types.EventWithDeliveries = self._json(
             Call(
@@ -776,7 +778,7 @@ class Flows(Resource):
     def get_endpoint(self, phone_number_id: str) -> types.FlowEndpoint:
         """Get a number's Flow endpoint.
 
-        Your URL, the address for your Flows, and how the last data request went.
+        Your URL, the address for your Flows, and the result of the last data request.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -795,8 +797,8 @@ class Flows(Resource):
     ) -> types.FlowEndpoint:
         """Set a number's Flow endpoint.
 
-        The first time makes a key pair, uploads the public key to WhatsApp, and answers with the signing
-        secret. Later ones change only the URL.
+        The first call makes a key pair, uploads the public key to WhatsApp, and answers with the signing
+        secret. Later calls change only the URL.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -811,7 +813,7 @@ class Flows(Resource):
     def delete_endpoint(self, phone_number_id: str) -> types.DeletedFlowEndpoint:
         """Delete a number's Flow endpoint.
 
-        Its keys are deleted too: Flows that ask for data fail from then on.
+        The endpoint's keys are deleted too. From then on, Flows that ask for data fail.
         """
         answer: types.DeletedFlowEndpoint = self._json(
             Call(
@@ -824,8 +826,8 @@ class Flows(Resource):
     def rotate_endpoint_key(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the key pair of a Flow endpoint.
 
-        Makes a new key pair and uploads the public key. Needed as well after the number was registered
-        again, and when WhatsApp reports `public-key-missing`.
+        Makes a new key pair and uploads the public key. Call it also after the number was registered again,
+        and when WhatsApp reports `public-key-missing`.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -840,7 +842,7 @@ class Flows(Resource):
     def rotate_endpoint_secret(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the signing secret of a Flow endpoint.
 
-        The old secret signs as well for 24 hours.
+        For 24 hours, requests are signed with the old secret as well.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -855,7 +857,7 @@ class Flows(Resource):
 
 
 class Health(Resource):
-    """Whether the service is well. No credentials."""
+    """Whether the service works. Needs no credentials."""
 
     def health(self) -> types.Health:
         """Check that the service is up.
@@ -873,7 +875,8 @@ class Health(Resource):
     def live(self) -> types.Live:
         """Check that the process is alive.
 
-        200 from every process that serves; asks nothing else. For supervisors that restart processes.
+        200 from every process that can answer, whatever the state of the database. For supervisors that
+        restart processes.
         """
         answer: types.Live = self._json(
             Call(
@@ -898,13 +901,13 @@ class Health(Resource):
 
 
 class Ledger(Resource):
-    """What became of the events and messages of a day, counted."""
+    """The events and messages of a day, counted by outcome."""
 
     def get(self, *, day: str | None = None, hour: int | None = None) -> types.Ledger:
         """Account for every event of a day.
 
-        For each endpoint: events accepted = delivered + waiting + dead + expired, counted from the event
-        log and the deliveries at the moment of the call. Days are those of UTC.
+        For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made from
+        the event log and the deliveries at the moment of the call. Days are days of UTC.
         """
         answer: types.Ledger = self._json(
             Call(
@@ -917,7 +920,7 @@ class Ledger(Resource):
 
 
 class Media(Resource):
-    """Files for messages and from messages."""
+    """Files that you send, and files that customers send."""
 
     def upload(self, *, file: File, from_: str, type: str | None = None) -> types.UploadedMedia:
         """Upload a media file.
@@ -937,7 +940,8 @@ class Media(Resource):
     def get(self, media_id: str, *, from_: str | None = None, meta: bool | None = None) -> Download:
         """Download a media file.
 
-        Streams the bytes of inbound or uploaded media; with `meta=true` answers its JSON.
+        Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's
+        description in JSON.
         """
         return self._download(
             Call(
@@ -984,8 +988,8 @@ class Messages(Resource):
     ) -> Pages[types.Message]:
         """List messages.
 
-        Newest first, without contents. A page may hold fewer messages than `limit`, even none, while
-        `next_cursor` is set: go on with it.
+        Newest first, without contents. A page may hold fewer messages than `limit`, even none: continue
+        while `next_cursor` is set.
         """
         return self._pages(
             Call(
@@ -1033,8 +1037,8 @@ class Messages(Resource):
     def get(self, message_id: str) -> types.OneMessage:
         """Get a message.
 
-        How far it came and when, errors in WhatsApp's words, its content while retained, its events and
-        each delivery of them. A wamid may hold `=`, `/` and `+`: percent-encode it.
+        The message's status with times, errors in WhatsApp's words, its events with each delivery, and its
+        content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it.
         """
         answer: types.OneMessage = self._json(
             Call(
@@ -1068,7 +1072,8 @@ class Messages(Resource):
     ) -> types.CreatedBatch | types.RepeatedBatch:
         """Send a batch of messages.
 
-        Up to 10,000 messages of one number, sent at the number's pace. Each yields `message.outbound`.
+        Up to 10,000 messages of one number, sent at the number's pace. Each message yields a
+        `message.outbound` event.
         """
         answer: types.CreatedBatch | types.RepeatedBatch = self._json(
             Call(
@@ -1083,7 +1088,7 @@ class Messages(Resource):
     def get_batch(self, batch_id: str) -> types.BatchDetails:
         """Get a batch.
 
-        Its status and counts, what it waits for, and what became of its messages.
+        The batch's status and counts, what it waits for, and the outcomes of its messages.
         """
         answer: types.BatchDetails = self._json(
             Call(
@@ -1102,7 +1107,8 @@ class Messages(Resource):
     ) -> types.Batch:
         """Change the time of a batch.
 
-        While none of its messages was sent; 409 then. `null` sends it now.
+        Only before the first message of the batch is sent. After that the answer is 409. `null` sends the
+        batch now.
         """
         answer: types.Batch = self._json(
             Call(
@@ -1117,7 +1123,7 @@ class Messages(Resource):
     def cancel_batch(self, batch_id: str) -> types.Batch:
         """Cancel a batch.
 
-        Items that were not sent become `skipped`; those on their way finish.
+        Items that were not sent become `skipped`. Items that are already being sent are finished.
         """
         answer: types.Batch = self._json(
             Call(
@@ -1136,7 +1142,7 @@ class Messages(Resource):
     ) -> Pages[types.BatchItem]:
         """List the items of a batch.
 
-        In the order in which they were submitted, each with WhatsApp's answer.
+        The items in the order in which they were submitted, each with WhatsApp's answer.
         """
         return self._pages(
             Call(
@@ -1149,8 +1155,8 @@ class Messages(Resource):
     def retry_batch(self, batch_id: str) -> types.Batch:
         """Retry a batch.
 
-        Queues the failed items again that were certainly not sent: throttled ones, and those whose token
-        WhatsApp refused.
+        Queues failed items again that were certainly not sent: items that WhatsApp throttled, and items for
+        which WhatsApp refused the token.
         """
         answer: types.Batch = self._json(
             Call(
@@ -1204,8 +1210,8 @@ class Messages(Resource):
     ) -> types.Scheduled:
         """Schedule a message.
 
-        The body is that of a send plus `send_at`, `customer_hours`, or both. It is sent at that time and
-        not before, in these hours of its customer's day, and once.
+        The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent once,
+        not before `send_at`, and only in these hours of the customer's day.
         """
         answer: types.Scheduled = self._json(
             Call(
@@ -1222,7 +1228,7 @@ class Messages(Resource):
     def get_scheduled(self, scheduled_id: str) -> types.Scheduled:
         """Get a scheduled message.
 
-        Whether it waits, and what became of it.
+        Shows whether the message still waits, and the result of the send.
         """
         answer: types.Scheduled = self._json(
             Call(
@@ -1241,7 +1247,7 @@ class Messages(Resource):
     ) -> types.Scheduled:
         """Change the time of a scheduled message.
 
-        While it waits; 409 once it is on its way.
+        Only while the message waits. Once it is being sent, the answer is 409.
         """
         answer: types.Scheduled = self._json(
             Call(
@@ -1256,7 +1262,7 @@ class Messages(Resource):
     def cancel_scheduled(self, scheduled_id: str) -> types.Scheduled:
         """Cancel a scheduled message.
 
-        While it waits; 409 once it is on its way.
+        Only while the message waits. Once it is being sent, the answer is 409.
         """
         answer: types.Scheduled = self._json(
             Call(
@@ -1269,9 +1275,9 @@ class Messages(Resource):
     def get_customer(self, customer_id: str, phone_number_id: str) -> types.Customer:
         """Get a customer of a number.
 
-        By wa_id or user_id: the last messages, until when the 24-hour window is open, whether marketing
-        messages are stopped, the ad that it came from last, and the ids that are known. A customer that
-        never wrote and was never written to is answered with nulls.
+        Names the customer by wa_id or user_id. The answer has the last messages, the end of the 24-hour
+        window, whether the customer stopped marketing messages, the last ad that the customer came from,
+        and the known ids. For a customer without any message the members are null.
         """
         answer: types.Customer = self._json(
             Call(
@@ -1294,8 +1300,8 @@ class Messages(Resource):
     ) -> Pages[types.OptedOutCustomer]:
         """List opt-outs.
 
-        The customers who want no marketing messages from a number, the newest opt-out first: as they set it
-        in WhatsApp, or by a stop word. Only a batch with `skip_opted_out` acts on it.
+        The customers who want no marketing messages from a number, the newest opt-out first. Customers opt
+        out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs.
         """
         return self._pages(
             Call(
@@ -1312,7 +1318,8 @@ class Numbers(Resource):
     def release_account(self, waba_id: str) -> types.ReleasedAccount:
         """Release a business account.
 
-        Unsubscribes the account at Meta, and deletes its token and all its numbers. Its events stay.
+        Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The events
+        stay.
         """
         answer: types.ReleasedAccount = self._json(
             Call(
@@ -1337,7 +1344,7 @@ class Numbers(Resource):
     def get(self, phone_number_id: str, *, refresh: bool | None = None) -> types.RefreshedPhoneNumber:
         """Get a number.
 
-        With `refresh=true` it is read from Meta first and `meta_snapshot` holds what it said.
+        With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer.
         """
         answer: types.RefreshedPhoneNumber = self._json(
             Call(
@@ -1351,7 +1358,7 @@ class Numbers(Resource):
     def release(self, phone_number_id: str) -> types.ReleasedNumber:
         """Release a number.
 
-        Its events stay. With the last number of a business account the account is released too.
+        The number's events stay. With the last number of a business account, the account is released too.
         """
         answer: types.ReleasedNumber = self._json(
             Call(
@@ -1364,8 +1371,8 @@ class Numbers(Resource):
     def get_app_data(self, phone_number_id: str) -> types.NumberAppData:
         """Get the progress of a number's app data.
 
-        Of a number that stays in the WhatsApp Business app: how far its contacts and its chats of the last
-        six months have come. Null for what was never requested.
+        For a number that stays in the WhatsApp Business app: the progress of importing its contacts and its
+        chats of the last six months. Null for data that was never requested.
         """
         answer: types.NumberAppData = self._json(
             Call(
@@ -1424,7 +1431,7 @@ class Numbers(Resource):
     def get_health(self, phone_number_id: str) -> types.NumberHealth:
         """Get a number's health.
 
-        Asks Meta what a message of this number passes, with each entity's reasons and remedies.
+        Asks Meta which entities a message of this number depends on, and why an entity limits or blocks it.
         """
         answer: types.NumberHealth = self._json(
             Call(
@@ -1443,8 +1450,8 @@ class Numbers(Resource):
     ) -> types.UpstreamSuccess:
         """Register a number.
 
-        With its six-digit PIN; without one, the stored PIN is used or a new one is made. That one is in the
-        answer as `pin`, once.
+        Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used or a
+        new PIN is made. Only this answer shows a new PIN, as `pin`.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1465,7 +1472,7 @@ class Numbers(Resource):
     ) -> types.UpstreamSuccess:
         """Request a verification code.
 
-        By SMS or voice call, to the number itself.
+        Meta sends the code to the number itself, by SMS or voice call.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1495,7 +1502,7 @@ class Numbers(Resource):
     ) -> types.UpstreamSuccess:
         """Set a number's two-step PIN.
 
-        Six digits. The gateway keeps it encrypted for later registrations.
+        The PIN has six digits. The gateway stores it encrypted for later registrations.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1516,7 +1523,7 @@ class Numbers(Resource):
     ) -> types.UpstreamSuccess:
         """Verify a number with its code.
 
-        The code that the verification call or message brought.
+        Takes the code from the verification call or message.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1550,8 +1557,8 @@ class Numbers(Resource):
     ) -> types.SignedUpNumber:
         """Finish an embedded sign-up.
 
-        Exchanges the code, subscribes the account and registers the number. A PIN that was made for the
-        registration is in the answer as `pin`, once.
+        Exchanges the code, subscribes the account and registers the number. Only this answer shows a PIN
+        that was made for the registration, as `pin`.
         """
         answer: types.SignedUpNumber = self._json(
             Call(
@@ -1568,7 +1575,7 @@ class Numbers(Resource):
     ) -> types.NumberAtUpstream:
         """Move a number from another provider.
 
-        Creates the number below the account; verification and registration follow.
+        Creates the number in the account. Verify and register the number after that.
         """
         answer: types.NumberAtUpstream = self._json(
             Call(
@@ -1598,8 +1605,9 @@ class Requests(Resource):
     ) -> Pages[types.Request]:
         """List the calls of the last days.
 
-        Every call that acted on the business, newest first, within about a second of its end. With filters
-        a page can be short, or empty, before the last one: go on while `next_cursor` is not null.
+        Every call that acted on the business, newest first. A call appears about a second after its end.
+        With filters a page can be short or empty before the last page: continue while `next_cursor` is not
+        null.
         """
         return self._pages(
             Call(
@@ -1621,7 +1629,7 @@ class Requests(Resource):
     def get(self, request_id: str) -> types.Request:
         """Get a call by its request id.
 
-        The line of the request log with this `X-Service-Request-Id`.
+        The entry of the request log with this `X-Service-Request-Id`.
         """
         answer: types.Request = self._json(
             Call(
@@ -1640,7 +1648,7 @@ class Sandbox(Resource):
     ) -> types.TestCall:
         """Act on a call of the sandbox.
 
-        What the customer does: hangs up, or accepts or rejects a call of the business.
+        The customer hangs up, or accepts or rejects a call of the business.
         """
         answer: types.TestCall = self._json(
             Call(
@@ -1692,8 +1700,8 @@ class Sandbox(Resource):
     ) -> types.TestInbound:
         """Let the business write in its app.
 
-        On a number of the sandbox that stays in the WhatsApp Business app, the business writes to a
-        customer there: `message.echo` comes as it does live.
+        The business writes to a customer in the WhatsApp Business app. The number must be one of the
+        sandbox that stays in the app. The event `message.echo` comes as it does live.
         """
         answer: types.TestInbound = self._json(
             Call(
@@ -1710,9 +1718,9 @@ class Sandbox(Resource):
     ) -> types.TestInbound:
         """Let a customer write to the sandbox.
 
-        A customer of the sandbox writes to one of its numbers; the events come as they do live. `from` is a
-        phone number or a business-scoped user id, `type` any message type with its object in WhatsApp's
-        form; a text may be a plain string, and most types have a default.
+        A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` is a
+        phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's
+        form. A text may be a plain string, and most types have a default.
         """
         answer: types.TestInbound = self._json(
             Call(
@@ -1747,7 +1755,8 @@ class Sandbox(Resource):
     ) -> types.PhoneNumber:
         """Add a number to the sandbox.
 
-        The first exists already. A number of the sandbox is connected at once and needs no endpoint.
+        The sandbox has a first number already. A number of the sandbox is connected at once and needs no
+        endpoint.
         """
         answer: types.PhoneNumber = self._json(
             Call(
@@ -1764,8 +1773,8 @@ class Sandbox(Resource):
     ) -> types.TestPreference:
         """Let a customer of the sandbox opt out.
 
-        A customer stops or resumes marketing messages in WhatsApp's own settings: `user.preferences` comes
-        as it does live, and `customer.opt_out` where an endpoint names it.
+        A customer stops or resumes marketing messages in WhatsApp's own settings. The event
+        `user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it.
         """
         answer: types.TestPreference = self._json(
             Call(
@@ -1794,8 +1803,8 @@ class Sandbox(Resource):
     ) -> types.TestStatus:
         """Set a message's status in the sandbox.
 
-        The status of a message that a number of the sandbox sent, now and whatever went before: its event
-        comes as it does live. It may also contradict what came before, to try that.
+        Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does
+        live. The status may contradict earlier statuses, so that you can test that case.
         """
         answer: types.TestStatus = self._json(
             Call(
@@ -1855,7 +1864,7 @@ class Templates(Resource):
     ) -> Pages[types.Template]:
         """List message templates.
 
-        From the local mirror, newest first.
+        Read from the service's copy of the templates, newest first.
         """
         return self._pages(
             Call(
@@ -1884,7 +1893,7 @@ class Templates(Resource):
         """Submit a message template.
 
         The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the
-        account and is left out of what WhatsApp gets.
+        account. It is not passed on to WhatsApp.
         """
         answer: types.SubmittedTemplate = self._json(
             Call(
@@ -1915,7 +1924,7 @@ class Templates(Resource):
     ) -> types.UpstreamSuccess:
         """Edit a message template.
 
-        The body is WhatsApp's; an edited template is reviewed again.
+        The body is WhatsApp's template body. WhatsApp reviews the edited template again.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1930,7 +1939,7 @@ class Templates(Resource):
     def delete(self, template_id: str, *, all_languages: bool | None = None) -> types.UpstreamSuccess:
         """Delete a message template.
 
-        Only that language, or with `all_languages=true` the whole name.
+        Deletes only this language, or with `all_languages=true` every language of the template's name.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -2004,7 +2013,7 @@ class Templates(Resource):
     def sync(self, *, from_: str | None = None, waba_id: str | None = None) -> types.Sync:
         """Re-read templates from WhatsApp.
 
-        Imports templates that were made elsewhere; of one account, or of all.
+        Imports templates that were made elsewhere, from one account or from all.
         """
         answer: types.Sync = self._json(
             Call(
@@ -2022,7 +2031,7 @@ class Tenant(Resource):
     def get(self) -> types.Tenant:
         """Get the tenant.
 
-        With its checklist. Answers in every status of the tenant.
+        The tenant with its checklist. Works in every status of the tenant.
         """
         answer: types.Tenant = self._json(
             Call(
@@ -2037,7 +2046,7 @@ class Tenant(Resource):
     ) -> types.Tenant:
         """Change the tenant.
 
-        Name, billing e-mail and retention.
+        Changes the name, the billing e-mail or the retention.
         """
         answer: types.Tenant = self._json(
             Call(
@@ -2056,7 +2065,7 @@ class Tenants(Resource):
     def list_platform_keys(self, *, limit: int | None = None) -> Pages[types.ApiKey]:
         """List the platform's own keys.
 
-        Those of the caller's environment, by prefix.
+        The keys of the caller's environment, each with its prefix.
         """
         return self._pages(
             Call(
@@ -2127,7 +2136,7 @@ class Tenants(Resource):
     def get_by_id(self, tenant_id: str) -> types.Tenant:
         """Get a tenant of the platform.
 
-        404 for a tenant of another platform.
+        The answer is 404 for a tenant of another platform.
         """
         answer: types.Tenant = self._json(
             Call(
@@ -2142,8 +2151,8 @@ class Tenants(Resource):
     ) -> Pages[types.Usage]:
         """List the usage of the platform's tenants.
 
-        A line for each tenant, newest tenant first, for a day or a month of UTC. Live figures; those of a
-        sandbox tenant are of the sandbox. A test key sees only the sandbox tenants.
+        One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the live
+        environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants.
         """
         return self._pages(
             Call(
@@ -2171,9 +2180,9 @@ class Webhooks(Resource):
     ) -> Pages[types.Delivery]:
         """List webhook deliveries.
 
-        Newest first. Each is one event on its way to one endpoint. A request looks through at most 10,000
-        deliveries: when few match, a page can hold fewer than `limit`, even none, while `next_cursor` is
-        set.
+        Newest first. A delivery is one event on its way to one endpoint. A request looks through at most
+        10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while
+        `next_cursor` is set.
         """
         return self._pages(
             Call(
@@ -2195,7 +2204,7 @@ class Webhooks(Resource):
     def get_delivery(self, delivery_id: str) -> types.DeliveryWithLog:
         """Get a webhook delivery.
 
-        With its last 20 attempts.
+        The delivery with its last 20 attempts.
         """
         answer: types.DeliveryWithLog = self._json(
             Call(
@@ -2208,7 +2217,7 @@ class Webhooks(Resource):
     def replay_delivery(self, delivery_id: str) -> types.Replayed:
         """Send a delivery again.
 
-        One attempt at once, signed with the current secrets; the answer says what came of it.
+        Makes one attempt at once, signed with the current secrets. The answer shows the result.
         """
         answer: types.Replayed = self._json(
             Call(
@@ -2221,7 +2230,7 @@ class Webhooks(Resource):
     def list(self, *, uid: str | None = None, limit: int | None = None) -> Pages[types.Endpoint]:
         """List webhook endpoints.
 
-        Without their secrets.
+        The endpoints without their secrets.
         """
         return self._pages(
             Call(
@@ -2236,7 +2245,7 @@ class Webhooks(Resource):
     ) -> types.CreatedEndpoint:
         """Create a webhook endpoint.
 
-        Sends the verify ping. The secret is in this answer and nowhere else.
+        Sends the verify ping. Only this answer shows the secret.
         """
         answer: types.CreatedEndpoint = self._json(
             Call(
@@ -2251,7 +2260,7 @@ class Webhooks(Resource):
     def get(self, endpoint_id: str) -> types.EndpointWithHealth:
         """Get a webhook endpoint.
 
-        Its settings, state and health, without the secret.
+        The endpoint's settings, state and health, without the secret.
         """
         answer: types.EndpointWithHealth = self._json(
             Call(
@@ -2285,7 +2294,7 @@ class Webhooks(Resource):
     def delete(self, endpoint_id: str) -> types.Deleted:
         """Delete a webhook endpoint.
 
-        What still waits for it is not delivered.
+        Deliveries that still wait for the endpoint are not made.
         """
         answer: types.Deleted = self._json(
             Call(
@@ -2321,7 +2330,8 @@ class Webhooks(Resource):
     ) -> types.ReplayPreview | types.Queued:
         """Replay deliveries to an endpoint.
 
-        Queues new deliveries of a time range, in the background behind fresh events.
+        Queues new deliveries of the events of a time range. They are sent in the background, after fresh
+        events.
         """
         answer: types.ReplayPreview | types.Queued = self._json(
             Call(
@@ -2336,7 +2346,7 @@ class Webhooks(Resource):
     def resume(self, endpoint_id: str) -> types.EndpointWithHealth:
         """Resume a webhook endpoint.
 
-        Closes its circuit, ends a pause, and sends what waits.
+        Closes the endpoint's circuit, ends a pause, and sends the waiting deliveries.
         """
         answer: types.EndpointWithHealth = self._json(
             Call(
@@ -2372,7 +2382,8 @@ class Webhooks(Resource):
     ) -> types.Example:
         """Send an example event to an endpoint.
 
-        Marked as a test; not stored and not counted. The answer has what the endpoint said.
+        The event is marked as a test, and is not stored and not counted. The answer shows the endpoint's
+        answer.
         """
         answer: types.Example = self._json(
             Call(
@@ -2387,7 +2398,7 @@ class Webhooks(Resource):
     def verify(self, endpoint_id: str) -> types.Verified:
         """Verify a webhook endpoint.
 
-        Sends the verify ping; a passed ping makes the endpoint active.
+        Sends the verify ping. A passed ping makes the endpoint active.
         """
         answer: types.Verified = self._json(
             Call(

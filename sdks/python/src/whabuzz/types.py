@@ -700,7 +700,7 @@ class Reason(TypedDict):
 
 class Waiting(TypedDict):
     """
-    What waits for the endpoint.
+    The deliveries that wait for the endpoint.
     """
 
     count: int
@@ -1301,7 +1301,7 @@ class MessageReport(TypedDict):
 
 class Pricing1(TypedDict):
     """
-    What WhatsApp says of the price.
+    What WhatsApp says about the price.
     """
 
     billable: NotRequired[bool]
