@@ -143,7 +143,10 @@ class Endpoint(models.Model):
     """
     disabled_at = models.DateTimeField(null=True, blank=True)
     keep_answers = models.BooleanField(default=False, db_default=False)
-    """Whether the beginnings of answers to successful attempts are stored too (`retries_and_attempt_log.py`)."""
+    """Whether the beginnings of answers to successful attempts are stored too.
+
+    `delivery/retries_and_attempt_log.py` stores them.
+    """
     exhausted_mail_threshold = models.PositiveIntegerField(default=1, db_default=1, null=True, blank=True)
     """A mail is sent when this many deliveries were given up within a day. Null: never."""
     exhausted_count = models.PositiveIntegerField(default=0, db_default=0)
@@ -336,7 +339,7 @@ class Delivery(ids.PublicId, ids.MadeById, models.Model):
     last_response_ms = models.PositiveIntegerField(null=True)
     attempt_log = models.JSONField(default=list)
     answers = models.JSONField(null=True)
-    """Stored answers to the newest attempts (`retries_and_attempt_log.py`). Null past retention."""
+    """Stored answers to the newest attempts (`delivery/retries_and_attempt_log.py`). Null past retention."""
     customer_key = models.BigIntegerField(null=True)
     """Hash of the customer while a delivery to an ordered endpoint is open. `URGENT_KEY` while a call's delivery is
     open.
