@@ -88,7 +88,7 @@ class EventStream:
                     if sent.data:
                         body = sent.data.encode()
                         yield Streamed(sent.id, body, json.loads(body))
-                    # Only now: an event that was not handled comes again.
+                    # Set after the caller has handled the event, so an event that was not handled comes again.
                     self.place = sent.id or self.place
             except SSEError as error:
                 raise StreamEnded(f"This is not an event stream: {error}") from None
