@@ -20,7 +20,7 @@ from gateway.api.authentication import TENANT_HEADER
 from gateway.api.health_views import database_answers
 from gateway.clock import now
 from gateway.valkey import connection as valkey_module
-from tenants import platform_apps
+from tenants import platform_apps, tenant_settings
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
@@ -51,7 +51,7 @@ def test_a_crash_is_500_without_a_trace_of_its_cause(api: Api, monkeypatch: pyte
     def explode(**_: Any) -> None:
         raise RuntimeError("wb_live_secretsecretsecret")
 
-    monkeypatch.setattr(platform_apps, "change", explode)
+    monkeypatch.setattr(tenant_settings, "change", explode)
     answer = api.patch("/v1/tenant", {"name": "x"})
     assert_error(answer, 500, "internal_error")
     assert "secret" not in answer.content.decode()
@@ -63,7 +63,7 @@ def test_an_unreachable_database_is_503_and_says_when_to_come_back(
     def unreachable(**_: Any) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(platform_apps, "change", unreachable)
+    monkeypatch.setattr(tenant_settings, "change", unreachable)
     answer = api.patch("/v1/tenant", {"name": "x"})
     assert_error(answer, 503, "service_unavailable")
     assert answer["Retry-After"] == "1"

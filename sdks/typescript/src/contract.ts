@@ -3198,7 +3198,7 @@ export interface components {
             connection_state: "pending" | "connected" | "disconnected";
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string | null;
-            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
+            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string | null;
             /**
              * Format: date-time
@@ -8694,7 +8694,7 @@ export interface components {
             connection_detail: string | null;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string | null;
-            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
+            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string | null;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level: string | null;
@@ -8932,7 +8932,7 @@ export interface components {
             connection_detail: string | null;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string | null;
-            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
+            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string | null;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level: string | null;
@@ -9835,7 +9835,7 @@ export interface components {
             connection_detail: string | null;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string | null;
-            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
+            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string | null;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level: string | null;
@@ -10541,7 +10541,7 @@ export interface components {
             phone_number_id: string;
             /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string;
-            /** @description How many customers you may write to first within 24 hours, such as `TIER_250`. */
+            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string;
             /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
             throughput_level: string;
