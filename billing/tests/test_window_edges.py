@@ -58,8 +58,9 @@ def around(edge: datetime, happened: Callable[[datetime], object]) -> list[objec
 
 
 def until(edge: datetime, happened: Callable[[datetime], object]) -> list[object]:
-    """The same for what happens once: at the edge first."""
-    return [happened(edge), happened(edge - MOMENT)][::-1]
+    """The same for what happens at most once. It is looked for at the edge first, where it should not happen."""
+    at_the_edge = happened(edge)
+    return [happened(edge - MOMENT), at_the_edge]
 
 
 def test_an_invoice_is_overdue_from_its_due_date_on(invoice: Invoice) -> None:

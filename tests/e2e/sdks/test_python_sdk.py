@@ -329,6 +329,5 @@ def test_types_tell_right_from_wrong(python_home: Path, tmp_path: Path) -> None:
         timeout=120,
         check=False,
     )
-    complained_of = re.findall(r"^(\w+\.py):\d+: error: .*\[([\w-]+)\]", done.stdout, re.MULTILINE)
-    assert complained_of, done.stdout + done.stderr
-    assert {name for name, _ in complained_of} == {"wrong.py"}, done.stdout
+    complained_of = re.findall(r"^(\S+):\d+: error: ", done.stdout, re.MULTILINE)
+    assert set(complained_of) == {"wrong.py"}, done.stdout + done.stderr
