@@ -1,4 +1,4 @@
-"""Payment links: pages of the provider for an invoice. A link is created when somebody wants to pay, and ended before a
+"""Payment links: pages of the provider for an invoice. A link is created when a payer asks for it, and ended before a
 correction.
 """
 

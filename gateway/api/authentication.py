@@ -8,7 +8,7 @@ scope, 403 for the status of the tenant.
 Known credentials are those that this process verified recently. Their callers are served before unknown callers. Being
 known grants no access. A key, a console token or a session becomes known when it is found valid. It is dropped when it
 is found invalid, or when another process signals that the credential has ended. When no signal comes, the credential is
-dropped the next time somebody uses it.
+dropped at its next use.
 """
 
 import hashlib

@@ -241,7 +241,7 @@ class LoopConnection:
             self._connection = None
 
     async def _open(self) -> "psycopg.AsyncConnection[Any]":
-        # To an idle session Postgres sends nothing but its end, and after a reload new values of settings.
+        # Postgres sends an idle client only the end of its session and, after a reload, changed settings.
         if self._connection is not None and (self._connection.closed or self._received.poll(0)):
             await self.close()
         if self._connection is None:

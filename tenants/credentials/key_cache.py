@@ -268,7 +268,7 @@ def _record_verified(key_hash: str, facts: KeyFacts) -> None:
 
 ABSENT_SECONDS = 10.0
 """How long a process caches that a key is unknown. Keys are random, so a new key never equals an unknown key that
-somebody tried.
+a caller has tried.
 """
 _absent: dict[str, float] = {}
 

@@ -1,4 +1,4 @@
-"""Names in the OpenAPI document that client generators can use: schemas, enumerations, tags.
+"""Names in the OpenAPI document that client generators can use: schemas and enumerations.
 
 The last postprocessing hook of drf-spectacular. The Python classes end with `In` and `Out`; the document has the names
 that the author of a client expects: `ApiKey` and `ApiKeyRequest`. `NewApiKey` beside `ApiKey` would not compile in Go,
