@@ -1,4 +1,4 @@
-"""`python -m gateway [ROLE …]`: a process of the service. Without roles it has all of them, for a small host.
+"""`python -m gateway [ROLE …]`: a process of the service. By default it has all roles, for a small host.
 
 | role | what it does |
 |---|---|
@@ -24,11 +24,11 @@ from typing import Any, cast
 
 ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 LOOPS = {"deliveries": "webhooks.delivery.dispatcher", "batches": "messaging.batches.runner"}
-"""The loop of a role, which runs as long as the process: a module with `work` and `stop` (`gateway/loop_thread.py`)."""
+"""The module with the loop of a role: its functions `work` and `stop` (`gateway/loop_thread.py`)."""
 QUEUES = {"deliveries": "deliveries", "batches": "batches", "tasks": "default"}
 """The Celery queue of a role."""
 TASK_THREADS = 2
-"""Threads of each queue. A loop occupies one of them for as long as it runs."""
+"""Threads of each queue. A running loop occupies one of them."""
 STOP_SECONDS = 10.0
 """How long the Celery worker of a small host may take to finish its tasks."""
 
@@ -103,8 +103,8 @@ _exit_code = 0
 def _in_thread(
     role: str, work: Callable[[], Any], stop: Callable[[], None], *, seconds: float = STOP_SECONDS
 ) -> Iterator[None]:
-    """Run a role's blocking work in a thread. It has `seconds` to stop. If it ends unexpectedly, the process ends
-    too.
+    """Run a role's blocking work in a thread, which has `seconds` to stop. If the work ends unexpectedly, end the
+    process.
     """
     is_stopping = threading.Event()
 
@@ -140,7 +140,7 @@ def begin_web() -> None:
 
 
 def _web_server(host: str, port: int | None, loops: Iterable[Any]) -> Callable[[], None]:
-    """The server of the web role. It listens from its call until a signal stops it."""
+    """A function that runs the server of the web role until a signal stops it."""
     from django.conf import settings
 
     routes, listener = import_module("web.routes"), import_module("web.listener")
@@ -191,7 +191,7 @@ def _work(queues: list[str], name: str) -> int:
 
 
 def _worker(queues: list[str], name: str) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """Celery's worker for a thread, and the function that stops it."""
+    """A function that runs Celery's worker in a thread, and the function that stops it."""
     from celery.worker import WorkController
     from celery.worker import state as worker_state
 
@@ -200,14 +200,14 @@ def _worker(queues: list[str], name: str) -> tuple[Callable[[], Any], Callable[[
     worker = WorkController(app=app, **_worker_options(queues, name))
 
     def stop() -> None:
-        # Stopped like Celery's own worker for tests.
+        # Celery's own worker for tests is stopped in the same way.
         worker_state.should_stop = 0  # type: ignore[assignment] # None in its stubs
 
     return worker.start, stop
 
 
 def _beat() -> tuple[Callable[[], Any], Callable[[], None]]:
-    """Celery's beat for a thread, and the function that stops it."""
+    """A function that runs Celery's beat in a thread, and the function that stops it."""
     from celery.beat import Service
 
     from gateway.celery import app

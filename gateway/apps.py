@@ -21,7 +21,7 @@ class GatewayConfig(AppConfig):
 
 
 def _maintain_partitions(app_config: AppConfig, **_: Any) -> None:
-    """Make the partitions that the new schema needs, once per `migrate`."""
+    """Make the partitions that the new schema needs, once per `manage.py migrate`."""
     from gateway.database import partitions
 
     if is_last_migrated(app_config):
@@ -29,5 +29,5 @@ def _maintain_partitions(app_config: AppConfig, **_: Any) -> None:
 
 
 def is_last_migrated(app_config: AppConfig) -> bool:
-    """Whether an app is the last one with `post_migrate`. Django sends it only for apps with models."""
+    """Whether an app is the last one that gets `post_migrate`. Django sends the signal only to apps with models."""
     return app_config is [config for config in apps.get_app_configs() if config.models_module][-1]

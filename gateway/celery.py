@@ -13,13 +13,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
 
 LOOPS = frozenset({"webhooks.tasks.deliver_due", "messaging.tasks.run_batches"})
-"""Tasks that run for minutes and process everything that becomes due meanwhile."""
+"""Tasks that run for minutes and also process what becomes due meanwhile."""
 
 
 class Loader(AppLoader):
     """Celery's loader, with a faster start of workers and of beat.
 
-    Celery would run Django's checks, which import every URL, and ignore their result. Use `manage.py check` instead.
+    Celery would run Django's checks, which import every URL, and ignore the result. `manage.py check` runs them.
     """
 
     def init_worker(self) -> None:
@@ -60,9 +60,9 @@ def _configure_logs(**_: Any) -> None:
 @task_prerun.connect
 @task_postrun.connect
 def _close_old_connections(**_: Any) -> None:
-    """Close old or broken connections, and reuse others, as for a request.
+    """Close old or broken connections and keep the others, as Django does for a request.
 
-    Celery's default, a connection for each task, costs Postgres a new process each time (`CELERY_DB_REUSE_MAX`).
+    By default Celery opens a connection for each task, and each costs Postgres a process (`CELERY_DB_REUSE_MAX`).
     """
     from django.db import close_old_connections
 

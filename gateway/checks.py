@@ -1,10 +1,10 @@
 """System checks of settings that would be wrong in production, and of the servers.
 
 `manage.py check --deploy` checks the settings. Missing and published secrets are rejected earlier, when the settings
-load (`gateway/environment.py`). `manage.py migrate` and `manage.py check --database default` check the version of
-Postgres, and of Valkey whether it answers, its version, and that it never evicts. Each web process and each worker
-repeats these checks at its start and logs the findings. The process starts in any case, because a server may be fixed
-soon, and the service works without Valkey.
+load (`gateway/environment.py`). `manage.py migrate` and `manage.py check --database default` check the servers: the
+version of Postgres, and whether Valkey answers, has the right version and never evicts. Each web process and each
+worker repeats these checks at its start and logs the findings. The process starts despite findings, because a server
+may soon be fixed, and the service works without Valkey.
 
 Ids are stable: `docs/operations.md` lists `gateway.E001` and so on.
 """
@@ -28,7 +28,7 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 
 @register(Tags.security)
 def check_values(**_: Any) -> list[CheckMessage]:
-    """Check for values that are wrong everywhere."""
+    """Check for values that are wrong in every environment."""
     problems: list[CheckMessage] = []
     for index, key in enumerate(settings.ENCRYPTION_KEYS):
         try:
@@ -66,7 +66,7 @@ def _is_support_address(address: str) -> bool:
 
 @register(Tags.security, deploy=True)
 def check_production(**_: Any) -> list[CheckMessage]:
-    """Check for development defaults that must not reach production."""
+    """Check for development defaults that must not be used in production."""
     if not settings.PRODUCTION:
         return [Error("ENVIRONMENT is not production: development defaults are in force.", id="gateway.E010")]
     findings = {
@@ -99,14 +99,12 @@ log = structlog.get_logger(__name__)
 
 OLDEST_POSTGRES = 15
 OLDEST_VALKEY = (7, 0)
-"""The oldest supported version, in the form of the INFO field `redis_version`, which Valkey 7.2 and 8
-report as 7.2.4.
-"""
+"""The oldest supported version of the INFO field `redis_version`. Valkey 7.2 and 8 report 7.2.4 there."""
 
 
 @register(Tags.database)
 def check_servers(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Check the servers of this environment."""
+    """Check the servers that this environment names."""
     if not databases:
         return []
     return [*_of_postgres(databases), *_of_valkey()]
@@ -143,7 +141,7 @@ def _of_valkey() -> list[CheckMessage]:
 
 
 def report_at_start() -> None:
-    """Log the findings, from a thread, so that a hanging server does not delay the start."""
+    """Log the findings from a thread of their own, so that a hanging server does not delay the start."""
     threading.Thread(target=_report, name="server-checks", daemon=True).start()
 
 

@@ -1,11 +1,11 @@
-"""Time: aware UTC inside, ISO 8601 with milliseconds and `Z` outside."""
+"""Time: aware UTC in the code, ISO 8601 with milliseconds and `Z` in the API."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 IST = ZoneInfo("Asia/Kolkata")
-"""Indian time, in which billing counts months."""
+"""Indian time. Its months are the billing months."""
 
 
 def now() -> datetime:
@@ -21,12 +21,12 @@ def isoformat(moment: datetime) -> str:
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970. Used as the last part of dedupe keys of events that can happen repeatedly."""
+    """Microseconds since 1970. They end the dedupe key of an event that can happen repeatedly."""
     return int(moment.timestamp() * 1_000_000)
 
 
 def isoformat_of(milliseconds: int) -> str:
-    """`isoformat` of milliseconds since 1970, for flows in which thousands of moments are in the same second."""
+    """`isoformat` of milliseconds since 1970, fast when many moments share a second."""
     seconds, rest = divmod(milliseconds, 1000)
     return f"{_second(seconds)}.{rest:03d}Z"
 

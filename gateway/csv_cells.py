@@ -6,12 +6,12 @@ _ALWAYS = ("\t", "\r", "\n")
 
 
 def as_text(value: str) -> str:
-    """A text that a spreadsheet does not read as a formula. A possible formula gets an apostrophe before it."""
+    """A text that a spreadsheet does not read as a formula. An apostrophe goes before a possible formula."""
     return f"'{value}" if _may_be_formula(value) else value
 
 
 def from_text(cell: str) -> str:
-    """The text of a cell before `as_text`."""
+    """The original text of a cell that `as_text` made."""
     return cell[1:] if cell.startswith("'") and _may_be_formula(cell[1:]) else cell
 
 

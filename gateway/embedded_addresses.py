@@ -1,6 +1,6 @@
 """Addresses of the embedded Postgres and Valkey of a data directory. This module starts no server.
 
-The settings compute the addresses, so a `manage.py` command reaches the servers of `make run` with the same `DATA_DIR`.
+The settings call it, so a `manage.py` command reaches the servers of a `make run` with the same `DATA_DIR`.
 `gateway/local_run/embedded_servers.py` starts and stops the servers.
 """
 
@@ -14,13 +14,13 @@ DATABASE_USER = "gateway"
 POSTGRES_SOCKET = ".s.PGSQL.5432"
 VALKEY_SOCKET = "valkey.sock"
 MAX_SOCKET_PATH = 103
-"""Most bytes of a Unix socket's path. Linux allows 107, macOS 103."""
+"""Most bytes of a Unix socket's path: macOS allows 103, Linux 107."""
 
 
 def socket_dir(data_dir: Path) -> Path:
-    """The folder of a data directory's sockets: inside it, or under /tmp when that path is too long for a socket.
+    """The folder of a data directory's sockets: inside it, or under /tmp if a path inside is too long.
 
-    `tempfile.gettempdir()` is no alternative: every process must compute the same path, whatever its TMPDIR.
+    `tempfile.gettempdir()` would depend on TMPDIR, but every process must compute the same path.
     """
     inside = data_dir.absolute() / "run"
     if len(os.fsencode(inside / POSTGRES_SOCKET)) <= MAX_SOCKET_PATH:
@@ -41,7 +41,7 @@ def valkey_url(data_dir: Path) -> str:
 
 
 def celery_broker_url(redis_url: str) -> str:
-    """A redis-py URL in the form of Celery: `unix://…?db=1` becomes `redis+socket://…?virtual_host=1`."""
+    """A redis-py URL in Celery's form: `unix://…?db=1` becomes `redis+socket://…?virtual_host=1`."""
     parts = urlsplit(redis_url)
     if parts.scheme != "unix":
         return redis_url

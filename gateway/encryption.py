@@ -1,4 +1,4 @@
-"""Encryption of stored secrets, and rotation of its keys."""
+"""Encryption of stored secrets, and rotation of the encryption keys."""
 
 import base64
 import os
@@ -51,8 +51,8 @@ def _decrypted(ciphertext: str, purpose: str, keys: tuple[str, ...]) -> str:
 
 
 def rotated(ciphertext: str, *, purpose: str) -> str | None:
-    """The ciphertext re-encrypted with the first key. None when it is encrypted with the first key already. Raises
-    InvalidToken when no key can decrypt it.
+    """The ciphertext re-encrypted with the first key. None when it already is. Raises InvalidToken when no key can
+    decrypt it.
     """
     keys = tuple(settings.ENCRYPTION_KEYS)
     try:
@@ -70,8 +70,8 @@ class _Unreadable:
 
 
 class _Secret(DeferredAttribute):
-    """The attribute of an encrypted column. Reading a value that no key can decrypt raises InvalidToken. Loading its
-    row does not.
+    """The attribute of an encrypted column. Reading it raises InvalidToken for a value that no key can decrypt. Loading
+    the row never does.
     """
 
     field: "EncryptedTextField"
@@ -91,7 +91,7 @@ _NONCE_BYTES = 12
 
 
 class FileCipher:
-    """AES-GCM for the parts of one short-lived file, with its own key: much cheaper than Fernet.
+    """AES-GCM for the parts of one short-lived file, with its own key. Much cheaper than Fernet.
 
     A key is derived from the file's salt and each of `ENCRYPTION_KEYS`. The first key encrypts, and all keys decrypt.
     """
@@ -129,7 +129,7 @@ class FileCipher:
 
 
 class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
-    """A text column that stores ciphertext and reads as the secret. Empty and NULL are unchanged.
+    """A text column that stores ciphertext and reads as the secret. Empty and NULL are stored unchanged.
 
     A row whose secret no key can decrypt can still be listed, changed and deleted. Only reading the secret's attribute
     raises `cryptography.fernet.InvalidToken`. Saving the row keeps the ciphertext.
@@ -160,10 +160,10 @@ class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
         return encrypt(value, purpose=self.purpose) if value else value
 
 
-# --- Rotation of the encryption keys: re-encrypt, with the first key, everything that is encrypted with an older key.
+# --- Rotation of the encryption keys: everything encrypted with an older key is re-encrypted with the first key.
 #
 # To rotate: put the new key in front of `ENCRYPTION_KEYS` everywhere, run `manage.py rotate_encryption`, then remove
-# the old key. Safe while the service runs, and when run twice: a row that changes meanwhile keeps its newer value.
+# the old key. The command may run beside the service, and twice: a row that changes meanwhile keeps its newer value.
 
 log = structlog.get_logger(__name__)
 
@@ -174,7 +174,7 @@ _rotations: list[Rotation] = []
 
 
 def register(rotation: Rotation) -> Rotation:
-    """Add a function that rotates ciphertext outside of EncryptedTextField columns. It returns how many it changed."""
+    """Add a function that rotates ciphertext outside of EncryptedTextField columns, and returns how many it changed."""
     _rotations.append(rotation)
     return rotation
 
@@ -182,8 +182,8 @@ def register(rotation: Rotation) -> Rotation:
 def rotate_all() -> int:
     """Re-encrypt every secret of every model. Returns how many changed.
 
-    A secret that no key can decrypt is logged and left unchanged. Raises InvalidToken at the end if there was such a
-    secret. The older keys must stay until the secret is repaired.
+    A secret that no key can decrypt is logged and left unchanged, and InvalidToken is raised at the end. The older keys
+    must stay until such a secret is repaired.
     """
     columns = [rotate_column(field) for field in encrypted_fields()]
     changed = sum(changed for changed, _ in columns) + sum(rotation() for rotation in _rotations)
@@ -203,10 +203,9 @@ def encrypted_fields() -> Iterator[EncryptedTextField]:
 
 
 def rotate_column(field: EncryptedTextField) -> tuple[int, int]:
-    """Re-encrypt one column, in batches along the primary key. A row is written only if it has not changed since it was
-    read.
+    """Re-encrypt one column, in batches along the primary key. Skip a row that has changed since it was read.
 
-    Returns how many changed, and how many no key can decrypt.
+    Returns how many rows changed, and how many no key can decrypt.
     """
     quote = connection.ops.quote_name
     meta = field.model._meta

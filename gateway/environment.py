@@ -32,7 +32,7 @@ _PLACEHOLDER = "replace-me"
 
 
 class FilesOrVariables(environ.FileAwareMapping):  # type: ignore[misc] # django-environ has no types
-    """The environment, with `NAME_FILE` first. A line break at the end of a file is not part of its value."""
+    """The environment, where `NAME_FILE` comes before `NAME`. A line break at a file's end is not part of its value."""
 
     def __getitem__(self, key: str) -> str:
         value: str = super().__getitem__(key)
@@ -40,7 +40,7 @@ class FilesOrVariables(environ.FileAwareMapping):  # type: ignore[misc] # django
 
 
 class Env(environ.Env):  # type: ignore[misc]
-    """The reader of settings. Raises OSError for a file that cannot be read."""
+    """The reader of settings. Raises OSError for an unreadable file."""
 
     ENVIRON: MutableMapping[str, str] = FilesOrVariables()
 
@@ -50,7 +50,7 @@ class _Secret(NamedTuple):
     how: str
     """How to create the secret, or where to find it."""
     used_by: str = "service"
-    """The part of the service that needs the secret. A secret that replaces another one is always optional."""
+    """The part of the service that needs the secret. A secret that replaces another secret is always optional."""
 
 
 _RANDOM = "make one: python -c 'import secrets; print(secrets.token_urlsafe(48))'"
@@ -77,9 +77,9 @@ _SECRETS = (
 
 
 def require_production_values(env: Env) -> None:
-    """Reject a production environment in which a secret is missing or published, or the count of proxies is not set.
+    """Reject a production environment with a missing or published secret, or without a count of proxies.
 
-    Raises ImproperlyConfigured, which names every such value and how to create it, but shows no value.
+    Raises ImproperlyConfigured, which names every such variable and how to create its value, but shows no value.
     """
     parts = {"service"}
     if env.str("SANDBOX_GRAPH_URL", ""):

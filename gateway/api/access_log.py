@@ -1,7 +1,7 @@
 """The record of every answered call: headers, access log line, metrics, span, request log.
 
-The Graph API client adds the duration of each call: the `meta` part of `Server-Timing`. `refusal_bytes` makes the
-complete response to a connection on which no valid request arrived.
+The Graph API client adds the duration of each of its calls, which `Server-Timing` shows as `meta`. `refusal_bytes`
+builds the whole response to a connection on which no valid request arrived.
 """
 
 import re
@@ -29,7 +29,7 @@ _waited_ms: ContextVar[float] = ContextVar("upstream_waited_ms", default=0.0)
 
 
 def start_timing() -> None:
-    """Start counting for a new request."""
+    """Reset the Graph API time for a new request."""
     _waited_ms.set(0.0)
 
 
@@ -44,8 +44,8 @@ def upstream_ms() -> float:
 
 
 def split_ms(total_ms: float) -> tuple[float, float]:
-    """The milliseconds of a request without waiting, and those of waiting for the Graph API. Each is rounded once, so
-    that all headers show the same figures.
+    """The milliseconds of a request: the service's own, and those spent waiting for the Graph API. Each is rounded
+    once, so that all headers show the same figures.
     """
     waited = min(upstream_ms(), total_ms)
     return round(total_ms - waited, 1), round(waited, 1)
@@ -85,8 +85,8 @@ _API_ROUTES = ("/v1/", "/{version}", "/{node}", "/upload:", "/mcp", "/internal/"
 
 
 def _kind(method: str, route: str | None, path: str) -> str | None:
-    """The kind of a route. For a path without a route, the kind that it resembles. None for health checks and metrics,
-    which are not counted.
+    """The kind of a route, or for a path without a route the kind that the path resembles. None for health checks and
+    metrics, which are not counted.
     """
     if route is None:
         return "api" if path.startswith("/v") else "pages"
@@ -109,9 +109,9 @@ def _flush_periodically() -> None:
         metrics.flush()
 
 
-# --- Finished calls: each answered call on a tenant is passed to listeners, such as the request log.
+# --- Finished calls: each answered call for a tenant is passed to listeners, such as the request log.
 #
-# The facts contain no bodies, paths or query strings.
+# A `FinishedCall` has no body, no concrete path and no query string.
 MOST_PARSED_BYTES = 64 * 1024
 _PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 _CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -158,9 +158,9 @@ def template_of(route: str) -> str:
 
 
 def error_code_of(status: int, body: bytes) -> str | None:
-    """The code in the body of an error: a word of the service, or Meta's number. None for a success.
+    """The code in the body of an error: the service's word, or Meta's number. None for a success.
 
-    An error in the form of the Graph API has the service's word in `error_data.gateway_code`.
+    An error of the service in the Graph API's form has that word in `error_data.gateway_code`.
     """
     if status < 400 or len(body) > MOST_PARSED_BYTES:
         return None
@@ -177,10 +177,10 @@ def error_code_of(status: int, body: bytes) -> str | None:
     return text if isinstance(code, str | int) and _CODE.fullmatch(text) else None
 
 
-# --- The trace of every answered request: the service's headers, its line in the access log, metrics, span.
+# --- The trace of every answered request: response headers, access log line, metrics, span.
 #
-# Called by the listener for the routes that it answers itself (`web/routes.py`), and by Django's outermost
-# middleware for all others.
+# The listener records the requests that it answers itself (`web/routes.py`). Django's outermost middleware records all
+# others.
 class Answering:
     """A request that is being answered."""
 
@@ -196,7 +196,7 @@ class Answering:
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
 
     def note_span(self, span: Span, *, caller: Caller | None, status: int, route: str | None) -> None:
-        """Set the response and the caller's tenant on the request's span."""
+        """Record the response's status and the caller's tenant on the request's span."""
         if span is OFF:
             return
         span.answered(status, route)
@@ -208,7 +208,7 @@ class Answering:
     def finish(
         self, *, status: int, route: str | None, caller: Caller | None = None, body: bytes = b""
     ) -> dict[str, str]:
-        """Log and count the response. Returns the headers that every response has (specification 1 and 9).
+        """Log and count the response. Returns the headers of every response (specification 1 and 9).
 
         `route` is the pattern of the path, such as `/v1/numbers/{phone_number_id}`; None for a path without a route.
         `body` is searched for the code of an error.

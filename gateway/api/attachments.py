@@ -1,6 +1,7 @@
-"""Responses with a file from a customer. A browser saves the file or shows it in a sandbox, and runs none of its code.
+"""Responses with a file from a customer. A browser saves or shows the file, and runs none of its code.
 
-The sender declares the type of the file. Without these headers an HTML document would run at the console's own address.
+The sender declares the type of the file. Without the headers set here, an HTML document would run in the console's own
+origin.
 """
 
 import re
@@ -12,12 +13,12 @@ from django.utils.http import content_disposition_header
 _NO_NAME = re.compile(
     r'[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"\\/:*?<>|]+'
 )
-"""Characters that a file system rejects, or that make a name look different."""
+"""Characters that a file system rejects, or that disguise a name."""
 _LONGEST_NAME = 200
 
 
 def attach(response: HttpResponseBase, disposition: str | None) -> None:
-    """Make a response an attachment. Its file name comes from the `Content-Disposition` with which the file arrived."""
+    """Make a response an attachment. The file's received `Content-Disposition` gives the file name."""
     isolate(response)
     response["Content-Disposition"] = (
         content_disposition_header(True, _file_name(disposition)) or "attachment"
@@ -25,7 +26,7 @@ def attach(response: HttpResponseBase, disposition: str | None) -> None:
 
 
 def isolate(response: HttpResponseBase) -> None:
-    """Forbid a browser to run code of a file or to guess its type."""
+    """Forbid browsers to run a file's code or to guess its type."""
     response["Content-Security-Policy"] = "sandbox"
     response["X-Content-Type-Options"] = "nosniff"
 

@@ -7,8 +7,7 @@ scope, 403 for the status of the tenant.
 
 Known credentials are those that this process verified recently. Their callers are served before unknown callers. Being
 known grants no access. A key, a console token or a session becomes known when it is found valid. It is dropped when it
-is found invalid, or when another process signals that the credential has ended. When no signal comes, the credential is
-dropped at its next use.
+is found invalid, or when another process signals its end. If that signal is lost, the next use drops it.
 """
 
 import hashlib
@@ -76,7 +75,7 @@ Environment = Literal["live", "test"]
 
 @dataclass(frozen=True, slots=True)
 class TenantFacts:
-    """The facts of a tenant that every call needs without a query."""
+    """The facts of a tenant that a call uses without a query."""
 
     id: UUID
     status: str
@@ -116,13 +115,11 @@ class Caller:
 
     @property
     def effective_environment(self) -> Environment:
-        """The environment of the caller's calls. A sandbox tenant always uses the simulator, whatever its keys."""
+        """The environment of the caller's calls. A sandbox tenant has only `test`, whatever its keys say."""
         return "test" if self.tenant is not None and self.tenant.sandbox else self.environment
 
     def reaches(self, phone_number_id: str | None) -> bool:
-        """Whether the key's numbers include this number. With None instead of a number: whether the key has all
-        numbers.
-        """
+        """Whether the key may use this number. None asks whether the key may use all numbers."""
         return self.phone_number_ids is None or phone_number_id in self.phone_number_ids
 
 
@@ -219,7 +216,7 @@ class BearerTokens(BaseAuthentication):
         return "Bearer"
 
     def refusal(self, token: str) -> Unauthorized:
-        """The reason why a token has no caller."""
+        """The error for a token that has no caller."""
         return Unauthorized()
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
@@ -237,10 +234,10 @@ def _caller(request: Request) -> Caller:
 
 
 def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
-    """Require that a caller may call a method of an operation with this scope. None is an operation without a scope.
+    """Require that a caller may use a method of an operation with this scope, or without a scope (None).
 
-    A member's role must include the scope's area. A key must have the scope, and must be a live key for the
-    `LIVE_SCOPES`. A connected app needs the role and the scope. Raises Forbidden, whose `details` name what is missing.
+    A member's role must include the scope's area. A key must have the scope, and the `LIVE_SCOPES` require a live key.
+    A connected app needs the role and the scope. Raises Forbidden, whose `details` name what is missing.
     """
     if scope is None:
         return
@@ -298,9 +295,9 @@ def check_numbers(caller: Caller, view: Any) -> None:
 
 
 def filtered_number(caller: Caller, asked: str | None) -> str | None:
-    """The number to filter a list by: `asked`, which must be one of the numbers that the key is limited to.
+    """The number to filter a list by: `asked`, or the single number of a limited key.
 
-    Raises InvalidRequest for another number, and when no number is asked and the key has several.
+    Raises InvalidRequest for a number outside the key's limit, or for None when the key has several numbers.
     """
     if caller.phone_number_ids is None:
         return asked

@@ -1,6 +1,6 @@
-"""Operations that will be removed: their answers and the contract say so.
+"""Deprecated operations, marked in their responses and in the contract.
 
-Declare it beside the operation, above `extend_schema`:
+Declare a deprecation above the operation's `extend_schema`:
 
     @deprecated(since=date(2027, 1, 10), sunset=date(2028, 1, 10), guide="changelog/")
 """
@@ -18,7 +18,7 @@ _Action = TypeVar("_Action", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Deprecation:
-    """Since when an operation is deprecated, when it stops working, and the guide that names its replacement."""
+    """When an operation was deprecated, when it stops working, and the guide that names its replacement."""
 
     since: date
     sunset: date
@@ -50,7 +50,7 @@ def deprecated(*, since: date, sunset: date, guide: str) -> Callable[[_Action], 
 
 
 def deprecation_of(view: Any) -> Deprecation | None:
-    """The deprecation of the action with which a viewset answers. None for an action that is not deprecated."""
+    """The deprecation of a viewset's current action, or None."""
     action = getattr(view, getattr(view, "action", None) or "", None)
     found: Deprecation | None = getattr(action, "deprecation", None)
     return found

@@ -212,7 +212,7 @@ class RateLimited(ServiceError):
 
 
 class TooManyInFlight(ServiceError):
-    """The tenant or the number has the most waiting calls that one process allows (`limits.py`)."""
+    """The tenant or the number has reached the limit of waiting calls of one process (`limits.py`)."""
 
     status = 429
     code = "too_many_in_flight"
@@ -254,7 +254,7 @@ class ServiceUnavailable(ServiceError):
 
 
 def error_kinds(kind: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
-    """All loaded error classes of the service with this base."""
+    """This class and all loaded classes derived from it."""
     return [kind, *(found for narrower in kind.__subclasses__() for found in error_kinds(narrower))]
 
 
@@ -306,7 +306,7 @@ _PLACES = {
 
 
 def _place_of_id(path: str) -> str | None:
-    """A sentence with the right path, when an id in a path belongs to another kind of object. None otherwise."""
+    """A sentence with the right path for an id of another kind of object. None if the path's ids fit."""
     for part in path.split("/"):
         for beginning, place in _PLACES.items():
             if part.startswith(beginning) and path.partition(part)[0] != place:
@@ -317,7 +317,7 @@ def _place_of_id(path: str) -> str | None:
 def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
     """The service error for any exception. An unexpected exception is logged and becomes a 500.
 
-    `view` is REST framework's. It knows the supported methods and content types.
+    `view` is REST framework's view, which knows the supported methods and content types.
     """
     match exception:
         case ServiceError():

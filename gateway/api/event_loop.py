@@ -1,4 +1,4 @@
-"""The event loop of a web process and its threads, which pass work to each other.
+"""A web process's event loop and threads, which pass work to each other.
 
 The loop passes blocking work to a `ThreadPool`, with limits on threads and on waiting work. Django's threads call `run`
 for work that needs the loop.
@@ -68,14 +68,14 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def attach(loop: asyncio.AbstractEventLoop | None) -> None:
-    """Set the loop of this process, or None when the loop ends."""
+    """Set the loop of this process. None when the loop ends."""
     global _loop
     _loop = loop
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run work on the process's loop, and wait for its result in this thread. The work's Graph API time is counted for
-    this thread's request.
+    """Run work on the process's loop, and wait for its result in this thread. Graph API time is counted for this
+    thread's request.
 
     Never call it inside a transaction. Raises RuntimeError in a process without a loop.
     """

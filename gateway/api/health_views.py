@@ -81,7 +81,7 @@ def _is_migrated() -> bool:
 
 # --- `GET /v1/health*`: no credentials, any Host.
 #
-# The listener answers these (`web/routes.py`). The views exist only for the OpenAPI document.
+# The listener answers these routes (`web/routes.py`). The views exist only for the OpenAPI document.
 
 
 def health() -> Reply:
@@ -95,7 +95,7 @@ def live() -> Reply:
 
 
 def ready() -> Reply:
-    """200 while the database answers, has all migrations of this build and the partitions of today; else 503."""
+    """200 while the database answers with all migrations and today's partitions in place, otherwise 503."""
     return _report(**readiness())
 
 

@@ -43,7 +43,7 @@ class JSONRenderer(BaseRenderer):
 
 
 PARSED = "parsed_body"
-"""The attribute of Django's request that has the parsed body, if an earlier view has read it."""
+"""The attribute of Django's request with the parsed body, set by the view that has read it."""
 
 
 class JSONParser(BaseParser):
@@ -61,7 +61,7 @@ class JSONParser(BaseParser):
         if parsed is not None:
             return parsed
         body = stream.read()
-        # An empty body in chunks counts like a Content-Length of 0.
+        # An empty chunked body counts like a Content-Length of 0.
         return parse_object(body) if body else {}
 
 
@@ -80,12 +80,12 @@ class UnreadJSON(BaseParser):
 
 
 MOST_VALUES = 20_000
-"""Most values in a body. A mebibyte can hold 100,000 members, which take long to hash."""
+"""Most values in a body. A mebibyte can hold 100,000 members, and hashing so many takes long."""
 MOST_NESTED = 200
-"""Most nested arrays and objects. The limit is lower than orjson's, because responses nest the body deeper."""
+"""Most nested arrays and objects. Lower than orjson's limit, because responses nest the body deeper."""
 _GZIP = b"\x1f\x8b"
 _ENCODER_NESTS = 254
-"""orjson raises when it writes anything nested deeper."""
+"""Most nested levels that orjson writes. It raises for deeper ones."""
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -106,9 +106,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def values_in(body: bytes) -> int:
-    """An upper bound of the values in a JSON text: the count of its commas and opening brackets, including those in
-    texts.
-    """
+    """An upper bound of the values in a JSON text: its commas and opening brackets, even those within strings."""
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 

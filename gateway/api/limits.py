@@ -1,16 +1,16 @@
 """Limits of a call: the size of its body, simultaneous calls, calls and bytes a minute.
 
-Body limits: 64 KiB for a page, 1 MiB for an operation of the API, or what the view declares. A body with a declared
-length is rejected by its headers before a byte is read, in the API after the caller has been admitted. A body in chunks
-is read when the view asks for it, and rejected as soon as it is too large. The listener limits how slowly a body may
-arrive (`web/request.py`). Flows with larger bodies have their own limits: notifications
-`messaging/notifications/incoming.py`, batches `messaging/batches/body.py`, files `messaging/media/uploads.py`.
+Body limits: 64 KiB for a page, 1 MiB for an operation of the API, or what the view declares. A body whose declared
+length is too large is rejected before a byte is read. The API admits the caller first. A body in chunks is read when
+the view asks for it, and rejected as soon as it is too large. The listener limits how slowly a body may arrive
+(`web/request.py`). Flows with larger bodies have their own limits: notifications `messaging/notifications/incoming.py`,
+batches `messaging/batches/body.py`, files `messaging/media/uploads.py`.
 
 Bulkheads: the Graph API or a tenant's endpoint may take seconds to answer. A call that waits for the answer occupies a
 thread or memory, so such calls are limited per number, per tenant and in all. A call beyond a limit is rejected at once
-with `too_many_in_flight`, and all other callers are served.
+with `too_many_in_flight`. Others are served.
 
-Rate limits of the service's own API, in calls and in bytes, are token buckets per tenant. Without Valkey everything is
+Rate limits of the service's own API, in calls and in bytes, are token buckets per tenant. Without Valkey every call is
 allowed.
 """
 
@@ -43,7 +43,7 @@ from gateway.valkey.write_behind import PendingWrite
 CHUNKED = "gateway.chunked_body"
 """The key of a chunked body in the WSGI environment."""
 MOST_CHUNKED_BYTES = 128 * 1024 * 1024
-"""The assumed size of a body in chunks, until its view sets a limit."""
+"""The assumed size of a chunked body, until its view sets a limit."""
 
 View = TypeVar("View")
 
@@ -75,7 +75,7 @@ def bound(request: HttpRequest, view: Callable[..., Any]) -> None:
     chunked: ChunkedBody | None = request.META.get(CHUNKED)
     if chunked is not None:
         chunked.limit = limit
-        # Some readers only check whether there is a body.
+        # Some readers only check CONTENT_LENGTH to see whether there is a body.
         request.META["CONTENT_LENGTH"] = str(limit)
         return
     try:
@@ -105,20 +105,18 @@ class ChunkedBody(io.IOBase):
 
 SMALL_BODY_BYTES = 64 * 1024
 LARGE_BODIES_BYTES = 128 * 1024 * 1024
-"""Memory of a process for the parts of bodies beyond `SMALL_BODY_BYTES`. Small bodies never wait."""
+"""Memory of a process for large bodies: what each has beyond `SMALL_BODY_BYTES`. Small bodies never wait."""
 
 
 class LargeBodyMemory:
-    """The memory that large bodies share, usable from any thread. Large bodies of strangers must not exhaust the
-    process.
-    """
+    """The memory that large bodies share, usable from any thread. It bounds what large bodies of strangers can use."""
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Reserve bytes for a large body. Raises ServiceUnavailable when they are not free."""
+        """Reserve bytes for a large body. Raises ServiceUnavailable when too few are free."""
         with self._lock:
             if self._taken + size > self._most:
                 raise ServiceUnavailable("Too many large requests are arriving at once. Try again.")
@@ -151,9 +149,8 @@ class Bulkhead:
     """Counts the waiting calls of a process, usable from any thread.
 
     While fewer than `crowded` calls wait, a tenant may have up to `per_tenant`. The remaining places, up to `in_all`,
-    are shared. A tenant may then have at most a third as many calls as places are free, but always one. So a single
-    tenant can use free room, and while the calls of a few tenants hang, a tenant with few or no calls gets the next
-    place.
+    are shared: a tenant may have a third as many calls as places are free, but always one. So a single tenant can use
+    free places. While the calls of a few tenants hang, the next place goes to a tenant with few calls.
     """
 
     SHARED_AMONG = 3
@@ -202,7 +199,7 @@ class Bulkhead:
 
 
 upstream = Bulkhead(per_number=24, per_tenant=26, crowded=26, in_all=34)
-"""Of the 40 threads of a web process, how many may wait for the Graph API."""
+"""How many of a web process's 40 threads may wait for the Graph API."""
 endpoints = Bulkhead(per_number=1, per_tenant=2, crowded=2, in_all=4)
 """How many threads of a web process may wait for tenants' endpoints: pings and single replays."""
 large_batches = Bulkhead(per_number=1, per_tenant=2, crowded=3, in_all=6)
@@ -257,14 +254,13 @@ def _bounded(
 
 
 def _number(request: Request, kwargs: Mapping[str, Any]) -> str | None:
-    """The number that a call concerns, as written in the path, the query or a JSON body. None when the call names no
-    number.
+    """The number that a call names in its path, query or JSON body, or None.
 
     A node of the Graph API is treated as a number, even when it is an account or a template.
     """
     named = kwargs.get("phone_number_id") or kwargs.get("node") or request.query_params.get("from")
     if named is None and request.method == "POST" and "json" in (request.content_type or ""):
-        # Read before REST framework reads it as a stream, because some views need the bytes.
+        # Reads the bytes before REST framework reads the stream, because some views need them.
         _ = request._request.body
         body = request.data
         named = body.get("from") if isinstance(body, Mapping) else None
@@ -284,15 +280,15 @@ def waits_for_endpoint(method: Method) -> Method:
 log = structlog.get_logger(__name__)
 
 MOST_OWED = 10
-"""Most calls of a bucket that a process has allowed and not yet written to Valkey."""
+"""Most allowed calls of a bucket that a process has not yet written to Valkey."""
 KNOWN_SECONDS = 5.0
-"""Maximum age of Valkey's answer for a call that is allowed without asking. An old answer does little harm, because a
+"""Maximum age of Valkey's answer that allows a call without asking again. An old answer does little harm, because a
 process allows at most `MOST_OWED` calls too many.
 """
 MOST_KNOWN = 10_000
 BYTES_PER_SECOND = 8 * 1024 * 1024
-"""Bytes a second of bodies over `SMALL_BODY_BYTES`. Such bodies fill a tenant's storage, and a rate of calls does not
-limit them.
+"""Bytes a second of bodies over `SMALL_BODY_BYTES`. Such bodies fill a tenant's storage faster than a rate of calls can
+limit.
 """
 BYTES_AT_ONCE = 256 * 1024 * 1024
 MOST_DEBT_SECONDS = 2 * BYTES_AT_ONCE / BYTES_PER_SECOND
@@ -315,7 +311,7 @@ class RateAllowance:
     """A process's view of the buckets, usable from any thread.
 
     While more than half of a bucket is left, calls are allowed without asking Valkey. These calls are written to Valkey
-    soon after (`owing` receives their number), or with the next question. So no caller is rejected wrongly, and all
+    soon after (`owing` receives their number), or with the next question. So no caller is rejected wrongly. All
     processes together exceed the limit at most by their unwritten calls.
     """
 
@@ -326,7 +322,7 @@ class RateAllowance:
         self._indebted: set[str] = set()
 
     def recall(self, key: str, *, burst: int) -> BucketAnswer | None:
-        """Allow a call without asking Valkey, and write it later. None when Valkey must be asked."""
+        """Allow a call without asking Valkey, and write it later. None if Valkey must be asked."""
         with self._lock:
             known = self._known.get(key)
             if known is None:
@@ -354,7 +350,7 @@ class RateAllowance:
         return answer
 
     def pending_writes(self) -> list[PendingWrite]:
-        """Return the pending tokens as writes that take them. From now on these tokens count as taken."""
+        """Return the writes that take the pending tokens in Valkey. Count these tokens as taken."""
         moment = monotonic()
         writes: list[PendingWrite] = []
         with self._lock:
@@ -374,8 +370,8 @@ class RateAllowance:
             self._indebted.clear()
 
     def _settle(self, key: str, moment: float, *, taken: int = 0) -> int:
-        """Settle a bucket's pending tokens, and return their number. The question that is sent now takes them and
-        `taken` more.
+        """Settle a bucket's pending tokens, and return their number. The question sent next takes them and `taken`
+        more.
         """
         self._indebted.discard(key)
         known = self._known.get(key)
@@ -389,7 +385,7 @@ class RateAllowance:
         self._learn(key, token_bucket.answer_of(values), moment, rate=rate, burst=burst)
 
     def _learn(self, key: str, answer: BucketAnswer, moment: float, *, rate: float, burst: int) -> None:
-        """Store the answer to a question of `moment`."""
+        """Store the answer to a question sent at `moment`."""
         with self._lock:
             known = self._known.get(key)
             if known is None:
@@ -400,7 +396,7 @@ class RateAllowance:
             if moment >= known.asked_at:
                 known.remaining, known.asked_at = answer.remaining, moment
             else:
-                # A later question was answered earlier, so this answer is outdated.
+                # A question sent later was answered earlier, so this answer is out of date.
                 known.remaining = min(known.remaining, answer.remaining)
             known.reset_after = answer.reset_after
 
@@ -436,10 +432,10 @@ def admit(caller: Caller) -> Admission:
 
 
 def require_room_for_body(caller: Caller, size: int) -> None:
-    """Raise RateLimited while a caller has sent more bytes than allowed. A small body needs no question to Valkey.
+    """Raise RateLimited while a caller has sent more bytes than allowed. Small bodies pass without asking Valkey.
 
-    `size` is in bytes. A body that begins while there is room is accepted whole, and later bodies wait until its debt
-    is paid. So no body is ever too large for the bucket, and a rejected body takes no tokens.
+    `size` is in bytes. A body is accepted whole while the bucket has tokens. Later bodies are rejected until its debt
+    is paid. So no body is too large for the bucket, and a rejected body takes no tokens.
     """
     if size <= SMALL_BODY_BYTES:
         return
@@ -494,7 +490,7 @@ class TenantRateThrottle(BaseThrottle):
 
 
 def _size(request: Request) -> int:
-    """The bytes of a body. A body in chunks is counted as `API_BODY_BYTES`."""
+    """The bytes of a body. A chunked body counts as `API_BODY_BYTES`."""
     if CHUNKED in request.META:
         return API_BODY_BYTES
     length = request.META.get("CONTENT_LENGTH") or ""

@@ -1,4 +1,4 @@
-"""Pages of WhatsApp's error codes, such as `/errors/131047`. The service's own codes are a guide at `/docs/errors/`.
+"""Pages of WhatsApp's error codes, such as `/errors/131047`. The service's codes are listed at `/docs/errors/`.
 
 The `doc_url` of every error is `/errors/131047` or `/errors#invalid_request`.
 """
@@ -15,7 +15,7 @@ ALL_CODES = "/docs/whatsapp-errors/"
 
 @require_safe
 def meta_error_page(request: HttpRequest, name: str) -> HttpResponse:
-    """The page of one code of Meta, or of a range. An unknown code redirects to the list."""
+    """The page of one of Meta's codes, or of a range. An unknown code redirects to the list."""
     number = name.partition("-")[0]
     found = error_code(int(number)) if number.isascii() and number.isdecimal() and len(number) < 12 else None
     if found is None:

@@ -35,7 +35,7 @@ def service_response(get_response: GetResponse) -> GetResponse:
             except ServiceError as error:
                 response = error_response(error, request)
                 response["Content-Length"] = str(len(response.content))
-            # A page's user is looked up lazily, and must not be looked up here.
+            # Reading `request.user` here would look the user up even when the view did not.
             user = getattr(request, "user", None)
             caller = user if type(user) is Caller else None
             status, route = response.status_code, _route_of(request)
@@ -53,7 +53,7 @@ def service_response(get_response: GetResponse) -> GetResponse:
 
 
 def _route_of(request: HttpRequest) -> str | None:
-    """The pattern of the request's path. None for a path without a route. A view with a regular expression as URL sets
+    """The pattern of the request's path. None for a path without a route. A view whose URL is a regular expression sets
     the pattern itself.
     """
     match = request.resolver_match
@@ -72,9 +72,7 @@ def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> Http
 
 
 def _refuse_early(request: HttpRequest) -> None:
-    """Reject, before a view is found, a U+0000, which the database cannot store in texts, and an unknown
-    API version.
-    """
+    """Reject, before a view is found, a U+0000, which database texts cannot hold, and an unknown API version."""
     if "\0" in request.path:
         raise NotFound
     if "%00" in request.META.get("QUERY_STRING", ""):
@@ -94,8 +92,8 @@ GRAPH_PATH = re.compile(r"/(?:v\d{1,3}\.\d|\d{5}|upload:)")
 
 # --- Django's middleware of pages. API calls skip it, because they have no cookie, session or message.
 #
-# The content security policy is the exception: every HTML response has it. For pages, each class does what its parent
-# does. Django calls `process_view` directly, so API calls do not skip that method.
+# One class runs for every HTML response: that of the content security policy. Django calls `process_view` directly, so
+# API calls do not skip that method.
 
 
 class _PagesOnly:
@@ -126,8 +124,8 @@ class Common(CommonMiddleware):
 
 
 class Sessions(_PagesOnly, SessionMiddleware):
-    """Sessions of the hosted pages and the admin. A session's cookie is a known credential while its user is logged
-    in.
+    """Sessions of the hosted pages and the admin. While its user is logged in, a session's cookie is a known
+    credential.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
@@ -138,9 +136,7 @@ class Sessions(_PagesOnly, SessionMiddleware):
 
 
 def _record_verified(request: HttpRequest) -> None:
-    """Mark the session of a user whom this request found or logged in as known. Drop a cookie without a valid
-    session.
-    """
+    """Mark the session as known if this request found or logged in its user. Drop a cookie without a valid session."""
     session, cookie = request.session, request.COOKIES.get(settings.SESSION_COOKIE_NAME)
     person = getattr(request, "_cached_user", None)  # only set when the view asked for the user
     is_new = session.session_key is not None and session.session_key != cookie
@@ -159,7 +155,7 @@ class Messages(_PagesOnly, MessageMiddleware):
 
 
 class ContentSecurityPolicy(CSPMiddleware):
-    """The policy of what a page may load, on every HTML response."""
+    """Adds the policy of what a page may load to every HTML response."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         is_html = response.get("Content-Type", "").lower().startswith("text/html")

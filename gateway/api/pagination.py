@@ -1,6 +1,4 @@
-"""Keyset pagination of every list: newest first, with opaque cursors that stay valid while rows are added. Never
-OFFSET.
-"""
+"""Keyset pagination of every list: newest first, never by OFFSET. Opaque cursors stay valid while rows are added."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +23,7 @@ from gateway.clock import now
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 UNBOUND_UNTIL = datetime(2027, 4, 1, tzinfo=UTC)
-"""Until this time, every list accepts a cursor that names no list, as the first release made."""
+"""Until then, every list accepts a cursor that names no list. The first release made such cursors."""
 _PASS = "Pass the next_cursor of an earlier answer of this list. After the last page it is null: leave cursor out."
 _Member = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 
@@ -88,9 +86,7 @@ def limit_of(request: Request) -> int:
 
 
 def before_of(request: Request, model: type[Model]) -> UUID | None:
-    """The id in the `cursor` of a request for a bounded list. None on the first page. Raises InvalidRequest when it is
-    unreadable.
-    """
+    """The id in the `cursor` of a request for a bounded list. None on the first page. Raises InvalidRequest."""
     cursor = request.query_params.get("cursor")
     return decode_cursor(request, cursor, model, "id") if cursor else None
 
@@ -98,8 +94,8 @@ def before_of(request: Request, model: type[Model]) -> UUID | None:
 def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[dict[str, Any]]:
     """Render rows like `serializer(rows, many=True).data`.
 
-    REST framework creates a serializer's fields again for each object, which costs more than reading the rows of a
-    page. Here they are created once a process. So the serializer has no context, and rows must have every rendered
+    REST framework creates a serializer's fields again for each object, which costs more than reading a page's rows.
+    This function creates them once a process. So the serializer has no context, and every row must have every rendered
     attribute.
     """
     members = _members(serializer)
@@ -112,9 +108,7 @@ def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[di
 
 @cache
 def _members(serializer: Any) -> Sequence[_Member]:
-    """For each member of the response: its name, a function that reads it from a row, and a function that
-    renders it.
-    """
+    """The members of the response, each with its name, a function that reads it from a row, and one that renders it."""
     fields: Mapping[str, Any] = serializer().fields
     return [
         (name, _reader(field), field.to_representation)
@@ -163,5 +157,5 @@ def decode_cursor(request: Request, cursor: str, model: type[Model], field: str)
 
 
 def _list_of(request: Request) -> str:
-    """The name of the list in its cursors: eight digits from its path, because each batch has its own list."""
+    """The name of a list in its cursors: a checksum of its path, because each batch has its own list."""
     return f"{crc32(request.path.encode()):08x}"

@@ -20,9 +20,7 @@ _Row = TypeVar("_Row", bound=Model)
 
 
 def moment(request: Request, name: str) -> datetime | None:
-    """An ISO 8601 date-time. Without an offset it is UTC. None when the parameter is absent. Raises InvalidRequest for
-    another form.
-    """
+    """An ISO 8601 date-time, UTC if it has no offset. None when the parameter is absent. Raises InvalidRequest."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -104,7 +102,7 @@ def uuid(request: Request, name: str) -> UUID | None:
 
 
 def public_id(request: Request, name: str, prefix: str) -> UUID | None:
-    """The id of a public form, such as `evt_…`. None when the parameter is absent."""
+    """The UUID in a public id, such as `evt_…`. None when the parameter is absent."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -124,8 +122,9 @@ def by_public_id(rows: "QuerySet[_Row]", prefix: str, public_id: str, what: str)
 
 
 def wa_id(request: Request) -> str | None:
-    """A customer's number in digits. None when the parameter is absent. Accepts any form of a number, such as `+91
-    98123 45678`, also with the `+` decoded as a space. Raises InvalidRequest for other texts.
+    """A customer's number in digits. None when the parameter is absent. Raises InvalidRequest.
+
+    Accepts every usual form of a number, such as `+91 98123 45678`, even with its `+` decoded as a space.
     """
     value = text(request, "wa_id")
     if value is None:

@@ -15,9 +15,9 @@ from gateway.api.errors import NotFound, Unauthorized, error_response
 
 _GRAPH_MESSAGES = re.compile(r"^(?:/v\d+(?:\.\d)?)?/\d+/messages/?$")
 _VERSIONS = re.compile(r"^(?:/api|/v\d+(?:\.\d)?)+(?=/)", re.IGNORECASE)
-"""The part before one of the service's paths, when the caller's base URL has a path or Meta's version in it."""
+"""A prefix that a caller's base URL puts before a path of the service: `/api` or Meta's version."""
 _WORD = re.compile(r"/[A-Za-z-]+(?=/|$)")
-"""A part of a path that is not an id. The case matters only in ids."""
+"""A part of a path that is not an id. Parts are compared in lower case, which would break an id."""
 
 
 def answer(request: HttpRequest, exception: BaseException | None = None) -> HttpResponse:
@@ -57,7 +57,7 @@ def _not_found(path: str) -> NotFound:
 
 
 def _likely(path: str) -> str | None:
-    """The path that the caller probably meant, for common mistakes. None for other paths."""
+    """The path that the caller probably meant. None unless the path shows a common mistake."""
     if _GRAPH_MESSAGES.match(path):
         return "POST /v1/messages with the number as `from`"
     bare = _WORD.sub(lambda word: word[0].lower(), re.sub("/+", "/", path).rstrip("/"))

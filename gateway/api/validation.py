@@ -1,5 +1,4 @@
-"""Validation of request bodies and queries by their In serializers: the values, or a 400 that says what each field may
-be.
+"""Validation of request bodies and queries by their In serializers: the values, or a 400 with the fields' problems.
 
 A mistyped name gets a suggestion, the closest known word, so that callers can fix it without the documentation.
 """
@@ -23,8 +22,8 @@ LONGEST_COMPARED = 100
 def suggestion(word: str, known: Iterable[str]) -> str | None:
     """The known word that is most similar to `word`, or None.
 
-    In names with several parts, such as `message.status`, only the last part is compared when the other parts are
-    known. Parts that many names share do not distinguish them.
+    In a name with several parts, such as `message.status`, known first parts are not compared, because many names share
+    them.
     """
     if len(word) > LONGEST_COMPARED:
         return None
@@ -40,7 +39,7 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean …?` with the closest known word, else with the words of its group (`message.…`), else empty."""
+    """A sentence with the closest known word, else with the words of its group (`message.…`). Empty without either."""
     names = list(known)
     if found := suggestion(word, names):
         return f" Did you mean {found}?"
@@ -60,8 +59,8 @@ def checked(serializer: BaseSerializer[Any], *, is_open: bool = False) -> dict[s
     """The validated values. Raises ValidationError, which becomes 400 `invalid_request`.
 
     A JSON member must have the type in the contract, and an unknown member is rejected: a caller who writes `events`
-    for `event_types` would subscribe to everything. `is_open` is for a body in Meta's form. Queries and forms contain
-    only texts, and `viewsets.py` has validated the names of queries before.
+    for `event_types` would subscribe to everything. `is_open` is for a body in Meta's form. Queries and forms have only
+    texts, and `viewsets.py` has already validated a query's names.
     """
     given = serializer.initial_data
     problems: dict[str, list[str]] = {}
@@ -74,13 +73,13 @@ def checked(serializer: BaseSerializer[Any], *, is_open: bool = False) -> dict[s
 
 
 def unknown_member(name: str, known: Iterable[str]) -> str:
-    """The error for an unknown member of a body: the likely name, and all names."""
+    """The error for an unknown member of a body, with the likely name and all known names."""
     names = sorted(known)
     return f"This member is unknown.{did_you_mean(name, names)} The known ones are: {', '.join(names)}."
 
 
 def unknown_members(given: Iterable[str], known: Collection[str], place: str = "") -> dict[str, list[str]]:
-    """The errors for the members of an object at `place` that are not known, by their names."""
+    """The errors for the unknown members of the object at `place`, by member."""
     strange = islice((name for name in given if name not in known), SHOWN_PROBLEMS)
     return {f"{place}{name[:LONGEST_NAME]}": [unknown_member(name, known)] for name in strange}
 
@@ -98,7 +97,7 @@ def _unknown(serializer: Any, given: Any, place: str = "") -> dict[str, list[str
 
 
 def _mistyped(serializer: Any, given: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The members whose JSON type differs from their field's. REST framework would convert them."""
+    """The errors for members with the wrong JSON type. REST framework would convert their values."""
     problems = {name: _mistype(field, given.get(name)) for name, field in serializer.fields.items()}
     return {name: [problem] for name, problem in problems.items() if problem}
 
@@ -123,8 +122,8 @@ def _mistype(field: Any, value: Any) -> str | None:
 
 
 def _with_choices(field: Any, errors: Any) -> Any:
-    """The errors of a field, for a list only those of the first wrong items. The error of a wrong choice gets all
-    choices and the closest one.
+    """The errors of a field. A list shows only its first wrong items. A wrong choice shows all choices and the closest
+    one.
     """
     if isinstance(errors, dict):
         children = getattr(field, "fields", {})

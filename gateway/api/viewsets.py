@@ -1,8 +1,8 @@
 """The base class of the API's viewsets. It checks the caller of each call first, then the body's length and the query.
 
 An operation declares its query parameters with `extend_schema(parameters=…)`; a paged list adds `limit` and `cursor`.
-The OpenAPI document has the same declaration, so a documented parameter is an accepted one. An error of Meta in a
-response gets a hint beside it.
+The OpenAPI document uses the same declaration, so the documented parameters are the accepted ones. The base class adds
+a hint to an error of Meta.
 """
 
 from collections.abc import Hashable
@@ -25,17 +25,17 @@ from gateway.api.validation import did_you_mean
 from gateway.meta_errors import explained
 
 Declared = dict[str, bool]
-"""The query parameters of an operation: name → whether it may be repeated."""
+"""The query parameters of an operation, each with whether it may be repeated."""
 
 
 class DeclaredQuery:
-    """Mixin that rejects a body over the limit with 413 and an undeclared query parameter with 400, after the check of
-    the caller.
+    """Mixin that rejects a body over the limit with 413 and an undeclared query parameter with 400. It first checks the
+    caller.
     """
 
     body_limit = API_BODY_BYTES
     refuses_large_bodies = True
-    """The middleware leaves this rejection to the view, so that the request log knows the caller."""
+    """The middleware leaves this rejection to the view, so that the request log has the caller."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
@@ -65,7 +65,7 @@ class ResourceViewSet(DeclaredQuery, ViewSet):
     """A viewset of `/v1`. `is_paged` says whether its list has a cursor."""
 
     tag: ClassVar[str]
-    """The part of the document with its operations."""
+    """The tag of the viewset's operations in the OpenAPI document."""
     is_paged: ClassVar[bool] = True
 
 

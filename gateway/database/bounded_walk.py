@@ -1,15 +1,15 @@
-"""Bounded lists: a page reads at most `MOST_WALKED` rows of an index, from the newest on, and returns those that match.
+"""Bounded lists: a page reads at most `MOST_WALKED` rows of an index, newest first, and returns the matching rows.
 
 A filter without an index of its own may match none of millions of rows. So a page ends where its walk ends, even if it
 has few rows or none, and the next page continues there.
 
-The rows of the last `RECENT` fill most pages, so they are read first: two years of a table are a hundred partitions,
-and planning for all of them takes much longer than reading the page. If they are not enough, partitions older than the
-tenant's oldest row are left out, because a new tenant of an old installation has rows in few of them.
+The rows of the last `RECENT` fill most pages, so they are read first. Two years of a table are a hundred partitions,
+and planning for all of them takes much longer than reading the page. If the recent rows do not fill the page, the walk
+leaves out partitions older than the tenant's oldest row. A new tenant has rows in few partitions.
 
-A walk through all recent rows of a tenant is prepared and planned once. Other walks are planned for their parameters.
-One plan for all values could use the index by tenant, because many rows match the filter on average, and then read all
-rows for a value without matches.
+A walk through all recent rows of a tenant is prepared and planned once. Other walks are planned for their parameters,
+because one plan for all values expects many matching rows. Such a plan could use the index by tenant, and would read
+all rows for a value without matches.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +28,9 @@ from gateway.database.statements import Instance, StoredRows, bulk_cursor
 MOST_WALKED = 10_000
 """Most rows that one page reads from an index."""
 FIRST_WALK = 2
-"""The first walk reads this many times the rows of a full page, because in most lists few rows do not match."""
+"""The first walk reads this many times the rows of a full page. In most lists few rows do not match."""
 RECENT = timedelta(days=7)
-"""The span before the beginning of a page (its newest possible row) in which rows are searched first."""
+"""How far before a page's newest possible row the first search goes."""
 Row = TypeVar("Row")
 FIRST_ID = UUID(int=0)
 LAST_ID = UUID(int=2**128 - 1)
@@ -42,12 +42,11 @@ _ALL = """
     ORDER BY {order} LIMIT %(walked)s
 """
 _OF_TENANT = "tenant_id = %(tenant_id)s"
-# One plan serves all tenants. When one tenant has most rows, Postgres would choose the primary key, which passes the
-# rows of all tenants. For an order by tenant only the index by tenant can be used. With a plain comparison Postgres
-# would drop that order.
+# One plan serves all tenants. A plain comparison would drop the order by tenant. If one tenant has most rows, Postgres
+# would then choose the primary key and pass the rows of all tenants. Only the index by tenant fits an order by tenant.
 _OF_ANY_TENANT = "tenant_id = ANY(ARRAY[%(tenant_id)s::uuid])"
 _BY_TENANT = "tenant_id, id DESC"
-# One walk for each value, because a common walk could pass millions of rows on the way to a rare value.
+# One walk for each value: a walk for all values could pass millions of rows on the way to a rare value.
 _EACH = """
     SELECT walk.* FROM unnest(%(values)s::text[]) AS each (value) CROSS JOIN LATERAL (
         SELECT {columns} FROM {table}
@@ -56,16 +55,16 @@ _EACH = """
     ) AS walk
 """
 _MONTHS = "month BETWEEN %(first_month)s AND %(last_month)s"
-# Prepared, so planned once for all tenants. For this order only the index (tenant_id, -id) can be used. With a constant
-# tenant the planner could also use the primary key, and pass the rows of all tenants.
+# Prepared, so planned once for all tenants. Only the index (tenant_id, -id) fits this order. With a constant tenant the
+# planner could also use the primary key and pass the rows of all tenants.
 _OLDEST = """
 SELECT id FROM {table} WHERE tenant_id BETWEEN %(tenant_id)s AND %(tenant_id)s ORDER BY tenant_id DESC, id LIMIT 1
 """
-# This result is used only when it fills a page, so it need not say where the walk ended.
+# This result is used only when it fills a page, so it does not report where the walk ended.
 _RECENT = """
 SELECT * FROM ({rows}) AS walked WHERE {conditions} ORDER BY id DESC LIMIT %(limit)s
 """
-# When several walks end early, the result is complete only down to the newest of their ends.
+# When several walks end early, the result is complete only down to the newest row at which one of them ended.
 _PAGE = """
 WITH walked AS MATERIALIZED ({rows}), ended AS (
     SELECT min(id::text) AS id FROM walked {grouped} HAVING count(*) >= %(walked)s
@@ -81,8 +80,9 @@ ORDER BY found.id DESC
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The rows that a walk passes: all rows within `scope`, or those whose `column` has one of `values`. The walked
-    index ends in the id.
+    """The rows that a walk passes: all rows within `scope`, or those whose `column` has one of `values`.
+
+    The walked index ends with the id.
     """
 
     scope: str
@@ -94,7 +94,7 @@ class Walk:
 class Page(Generic[Row]):
     """Rows, newest first, and the id before which the next page begins.
 
-    A page can have fewer rows than requested, even none, and still a next page, because its walk ended first.
+    A page whose walk ended early can have fewer rows than requested, even none, and a next page.
     """
 
     rows: Sequence[Row]
@@ -104,7 +104,7 @@ class Page(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a page needs: rows from `first` to before `before`, at most `limit`, that match the conditions."""
+    """What a page needs: at most `limit` rows that match the conditions, with `first` <= id < `before`."""
 
     conditions: str
     parameters: Mapping[str, Any]
@@ -122,7 +122,7 @@ class BoundedList(Generic[Instance]):
     by_month: bool = False
     """Whether the table is partitioned by a column `month`, the month of the id, rather than by the id."""
     plans_once: bool = True
-    """Whether one plan for the recent rows of all tenants uses the index by tenant, even in a small table."""
+    """Whether one plan for all tenants' recent rows uses the index by tenant, even in a small table."""
     finds_oldest: bool = False
     """Whether an index (tenant_id, -id) over all rows finds a tenant's oldest row."""
 
@@ -137,10 +137,10 @@ class BoundedList(Generic[Instance]):
         limit: int,
         using: str = DEFAULT_DB_ALIAS,
     ) -> Page[Instance]:
-        """The newest rows from `first` to before `before` that match all conditions, at most `limit`.
+        """At most `limit` of the newest rows that match all conditions, with `first` <= id < `before`.
 
-        Each of the walks alone would be correct. The page comes from the first walk that fills it or reaches the oldest
-        row, else from the walk that reaches farthest.
+        Each walk alone gives a correct page. The first walk that fills the page or reaches the oldest row gives the
+        result, otherwise the walk that reaches farthest.
         """
         before = min(before, id_after_all())
         wanted = _Wanted(" AND ".join(conditions) or "true", parameters, first, before, limit, using)
@@ -164,7 +164,7 @@ class BoundedList(Generic[Instance]):
         return farthest
 
     def _recent(self, walk: Walk, wanted: _Wanted) -> Page[Instance] | None:
-        """The page from the recent rows, if they fill it and leave a row for the next page. None otherwise."""
+        """The page from the recent rows. None unless they fill the page and leave a row for the next one."""
         most = min(FIRST_WALK * (wanted.limit + 1), MOST_WALKED)
         if len(walk.values) > 1:
             found = self._walked(walk, most, wanted)
@@ -173,7 +173,7 @@ class BoundedList(Generic[Instance]):
         return self._page(rows, wanted.limit) if len(rows) > wanted.limit else None
 
     def _oldest(self, wanted: _Wanted) -> UUID | None:
-        """The id of the tenant's oldest row. None without rows."""
+        """The id of the tenant's oldest row. None if the tenant has no rows."""
         with bulk_cursor(prepared=True, using=wanted.using) as cursor:
             cursor.execute(
                 _OLDEST.format(table=self.stored.table), {"tenant_id": wanted.parameters["tenant_id"]}
@@ -198,8 +198,8 @@ class BoundedList(Generic[Instance]):
         return self._page(rows, wanted.limit, ended=answered[0][0])
 
     def _page(self, rows: Sequence[tuple[Any, ...]], limit: int, ended: UUID | None = None) -> Page[Instance]:
-        """A page with at most `limit` of the rows. The next page begins before the last of these rows, or where the
-        walk `ended`.
+        """A page with at most `limit` of the rows. The next page begins before the last of these rows, or at the walk's
+        end.
         """
         is_full = len(rows) > limit
         before = rows[limit - 1][self.stored.columns.index("id")] if is_full else ended
@@ -244,7 +244,5 @@ class BoundedList(Generic[Instance]):
 
 
 def id_after_all() -> UUID:
-    """An id after all existing rows, even if the clock of a process differs. A walk up to this id excludes later
-    partitions.
-    """
+    """An id after all existing rows, even if processes' clocks differ. It excludes later partitions from a walk."""
     return ids.first_at(now() + CLOCKS_DIFFER)

@@ -1,8 +1,8 @@
 """Citus: the large tables are distributed by tenant over the nodes of a cluster (docs/capacity.md).
 
 Every other table stays on the coordinator, which `DATABASE_URL` names. A statement about one tenant goes unchanged to
-the node that has the tenant. Citus supports only some statements about many tenants, so a flow asks `together` which
-rows one statement may name.
+the node that has the tenant's rows. Citus supports only some statements about many tenants, so `together` groups the
+rows that one statement may name.
 """
 
 from collections import defaultdict
@@ -40,14 +40,14 @@ GROUP BY c.conname
 
 
 class NoCitusError(Exception):
-    """The database does not have the extension."""
+    """The database does not have the Citus extension."""
 
 
 def of_tenant(row: str) -> str:
-    """SQL: the condition on the tenant of `together` that leads Citus to the node of a table's `row`.
+    """SQL: the condition that leads Citus to the node with a table's `row`, by the tenant of a group of `together`.
 
-    On a single Postgres the condition is left out, because the ids suffice there. With the condition, the planner would
-    also try the indexes by tenant.
+    On a single Postgres the ids suffice, so the condition is left out. It would make the planner also try the indexes
+    by tenant.
     """
     return f"{row}.tenant_id = %(tenant_id)s" if settings.DATABASE_IS_DISTRIBUTED else "true"
 
@@ -55,10 +55,10 @@ def of_tenant(row: str) -> str:
 def together(
     items: Iterable[Item], tenant_of: Callable[[Item], UUID]
 ) -> Collection[tuple[UUID | None, list[Item]]]:
-    """Group items so that one statement may name all items of a group. On Citus each tenant's items are a group, with
-    the tenant's id. Otherwise all items are one group, with None.
+    """Group items so that one statement may name all items of a group. On Citus, each tenant's items are a group with
+    the tenant's id. Elsewhere, all items are one group with None.
 
-    The statement has the condition `of_tenant` on each table.
+    The statement must have the condition `of_tenant` on each table.
     """
     groups: defaultdict[UUID | None, list[Item]] = defaultdict(list)
     for item in items:
@@ -72,7 +72,7 @@ def is_distributed(table: str) -> bool:
 
 
 def distribute() -> list[str]:
-    """Distribute the tables that are not distributed yet, with their rows, each in its own transaction.
+    """Distribute the remaining tables with their rows, each table in its own transaction.
 
     Returns the names of these tables. Raises NoCitusError. A table is locked while it is distributed.
     """
@@ -88,11 +88,10 @@ def _distribute(table: str) -> bool:
         cursor.execute(_IS_DISTRIBUTED, [table])
         if cursor.fetchone()[0]:
             return False
-        # The partitions' shards are created after their parents', on the same connections.
+        # The partitions' shards are created after their parents', on the same connections, so one after the other.
         cursor.execute("SET LOCAL citus.multi_shard_modify_mode TO 'sequential'")
         _add_tenant_to_key(cursor, table)
-        # All shards of a tenant are on one node: the shards of the first table, and beside them those of the other
-        # tables.
+        # All shards of a tenant are on one node: each table's shards are put beside those of the first table.
         beside = "default" if table == TABLES[0] else TABLES[0]
         cursor.execute(
             "SELECT create_distributed_table(%s, 'tenant_id', colocate_with => %s)", [table, beside]
@@ -102,7 +101,7 @@ def _distribute(table: str) -> bool:
 
 def _add_tenant_to_key(cursor: Any, table: str) -> None:
     """Add `tenant_id` to a table's primary key, because Citus requires the column by which it distributes. `tenant_id`
-    becomes the last column, so the key serves the same look-ups as before.
+    becomes the last column, so that the key still serves its look-ups.
     """
     cursor.execute(_PRIMARY_KEY, [table])
     name, columns = cursor.fetchone()

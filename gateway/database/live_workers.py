@@ -1,15 +1,14 @@
-"""Which workers live: each registers with a database session that lives as long as its process and validates its
-leases.
+"""Which workers live: a session of the database proves that a worker's process lives and that its leases hold.
 
-The worker holds an advisory lock in an open transaction. When the process is killed, the kernel closes its connection,
-Postgres ends the transaction (behind a pooler, the pooler does), and the lock is free. So the worker's leases can end
-early. A slow or suspended process keeps its connection, and with it its leases. The open transaction has no snapshot
-and no transaction id, so it does not delay vacuum.
+The worker holds an advisory lock in an open transaction. When the process is killed, the kernel closes its connection.
+Then Postgres, or a pooler before it, ends the transaction and frees the lock, so the worker's leases can end early. A
+slow or suspended process keeps its connection and its leases. The open transaction has no snapshot and no transaction
+id, so it does not delay vacuum.
 
-A free lock alone proves nothing: Postgres may have restarted, or a connection was cut. So a worker counts as dead only
-when its lock was free twice, `GRACE_SECONDS` apart, as seen by a worker whose own registration lasted all that time. A
+A free lock alone proves nothing, because Postgres may have restarted or a connection was cut. A worker counts as dead
+when its lock was free twice, `GRACE_SECONDS` apart. The worker that checks must have been registered all that time. A
 worker that reconnects gets its lock again within a fraction of that time. A worker that wrongly counts as dead is like
-a worker whose lease expired. The fences of deliveries and batch items still hold.
+a worker whose lease expired: the fences of deliveries and batch items still hold.
 """
 
 import asyncio
@@ -28,29 +27,25 @@ from gateway.database.statements import Statements
 log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 1.0
-"""The time between two checks of a suspected worker. It is longer than a worker that lost its connection needs to open
-another.
-"""
+"""The time between two checks of a suspected worker. A worker that lost its connection reconnects faster."""
 SWEEP_SECONDS = 5.0
 """Interval at which a worker checks for dead workers."""
 RETRY_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
-"""How long a starting worker waits for its registration. A worker without a registration works too."""
+"""How long a starting worker waits for its registration. It then works without one."""
 
-# No time-out ends this transaction. A host that vanished is detected within 25 seconds.
+# No time-out ends this transaction. A vanished host is detected within 25 seconds.
 _LAST = """
 SELECT set_config(name, CASE WHEN name LIKE 'tcp%' THEN '5' ELSE '0' END, true) FROM pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout', 'idle_session_timeout',
                'tcp_keepalives_idle', 'tcp_keepalives_interval')
 """
 _KEEP_ALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 4}
-"""Settings of the client's side. They detect a connection that was cut on the way, and keep an idle connection from
-being cut.
-"""
-# Sent without parameters, because the extended protocol would leave a portal open, and with it a snapshot.
+"""Settings of the client's side. They detect a cut connection, and keep an idle connection from being cut."""
+# Sent without parameters: the extended protocol would leave a portal open, and with the portal a snapshot.
 _HOLD = "SELECT pg_advisory_xact_lock({})"
 
-# A shared lock, so several workers can check at once. Until their transactions end, the worker cannot register again.
+# A shared lock, so several workers can check at once. Until their transactions end, the worker cannot register.
 _FREE = """
 WITH holder (id) AS MATERIALIZED ({holders})
 SELECT id FROM holder WHERE id IS DISTINCT FROM %(own)s::bigint AND pg_try_advisory_xact_lock_shared(id)
@@ -58,7 +53,7 @@ SELECT id FROM holder WHERE id IS DISTINCT FROM %(own)s::bigint AND pg_try_advis
 
 
 class Registration:
-    """The registration of one worker, on its event loop: `start`, then `close`."""
+    """The registration of one worker, on an event loop. Call `start`, then `close`."""
 
     def __init__(self) -> None:
         self.id = secrets.randbits(63)
@@ -69,8 +64,8 @@ class Registration:
 
     @property
     def holder(self) -> int | None:
-        """The holder to name in a lease. None while the lock is not held. A lease without a holder ends only by its
-        time.
+        """The holder to name in a lease. None while the lock is not held. A lease without a holder ends only when it
+        expires.
         """
         return None if self._held_since is None else self.id
 
@@ -80,7 +75,7 @@ class Registration:
         return 0.0 if self._held_since is None else time.monotonic() - self._held_since
 
     async def start(self) -> None:
-        """Start to register, with retries while the database is unavailable. Returns when the lock is held, or after
+        """Start to register, with retries while the database is unavailable. Returns once the lock is held, or after
         PATIENCE_SECONDS.
         """
         self._task = asyncio.create_task(self._keep())
@@ -152,11 +147,11 @@ class DeadWorkers:
 
     @property
     def has_suspects(self) -> bool:
-        """Whether to check again after `GRACE_SECONDS`."""
+        """Whether to check again after `GRACE_SECONDS`, because a worker may be dead."""
         return bool(self._suspects)
 
     def finding(self, values: Mapping[str, Any]) -> Statements[list[int]]:
-        """The statements that find dead workers, for the transaction that ends their leases."""
+        """The statements that find dead workers. They run in the transaction that ends the dead workers' leases."""
         moment = time.monotonic()
         self._next_at = moment + SWEEP_SECONDS
         rows = yield self._free, {**values, "own": self._registration.id}

@@ -1,8 +1,8 @@
 """Retention of rows: time-partitioned tables, and old rows of plain tables (docs/architecture.md).
 
-Partitions are created ahead of time and dropped after their retention. Each app registers its tables. `maintain` is
-called after every `migrate` and hourly by beat, and is safe to run twice at once. If maintenance ever fails, a default
-partition catches the rows. When the missing partition is created later, these rows move into it.
+Partitions are created ahead of time and dropped after their retention. Each app registers its tables. `maintain` runs
+after every `migrate` and hourly by beat, and may run twice at once. If a partition is missing, a default partition
+catches its rows. They move when the partition is created.
 
 Old rows of plain tables are deleted in small transactions by the hourly tasks of the apps, so that no lock is held long
 and a crash loses nothing.
@@ -25,7 +25,7 @@ from gateway.clock import isoformat, now
 from gateway.database import distribution
 from gateway.monitoring import admin_health, metrics
 
-# --- Indexes of partitioned tables, built without blocking writes. `CREATE INDEX` on the parent would block writes.
+# --- Indexes of partitioned tables, built without blocking writes, as `CREATE INDEX` on the parent would.
 #
 # For migrations with `atomic = False`. The index of each partition is built concurrently and then attached. Partitions
 # that are created meanwhile get the index from their parent.
@@ -37,7 +37,7 @@ SELECT EXISTS (SELECT FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inh
 
 
 def build(editor: BaseDatabaseSchemaEditor, *, table: str, index: str, on: str) -> None:
-    """Build an index on every partition of a table. `on` has the index's columns and condition. Safe to repeat."""
+    """Build an index on every partition of a table. `on` is the index's columns and condition. Safe to repeat."""
     with editor.connection.cursor() as cursor:
         cursor.execute(f"CREATE INDEX IF NOT EXISTS {index} ON ONLY {table} {on}")
         cursor.execute(_PARTITIONS, [table])
@@ -59,7 +59,7 @@ ADVISORY_LOCK = 0x7061_7274
 
 @dataclass(frozen=True, slots=True)
 class PartitionedTable:
-    """A table partitioned by range: of a UUIDv7 id, or of a date.
+    """A table partitioned by ranges of a UUIDv7 id or of a date.
 
     Partitions exist for `ahead_days` after today and `behind_days` before it. A partition is dropped when its end is
     more than `keep_days()` days ago. `date_column` is the key of a table partitioned by date. A `fillfactor` below 100
@@ -76,7 +76,7 @@ class PartitionedTable:
     behind_days: int = 0
 
     def start_of(self, day: date) -> date:
-        """The first day of the partition of a day."""
+        """The first day of the partition that has this day."""
         match self.interval:
             case "month":
                 return day.replace(day=1)
@@ -85,7 +85,7 @@ class PartitionedTable:
         return day
 
     def after(self, start: date) -> date:
-        """The first day of the next partition."""
+        """The first day of the partition after the one that starts on `start`."""
         match self.interval:
             case "month":
                 return self.start_of(start + timedelta(days=32))
@@ -103,7 +103,7 @@ class PartitionedTable:
         return f"{self.name}_p{start:%Y_%m}" if self.interval == "month" else f"{self.name}_p{start:%Y_%m_%d}"
 
     def start_from_name(self, partition: str) -> date | None:
-        """The first day of a partition, from its name. None for the default partition."""
+        """The first day of a partition, by its name. None for the default partition."""
         suffix = partition.removeprefix(f"{self.name}_p")
         try:
             parts = [int(part) for part in suffix.split("_")]
@@ -122,9 +122,9 @@ def register(table: PartitionedTable) -> PartitionedTable:
 
 
 def maintain(today: date | None = None) -> None:
-    """Create the partitions from today on, and drop those past retention.
+    """Create the partitions from today on, and drop the partitions past retention.
 
-    A table that fails does not stop the others. Its error is raised at the end.
+    If one table fails, the others are still maintained. The error is raised at the end.
     """
     today = today or now().date()
     failures: list[Exception] = []
@@ -152,8 +152,8 @@ def make_from(table_name: str, first_day: date) -> None:
 
 
 def drop(partition: str) -> None:
-    """Drop one partition. The exclusive lock is short, and is given up after two seconds of waiting, so that traffic
-    never queues behind it for long.
+    """Drop one partition. The wait for the exclusive lock ends after two seconds, so that traffic queues behind it only
+    briefly.
     """
     with _ddl() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
@@ -170,14 +170,14 @@ def through() -> dict[str, str | None]:
 
 
 def covers(day: date) -> bool:
-    """Whether every table has the partition of a day. Reads only the catalogue."""
+    """Whether every table has a partition for this day. Reads only the catalogue."""
     return all(
         _tables[name].start_of(day) in starts.values() for name, starts in _attached(_tables.values()).items()
     )
 
 
 def missing() -> dict[str, int]:
-    """How many of the partitions to create ahead are missing, by table."""
+    """How many partitions are missing ahead of today, by table."""
     today = now().date()
     return {
         name: sum(start not in starts.values() for start in _starts(_tables[name], today))
@@ -186,7 +186,7 @@ def missing() -> dict[str, int]:
 
 
 def rows_in_default() -> dict[str, int]:
-    """Rows in the default partitions, by table. Anything but 0 needs attention (a metric, and an alarm in the docs)."""
+    """Rows in the default partitions, by table. Any row needs attention (a metric, and an alarm in the docs)."""
     counts = {}
     with connection.cursor() as cursor:
         for table in _tables.values():
@@ -207,7 +207,7 @@ metrics.labelled_gauge(
 
 
 class PartitionsThroughOut(serializers.Serializer[Any]):
-    """The end of the last partition of each table: the first moment without one."""
+    """The end of each table's last partition: the first moment without a partition."""
 
     def get_fields(self) -> dict[str, Any]:
         return {name: serializers.DateTimeField(allow_null=True) for name in _tables}
@@ -245,7 +245,7 @@ def _attached(tables: Collection[PartitionedTable]) -> dict[str, dict[str, date]
 
 
 def _starts(table: PartitionedTable, first_day: date) -> Iterator[date]:
-    """The first days of the partitions from a day on, as far ahead as the table needs."""
+    """The first days of the partitions from a day on, as many as the table must have ahead."""
     last = max(first_day, now().date()) + timedelta(days=table.ahead_days)
     start = table.start_of(first_day)
     while start <= last:
@@ -303,7 +303,7 @@ BATCH_ROWS = 5_000
 
 
 def delete_free(rows: models.QuerySet[Any]) -> int:
-    """Delete rows and what depends on them, except rows that another transaction has locked. Returns how many were
+    """Delete rows and their dependent rows, except rows that another transaction has locked. Returns how many were
     deleted, at most `BATCH_ROWS`.
 
     For tables of which few rows are deleted at a time.
@@ -318,9 +318,7 @@ def delete_free(rows: models.QuerySet[Any]) -> int:
 def delete_before(
     model: type[models.Model], column: str, moment: datetime | int, *, batch: int = BATCH_ROWS
 ) -> int:
-    """Delete a table's rows whose `column` is before a moment or number. The column has an index. Returns the number of
-    deleted rows.
-    """
+    """Delete rows whose `column`, which has an index, is below a moment or number. Returns how many were deleted."""
     table, name = model._meta.db_table, sql.Identifier(column)
     if distribution.is_distributed(table):
         with connection.cursor() as cursor:

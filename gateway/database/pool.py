@@ -1,8 +1,7 @@
 """Connections to Postgres: the pool of a web process, and the read replica (`DATABASE_REPLICA_URL`).
 
-Long lists and analytics are read from the replica, everything else from the primary. Reads from the replica may be a
-few seconds old. While the replica lags more than that, does not answer, fails during a read, or has been promoted, the
-primary serves its reads.
+Long lists and analytics are read from the replica, everything else from the primary. The replica's rows may be a few
+seconds old. The primary serves all reads while the replica lags more, does not answer, fails, or has been promoted.
 """
 
 import threading
@@ -24,9 +23,9 @@ log = structlog.get_logger(__name__)
 REPLICA = "replica"
 MOST_LAG_SECONDS = 5.0
 LAG_CHECK_SECONDS = 2.0
-"""How long one check of the replica's lag is valid."""
+"""How long a measurement of the replica's lag stays valid."""
 
-# A replica that is receiving and has replayed everything is up to date, however old the last transaction is. A replica
+# A replica that is receiving and has replayed everything is up to date, even if its last transaction is old. A replica
 # that lost its primary receives nothing, and is as old as its last transaction. A promoted replica follows no primary.
 _LAG = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN 1e9
@@ -41,15 +40,15 @@ _is_fit = False
 
 
 def read(query: Callable[[str], _Result]) -> _Result:
-    """Run a read that may be a few seconds old. `query` receives the alias of the database.
+    """Run a read whose rows may be a few seconds old. `query` receives the alias of the database.
 
-    A read that the replica cancels, because it ends or must replay changes, is repeated on the primary.
+    If the replica cancels the read, because it shuts down or must replay changes, the read is repeated on the primary.
     """
     chosen = _alias()
     try:
         return query(chosen)
     except (DatabaseError, PoolTimeout) as error:
-        # A read that is too slow on the replica would be too slow on the primary, and delay the primary as well.
+        # A read that is too slow for the replica would be too slow for the primary, and would slow the primary down.
         if chosen == DEFAULT_DB_ALIAS or not is_outage(error) or isinstance(error.__cause__, QueryCanceled):
             raise
         _leave(error)
@@ -57,7 +56,7 @@ def read(query: Callable[[str], _Result]) -> _Result:
 
 
 def _alias() -> str:
-    """The database for reads now: the replica if there is one and it keeps up."""
+    """The database for reads now: the replica if there is one and it is up to date."""
     global _looked_at, _is_fit
     if REPLICA not in settings.DATABASES:
         return DEFAULT_DB_ALIAS
@@ -100,30 +99,30 @@ STRANGERS_CONNECTIONS = 2
 """Connections of a web process for all threads that serve strangers."""
 
 _strangers_pools: dict[str, Any] = {}
-"""The pools for strangers by alias, like Django's own pools for all other threads."""
+"""The pools for strangers by alias. All other threads use Django's own pools."""
 
 
 def begin(*, beside_web: int = 0) -> None:
-    """Configure the connections that this process opens from now on: borrowed from a pool, statements planned once.
+    """Configure the connections that this process opens from now on: borrow them from a pool, and plan statements once.
 
     `beside_web` is the number of roles besides `web` that borrow from the pool.
     """
     databases: dict[str, dict[str, Any]] = settings.DATABASES
     for alias, database in databases.items():
-        # Citus has to know the parameters, because they decide which node has the rows.
+        # Citus needs the parameters to plan, because they decide which node has the rows.
         if settings.DATABASE_PREPARED_STATEMENTS and not settings.DATABASE_IS_DISTRIBUTED:
             _plan_once(database)
-        # The primary can serve the replica's reads, so a read does not wait long for an unavailable replica.
+        # The primary can serve the replica's reads, so a read waits only briefly for an unavailable replica.
         _pool(database, beside_web, seconds=1 if alias == REPLICA else 5)
 
 
 def _plan_once(database: dict[str, Any]) -> None:
-    """Let each prepared statement have one plan for all parameters.
+    """Make each prepared statement use one plan for all parameters.
 
-    Postgres would plan a statement on a partitioned table at every execution, because a plan for known parameters
-    excludes partitions and so looks cheaper. The planning takes much longer than the execution. The generic plan
-    excludes partitions during execution, by ranges of the partition key. Django's own cursors do not prepare
-    statements, so nothing changes for them.
+    By default Postgres plans a statement on a partitioned table at every execution, because a plan for known parameters
+    excludes partitions and so looks cheaper. Planning takes much longer than executing. The generic plan excludes
+    partitions during execution, by ranges of the partition key. Django's own cursors prepare nothing, so they do not
+    change.
     """
     options = database["OPTIONS"]
     options["options"] = f"{options.get('options', '')} -c plan_cache_mode=force_generic_plan".strip()
@@ -135,7 +134,7 @@ def _pool(database: dict[str, Any], beside_web: int, *, seconds: int) -> None:
         "max_size": POOL_SIZE + 2 * beside_web,
         "timeout": seconds,
         "max_lifetime": 1800,
-        # The pool doubles the wait between attempts to connect. Give up instead, and let the next request start again.
+        # The pool doubles the wait between its attempts to connect. After this time the next request starts again.
         "reconnect_timeout": 1,
     }
     database["CONN_MAX_AGE"] = 0
@@ -143,9 +142,7 @@ def _pool(database: dict[str, Any], beside_web: int, *, seconds: int) -> None:
 
 
 def use_strangers_pool() -> None:
-    """Let the calling thread borrow connections from a pool that no thread of known callers uses. Called at the
-    thread's start.
-    """
+    """Let the calling thread borrow connections from the strangers' pool. Called when the thread starts."""
     for database in connections.all():
         options = database.settings_dict["OPTIONS"]
         if own := options.get("pool"):

@@ -4,8 +4,8 @@ Django's own cursors write each parameter into the statement's text and read res
 a second, that is most of the engine's time with the database.
 
 A flow of statements is written once, as a generator (`Statements`), and runs on Django's connection (`run`) or on an
-event loop (`LoopConnection`). `LoopGroupCommit` writes items on an event loop. An item that arrives at low load is
-written at once; under load many items share a statement, its commit and its write to disk.
+event loop (`LoopConnection`). `LoopGroupCommit` writes items on an event loop. At low load an item is written at once.
+Under load many items share a statement, a commit and a write to disk.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ Statements = Generator[tuple[str, Any], list[tuple[Any, ...]], Result]
 """A generator that yields statements with their parameters, receives their rows, and returns the result of the flow."""
 
 ONLY_WHEN_ASKED = 2**31
-"""A number of executions that no statement reaches, so that psycopg prepares only on request."""
+"""A number of executions that no statement reaches. With it psycopg prepares a statement only on request."""
 
 _PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
 
 
 @lru_cache(maxsize=1024)
 def _numbered(statement: str) -> tuple[bytes, tuple[str, ...] | None]:
-    """A statement with its parameters numbered for Postgres, and their names in order. The names are None for
-    parameters without names.
+    """A statement with its parameters numbered for Postgres, and their names in order, None for parameters without
+    names.
 
-    psycopg parses the placeholders of a statement of more than 4,096 bytes again at each execution.
+    psycopg itself parses the placeholders of a statement of more than 4,096 bytes again at each execution.
     """
     names: dict[str, int] = {}
 
@@ -66,16 +66,14 @@ def _raw(query: str, params: Any) -> tuple[str | bytes, Any]:
 
 
 class _PreparingCursor(psycopg.RawCursor[Any]):
-    """Prepares each statement at its first execution on a connection, so later executions need no parsing
-    and planning.
-    """
+    """Prepares each statement at its first execution on a connection. Later executions need no parsing and planning."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
         return super().execute(*_raw(query, params), **{**options, "prepare": True})
 
 
 class _LiteralCursor(psycopg.Cursor[Any]):
-    """Writes the parameters into the statement's text. psycopg's own cursor of that kind has no binary results."""
+    """Writes the parameters into the statement's text. psycopg's own cursor that does so has no binary results."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
         text = psycopg.ClientCursor(self.connection).mogrify(query, params) if params is not None else query
@@ -88,13 +86,13 @@ def bulk_cursor(
 ) -> Iterator[CursorWrapper]:
     """A cursor on Django's connection, inside its transaction. Raises Django's database errors.
 
-    If this thread has no connection, one of the pool is borrowed only for the cursor, because making it Django's
-    connection costs as much as a small statement. `prepared` is for the few statements that every event needs. In them
-    parsing and planning cost more than the work, and the plan does not depend on the parameters.
-    `DATABASE_PREPARED_STATEMENTS` switches it off. `literal` writes the parameters into a statement whose plan depends
-    on them, because a web process lets Postgres plan once for all parameters wherever it can (`database/pool.py`).
+    A thread without a connection borrows one of the pool for the cursor only. Making it Django's connection would cost
+    as much as a small statement. `prepared` is for the few statements that every event needs, whose plan does not
+    depend on the parameters: parsing and planning cost more than their work. `DATABASE_PREPARED_STATEMENTS` switches it
+    off. `literal` is for a statement whose plan depends on its parameters, and writes them into the text. A web process
+    otherwise lets Postgres plan once for all parameters (`database/pool.py`).
     """
-    # `connection` would look the object up again at each attribute.
+    # `connection` would look this object up again at each attribute.
     database: Any = connections[using]
     is_prepared = prepared and settings.DATABASE_PREPARED_STATEMENTS
     kind = _LiteralCursor if literal else _PreparingCursor if is_prepared else psycopg.Cursor
@@ -108,14 +106,13 @@ def bulk_cursor(
             connected = pool.getconn()
         try:
             if pool is not None and not connected.autocommit:
-                # A transaction that was closed in the middle has left autocommit off, so all writes would be rolled
-                # back.
+                # A transaction that was closed halfway has left autocommit off. All writes would be rolled back.
                 connected.autocommit = True
             with kind(connected) as binary:
                 if is_prepared:
                     connected.prepare_threshold = ONLY_WHEN_ASKED
                 binary.format = psycopg.pq.Format.BINARY
-                # Typed like Django's wrapper, which is slower and only useful to log statements.
+                # Typed like Django's wrapper. The wrapper is slower, and only needed to log statements.
                 cursor: Any = binary
                 if database.queries_logged:
                     cursor = database.make_debug_cursor(binary)
@@ -130,7 +127,7 @@ def bulk_cursor(
 class StoredRows(Generic[Instance]):
     """The columns of a model in the order in which a statement selects them, except those in `without`.
 
-    An excluded column is read when it is accessed, as after `defer`.
+    An excluded column is read when it is accessed, like a column that `defer` names.
     """
 
     def __init__(self, model: type[Instance], *, without: Collection[str] = ()) -> None:
@@ -141,7 +138,7 @@ class StoredRows(Generic[Instance]):
         self._model = model
 
     def __str__(self) -> str:
-        """The columns, as a statement lists them."""
+        """The columns in the form of a select list."""
         return ", ".join(self.columns)
 
     def instance(self, row: Sequence[Any]) -> Instance:
@@ -152,13 +149,13 @@ class StoredRows(Generic[Instance]):
 def id_range(values: Collection[UUID]) -> dict[str, UUID]:
     """The parameters `first` and `last` of `id BETWEEN %(first)s AND %(last)s`.
 
-    With such a range, but not with an array, a prepared statement on a table partitioned by id finds its partitions.
+    On a table partitioned by id, a prepared statement finds its partitions by such a range, but not by an array.
     """
     return {"first": min(values), "last": max(values)}
 
 
 def uuids(values: Iterable[UUID]) -> str:
-    """A uuid[] parameter, for `%s::uuid[]`. psycopg would adapt each element in Python."""
+    """A uuid[] parameter, for `%s::uuid[]`. psycopg would adapt each element in Python, which is slower."""
     return f"{{{','.join([value.hex for value in values])}}}"
 
 
@@ -176,11 +173,11 @@ def run(statements: Statements[Result], *, prepared: bool = False) -> Result:
 
 
 STATEMENT_SECONDS = 8.0
-"""How long a caller waits for its statements, including the connection. Their end takes up to CANCEL_SECONDS more, so
+"""How long a caller waits for its statements, including the connection. Cancelling takes up to CANCEL_SECONDS more, so
 a call is refused within 10 s while Postgres stands still.
 """
 CANCEL_SECONDS = 1.0
-"""How long Postgres may take to accept that a statement is cancelled."""
+"""How long Postgres may take to confirm that a statement is cancelled."""
 
 
 class _Connection(psycopg.AsyncConnection[Any]):
@@ -195,20 +192,19 @@ class _Connection(psycopg.AsyncConnection[Any]):
 
 
 class LoopConnection:
-    """A database connection of an event loop, for one caller at a time. Opened when needed, reopened after an error or
-    when Postgres has ended it while it was idle.
+    """A database connection of an event loop, for one caller at a time. Opened when needed. Reopened after an error, or
+    after Postgres ended the idle connection.
 
     On a busy process, a thread with its own connection would compete with the loop for the interpreter at every row.
-    Statements are prepared at their first execution (`DATABASE_PREPARED_STATEMENTS`). A connection that is not
-    `durable` commits without waiting for the disk. It is for writes that may be lost when Postgres crashes, such as
-    leases.
+    Statements are prepared at their first execution (`DATABASE_PREPARED_STATEMENTS`). Without `durable`, commits do not
+    wait for the disk. This suits writes that a crash of Postgres may lose, such as leases.
     """
 
     def __init__(self, *, durable: bool = True) -> None:
         self._durable = durable
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._received = select.poll()
-        # Stored, because on an event loop each task would create a connection object of Django to read this attribute.
+        # Stored here, because reading this attribute in a task of an event loop creates a connection object of Django.
         self._errors = connection.wrap_database_errors
 
     async def run(self, statements: Statements[Result]) -> Result:
@@ -241,7 +237,7 @@ class LoopConnection:
             self._connection = None
 
     async def _open(self) -> "psycopg.AsyncConnection[Any]":
-        # Postgres sends an idle client only the end of its session and, after a reload, changed settings.
+        # Postgres sends an idle client nothing but the end of its session and, after a reload, changed settings.
         if self._connection is not None and (self._connection.closed or self._received.poll(0)):
             await self.close()
         if self._connection is None:
@@ -252,7 +248,7 @@ class LoopConnection:
             if settings.DATABASE_PREPARED_STATEMENTS:
                 self._connection.prepare_threshold = ONLY_WHEN_ASKED
                 if not self._durable:
-                    # For the session, so not behind a pooler that shares sessions.
+                    # Set for the session, so it does not suit a pooler that shares sessions.
                     await self._connection.execute("SET synchronous_commit = off")
         return self._connection
 
@@ -275,18 +271,16 @@ class LoopConnection:
 Item = TypeVar("Item")
 
 LEAST_SHARED = 16
-"""Fewer items than this are not split among idle connections, because a second statement would cost more than it
-saves.
-"""
+"""Idle connections do not split fewer items than this. A second statement would cost more than it saves."""
 
 
 class LoopGroupCommit(Generic[Item, Result]):
     """Writes items in groups, one group at a time on each connection.
 
-    Idle connections split what has arrived at once. With a single group, all callers would be answered together and
-    call again together, so the process and the database would take turns waiting for each other.
+    Idle connections split the items that arrived at once. With a single group, all callers would be answered together
+    and call again together, so the process and the database would take turns waiting for each other.
 
-    `write` creates the statements of a group and returns a result for each item, in order. If the database is
+    `write` makes the statements of a group, which return a result for each item, in order. If the database is
     unreachable, all waiting items fail. After any other exception, each item of the group is retried alone.
     """
 
@@ -323,9 +317,9 @@ class LoopGroupCommit(Generic[Item, Result]):
             await idle.close()
 
     async def _write_all(self, connection: LoopConnection) -> None:
-        """Write groups until nothing waits."""
+        """Write groups until no item waits."""
         try:
-            # Items that the loop has received in this round join the first group.
+            # Items that other tasks add in this round of the loop join the first group.
             await asyncio.sleep(0)
             self._starting -= 1
             while self._waiting:
@@ -358,7 +352,7 @@ class LoopGroupCommit(Generic[Item, Result]):
                 _fail(done, OperationalError("The statement took too long."))
         except Exception as error:  # noqa: BLE001 - whoever waits for an item gets its error
             if concerns_all(error):
-                # The waiting items have waited for this error too. A retry for each of them would take as long again.
+                # The waiting items were held up by this error too. Retrying each of them would take as long again.
                 for _, done in (*group, *self._waiting):
                     _fail(done, error)
                 self._waiting.clear()

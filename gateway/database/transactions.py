@@ -1,6 +1,4 @@
-"""Transactions: the guard of network calls, lock time-outs of tasks, and the errors that mean an
-unavailable database.
-"""
+"""Transactions: the guard of network calls, lock time-outs of tasks, and the errors of an unavailable database."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,9 +22,9 @@ from psycopg_pool import PoolTimeout
 
 # --- Guard of network calls: none is made inside a database transaction.
 #
-# A network call can take many seconds. A transaction that stays open meanwhile keeps locks and a connection that others
-# wait for. Every synchronous network call (Graph API client, pings, website checks) calls the guard first, so a wrong
-# flow fails in its first test instead of under load.
+# A network call can take many seconds. An open transaction would keep its locks and its connection for that time. Every
+# synchronous network call (Graph API client, pings, website checks) calls the guard first, so a wrong flow fails in its
+# first test instead of under load.
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +36,7 @@ class NetworkInTransactionError(RuntimeError):
 def assert_no_transaction() -> None:
     """Raise `NetworkInTransactionError` when this thread's database connection is in an atomic block.
 
-    The block that a test case puts around each test is ignored. A block that is opened inside it is not.
+    Ignores the block that a test case puts around each test, but not a block inside it.
     """
     if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise NetworkInTransactionError("Network call inside a transaction: commit first.")
@@ -47,7 +45,7 @@ def assert_no_transaction() -> None:
 def after_commit(work: Callable[[], None]) -> None:
     """Call `work` when the current transaction commits, or at once without a transaction. Errors are logged.
 
-    Django's `on_commit` would open a connection first, only to find that it has no transaction.
+    Without a transaction, Django's `on_commit` would open a connection only to find that.
     """
     if connection.in_atomic_block:
         transaction.on_commit(work, robust=True)
@@ -59,8 +57,7 @@ def after_commit(work: Callable[[], None]) -> None:
 
 
 def leave_database() -> None:
-    """Prepare for a network call: require that no transaction is open, and return a pooled connection to its pool
-    meanwhile.
+    """Prepare for a network call: require that no transaction is open, and return a pooled connection to its pool.
 
     A process without a pool keeps its connection, because no other thread waits for it.
     """
@@ -70,15 +67,14 @@ def leave_database() -> None:
         database.close()
 
 
-# --- Lock time-out of tasks: a row that a hung transaction has locked delays a task for seconds, not until the
-# transaction ends.
+# --- Lock time-out of tasks: a row that a hung transaction has locked delays a task only for seconds.
 #
 # A task iterates over the rows of many tenants. Without a time-out the first locked row would stop the other rows, and
 # a worker has few threads. With the time-out the statement raises `LockNotAvailable`, which `concerns_all`
 # distinguishes from an outage. The task continues with the next row, and the next run retries the locked row.
 
 LOCK_WAIT = "2s"
-"""How long a statement of a task waits for a row. Transactions of the service hold locks only for milliseconds."""
+"""How long a task's statement waits for a row. Transactions of the service hold locks only for milliseconds."""
 
 
 @contextmanager
@@ -91,9 +87,7 @@ def limited_locks() -> Iterator[None]:
 def _limit(
     execute: Callable[..., Any], statement: Any, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    """Set the time-out at the start of each transaction. A time-out set for the session would stay on a pooler's
-    connection.
-    """
+    """Set the time-out at the start of each transaction. A session's setting would stay on a pooler's connection."""
     connected: Connection[Any] = context["cursor"].cursor.connection
     if connected.info.transaction_status != TransactionStatus.IDLE:
         return execute(statement, params, many, context)
@@ -107,14 +101,14 @@ def _limit(
         return execute(statement, params, many, context)
 
 
-# --- Which exceptions of a statement mean that the database is unavailable, and which concern one row.
+# --- Exceptions of a statement: those of an unavailable database, and those that concern one row.
 
 DATABASE_UNAVAILABLE: tuple[type[Exception], ...] = (OperationalError, InterfaceError, PoolTimeout)
-"""Unreachable, restarting, out of disk, or no free pooled connection in time. Postgres also raises these for some
-errors of a single statement: see `concerns_all`.
+"""Unreachable, restarting, out of disk, or no free pooled connection in time. Postgres raises some of these for an
+error of one statement too: see `concerns_all`.
 """
 if settings.DATABASE_IS_DISTRIBUTED:
-    # Citus raises this error when a node is lost within a transaction.
+    # Citus raises this error when a node fails within a transaction.
     DATABASE_UNAVAILABLE += (InternalError,)
 _OF_ONE_STATEMENT = (
     errors.ProgramLimitExceeded,
@@ -125,8 +119,8 @@ _OF_ONE_STATEMENT = (
 )
 """Errors of one statement: a limit, a lock or a time-out. The next statement may succeed on the same connection."""
 _OF_THE_DATABASE = (errors.ReadOnlySqlTransaction, errors.UndefinedTable, errors.InsufficientPrivilege)
-"""Errors that no row causes. A former primary after a fail-over is read-only. Tables are invisible on a connection
-whose `search_path` another program changed behind a pooler, and in a database that is still being restored.
+"""Errors that no row causes. A former primary is read-only after a fail-over. Tables are invisible in a database that
+is still being restored, and on a pooler's connection whose `search_path` another program changed.
 """
 
 
@@ -136,8 +130,8 @@ def is_outage(error: BaseException) -> bool:
 
 
 def concerns_all(error: BaseException) -> bool:
-    """Whether an error would affect the next row too, because the database is unavailable. Only such errors end a loop
-    over rows.
+    """Whether an error would affect the next row too, because the database is unavailable. Other errors do not end a
+    loop over rows.
     """
     return is_outage(error) and not isinstance(_of_driver(error), _OF_ONE_STATEMENT)
 

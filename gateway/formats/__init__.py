@@ -1,1 +1,1 @@
-"""Formats of dates and times. Django finds them by the name of the language."""
+"""Formats of dates and times, by language. Django finds them by the language's name."""

@@ -11,12 +11,12 @@ from typing import NamedTuple
 # --- Serving of the built documentation by WhiteNoise at `/docs/`, with its own content security policy.
 
 SITE = Path(__file__).resolve().parents[2] / "site"
-"""The output of `make guides`: `public/` is served, `csp.json` has the hashes of the pages' inline scripts."""
+"""The output of `make guides`: `public/` is served, and `csp.json` has the hashes of the pages' inline scripts."""
 PUBLIC = SITE / "public"
 
 
 def add_headers(headers: MutableMapping[str, str], path: str, url: str) -> None:
-    """Allow a page's own inline scripts and nothing from other origins. The theme sets styles inline."""
+    """Allow a page's own inline scripts and styles, and nothing from other origins. The theme sets styles inline."""
     if url.startswith("/packages/"):
         headers["Content-Security-Policy"] = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'"
         headers["X-Content-Type-Options"] = "nosniff"
@@ -70,19 +70,19 @@ def guides() -> Iterator[Guide]:
 
 
 def guide(name: str) -> Guide | None:
-    """The page with a name. None when there is no such page."""
+    """The page with this name. None when there is no such page."""
     folder = PUBLIC / "docs"
-    # The name is searched among the existing pages, so it never becomes a path.
+    # The name is compared with those of existing pages, so it never becomes a path.
     found = next((path for path in folder.rglob("*.md") if _name(path, folder) == name), None)
     return _read(found, folder) if found is not None else None
 
 
 def search(question: str, *, most: int) -> list[Section]:
-    """The sections that contain the most words of the question, best first."""
+    """The sections that match the question's words best, best first."""
     words = list(dict.fromkeys(_WORD.findall(question.lower())))[:MOST_WORDS]
     sections = [(page.title.lower(), section) for page in guides() for section in _sections(page)]
     matches = [_matches(words, title, section) for title, section in sections]
-    # A word that few sections contain has more weight than a word that all contain.
+    # A word in few sections has more weight than a word in all.
     weights = {
         word: math.log((1 + len(sections)) / (1 + sum(word in found for found in matches))) for word in words
     }
@@ -108,7 +108,7 @@ def _matches(words: list[str], title: str, section: Section) -> dict[str, int]:
 
 
 def _sections(page: Guide) -> Iterator[Section]:
-    # Comments in code look like headings.
+    # Comments in code blocks look like headings.
     outside = _FENCE.sub(lambda block: re.sub(r"\S", " ", block[0]), page.text)
     headings = list(_HEADING.finditer(outside))
     for found, following in zip(headings, [*headings[1:], None], strict=True):

@@ -1,8 +1,8 @@
 """MkDocs hooks: add the API reference, keep links inside the site, and write files for programs.
 
-Besides HTML, each page is written as Markdown (`/docs/<page>.md`), all pages as one text (`llms-full.txt`), and an
-index (`llms.txt`, https://llmstxt.org). The hashes of the pages' inline scripts go to `csp.json` beside the served
-folder; the content security policy of `/docs/` allows them (`gateway/guides/documentation.py`).
+Besides HTML, the hooks write each page as Markdown (`/docs/<page>.md`), all pages as one text (`llms-full.txt`), and an
+index (`llms.txt`, https://llmstxt.org). They write the hashes of the pages' inline scripts to `csp.json` beside the
+served folder, for the content security policy of `/docs/` (`gateway/guides/documentation.py`).
 """
 
 import base64
@@ -48,7 +48,7 @@ WITH_TABS = frozenset(
 """Guides for programs that call the API. The quickstart and the simulator's guide are for a terminal."""
 _TRY_IT = re.compile(r"^<details class=\"try-it\".*\n\n?", re.MULTILINE)
 FEWEST_COLUMNS = 3
-"""Tables with fewer columns fit a phone."""
+"""Tables with fewer columns fit a phone's screen."""
 _pages: dict[str, tuple[str, str]] = {}
 
 
@@ -72,7 +72,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _meta_errors() -> str:
-    """The page of Meta's error codes, from the catalogue. Each code has a section, so that the search finds it."""
+    """The page of Meta's error codes, from the catalogue. Each code is a section, so that the search finds it."""
     lines = [
         "---\nhide: [toc]\n---",
         "# WhatsApp's error codes",
@@ -89,7 +89,7 @@ def _meta_errors() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace links to pages that only the repository has by their names."""
+    """Replace links to pages outside of the site by their texts."""
 
     def kept(link: re.Match[str]) -> str:
         path = (Path(page.file.src_uri).parent / link[2]).as_posix()
@@ -106,9 +106,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def with_tabs(text: str, document: Path) -> str:
-    """A guide whose curl commands and messages are shown in each language.
+    """A guide with its curl commands and messages in each language, as tabs.
 
-    A block in `sh` is parsed as a curl command, a JSON object with `type` and `to` as a message. Other code is
+    A `sh` block is parsed as a curl command, and a JSON object with `type` and `to` as a message. Other code is
     unchanged.
     """
     groups = read(json.loads(document.read_text()))
@@ -130,7 +130,7 @@ def with_tabs(text: str, document: Path) -> str:
 
 
 def _with_anchors(text: str) -> str:
-    """Add anchors to the page of the service's errors, for `/errors#invalid_request`: at the first row of each code."""
+    """Add an anchor at the first row of each code to the page of the service's errors (`/errors#invalid_request`)."""
     seen: set[str] = set()
 
     def anchored(row: re.Match[str]) -> str:
@@ -143,7 +143,7 @@ def _with_anchors(text: str) -> str:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make each table with several columns scroll sideways on a phone, also by keyboard."""
+    """Make each table with several columns scroll sideways on a phone, by keyboard too."""
     return _TABLE.sub(_scrolling, html)
 
 
@@ -179,7 +179,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     index += [f"- [{title}](/docs/{name})" for name, (title, _) in sorted(_pages.items())]
     (site / "llms.txt").write_text("\n".join(index) + "\n")
     (site / "llms-full.txt").write_text("\n\n".join(text for _, (_, text) in sorted(_pages.items())) + "\n")
-    # The service answers `/sitemap.xml`, because the addresses are not known here.
+    # The service itself answers `/sitemap.xml`, because the build does not know the site's address.
     for name in ("sitemap.xml", "sitemap.xml.gz"):
         (site / name).unlink(missing_ok=True)
     scripts = {match for page in site.rglob("*.html") for match in _INLINE_SCRIPT.findall(page.read_bytes())}

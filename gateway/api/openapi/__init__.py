@@ -1,1 +1,1 @@
-"""The OpenAPI document: the parts that the views do not contain."""
+"""The OpenAPI document: the parts that the views do not declare."""

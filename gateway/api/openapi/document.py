@@ -10,13 +10,13 @@ from rest_framework.response import Response
 
 
 class _WrittenOnce:
-    """Renders the document once in a process, because that takes up to seconds of CPU. Other responses are rendered
-    each time.
+    """Renders the document once in a process, because rendering takes seconds of CPU. Renders other responses each
+    time.
     """
 
     _lock: ClassVar[Lock] = Lock()
     _written: ClassVar[tuple[Any, Any]] = (None, None)
-    """The document, and its rendered form."""
+    """The document and its rendered form."""
 
     def render(self, data: Any, *args: Any, **kwargs: Any) -> Any:
         if data is not DocumentView._generated:
@@ -36,10 +36,9 @@ class _PlainJsonRenderer(_WrittenOnce, OpenApiJsonRenderer2):
 
 
 class DocumentView(SpectacularJSONAPIView):
-    """The document, without authentication. Generating it takes seconds of CPU, and fails when two threads do it first
-    at once.
+    """The document, without authentication. A lock guards its generation, which takes seconds and is not thread-safe.
 
-    It is the same for all callers: nothing of the first request goes into it.
+    All callers get the same document: nothing of the first request goes into it.
     """
 
     renderer_classes = [_JsonRenderer, _PlainJsonRenderer]
@@ -61,6 +60,6 @@ class YamlRenderer(_WrittenOnce, OpenApiYamlRenderer):
 
 
 class YamlDocumentView(DocumentView):
-    """The same as YAML."""
+    """The document as YAML."""
 
     renderer_classes = [YamlRenderer]

@@ -1,7 +1,7 @@
 """Examples of the OpenAPI document: every JSON body and response without an example gets one from its schema.
 
-A postprocessing hook of drf-spectacular, after `names.py`. Messages and events use the examples of the guides. The
-other examples are made here, with values by the names of members, so that an id looks like an id.
+A postprocessing hook of drf-spectacular, after `names.py`. Messages and events use the examples of the guides. This
+module makes the others, with values that suit the members' names.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ BY_NAME: Json = {
     "last_http_status": 200,
     "sha": "4bdf5f2",
 }
-"""The example value of a member with this name, if its schema accepts it."""
+"""Example values by the name of a member, used where the member's schema accepts them."""
 EMPTY_WHERE_NULLABLE = (
     "revoked_at",
     "expires_at",
@@ -98,9 +98,7 @@ class _Maker:
         self._document = document
 
     def made(self, schema: Json, name: str = "", *, whole: bool, depth: int = 0) -> Any:
-        """An example of a schema. It has all members of an object (`whole`), or for a request body only the required
-        members.
-        """
+        """An example of a schema: an object has all members (`whole`), or in a request only the required ones."""
         schema = resolved(self._document, schema)
         for known in ("example", "const", "default"):
             if known in schema:

@@ -1,8 +1,8 @@
 """Names in the OpenAPI document that client generators can use: schemas and enumerations.
 
 The last postprocessing hook of drf-spectacular. The Python classes end with `In` and `Out`; the document has the names
-that the author of a client expects: `ApiKey` and `ApiKeyRequest`. `NewApiKey` beside `ApiKey` would not compile in Go,
-where it is the name of the constructor, so that schema is `CreatedApiKey`.
+that the author of a client expects: `ApiKey` and `ApiKeyRequest`. In Go, `NewApiKey` is the name of the constructor of
+`ApiKey`, so the schema of a new key is `CreatedApiKey`.
 """
 
 import re
@@ -30,8 +30,7 @@ RENAMED = {
     "EventOut": "EventSummary",
     "OneEventOut": "EventWithDeliveries",
 }
-"""Names that would clash under the rules: `Number` is a class of Java and JavaScript, and `Event` the delivered
-event.
+"""Names that would clash under the rules. `Number` is a class of Java and JavaScript. `Event` is the delivered event.
 """
 RULES = (
     (r"Paginated(\w+?)(?:Out)?List", r"\1List"),
@@ -58,7 +57,7 @@ def good_names(result: Json, **_: Any) -> Json:
 
 
 def _names(former: set[str]) -> dict[str, str]:
-    """The new name of each schema. A name that another schema already has is left unchanged."""
+    """The new name of each schema. A schema keeps its name if another schema already has the new one."""
     names: dict[str, str] = {}
     for name in sorted(former):
         new = RENAMED.get(name) or _by_rule(name)
@@ -67,7 +66,7 @@ def _names(former: set[str]) -> dict[str, str]:
 
 
 def _name_for_go(schemas: Json) -> None:
-    """Give a schema another name in Go when oapi-codegen derives the same name from a member of another schema.
+    """Rename a schema in Go when oapi-codegen derives the same name from a member of another schema.
 
     Members that refer to it keep their own names, which oapi-codegen would otherwise take from the schema.
     """
@@ -117,7 +116,7 @@ def _enumeration(schema: Json, named: dict[tuple[Any, ...], str]) -> Json:
         return {"$ref": f"#/components/schemas/{known}"}
     if "null" in schema.get("type", "") and None not in values:
         schema["enum"] = [*values, None]
-    # drf-spectacular repeats the values with their labels in the description.
+    # drf-spectacular lists the values with their labels in the description. This repeats `enum`.
     lines = schema.get("description", "").splitlines()
     description = "\n".join(line for line in lines if not line.startswith("* `")).strip()
     schema.pop("description", None)

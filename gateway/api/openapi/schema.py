@@ -2,8 +2,8 @@
 
 Every operation gets the bearer scheme, X-Service-Tenant for platform keys, the service's headers and its error
 responses (specification 7). Operations that call the Graph API also get Meta's errors. The other hooks are `names.py`,
-`examples.py`, `gateway/upstream/contract/bodies.py` and `webhooks/events/contract.py`. Served at `/v1/openapi.json`,
-committed as `docs/openapi.json`, compared by a test.
+`examples.py`, `gateway/upstream/contract/bodies.py` and `webhooks/events/contract.py`. The document is served at
+`/v1/openapi.json` and committed as `docs/openapi.json`. A test compares the two.
 """
 
 from typing import Any, Literal
@@ -23,7 +23,7 @@ UPSTREAM_TAGS = frozenset({"Flows", "Numbers", "Messages", "Media", "Templates",
 """Tags of operations that call the Graph API. Errors of Meta pass through with their status."""
 
 BODIES_IN_METAS_FORM = frozenset({"TestInboundIn"})
-"""Bodies with a serializer that also accept further members, which the simulator validates like Meta."""
+"""Bodies of a serializer that also accept other members. The simulator validates those like Meta."""
 
 ERRORS = {
     "400": "`invalid_request`: the request fails validation; `details.fields` names each field.",
@@ -170,7 +170,7 @@ class ServiceSchema(AutoSchema):
     def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
         """A response (`…Out`) has every member of its serializer, except those declared with `required=False`.
 
-        REST framework derives `required` from the model. A column with a default is optional there, which is true only
+        REST framework derives `required` from the model. It makes a column with a default optional, which is right only
         for requests.
         """
         schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
@@ -205,7 +205,7 @@ class ServiceSchema(AutoSchema):
             statuses |= {"502"}
         if upstream:
             statuses |= {"502"}
-            # In this order: generated clients try Meta's error first, and PHP's accepts only the last one's `source`.
+            # Order matters: generated clients try Meta's error first, and PHP's accepts only the last `source`.
             body = {"anyOf": [self._component("UpstreamError", _UPSTREAM_ERROR).ref, service_error.ref]}
         for status in sorted(statuses):
             responses.setdefault(
@@ -221,7 +221,7 @@ class ServiceSchema(AutoSchema):
         return responses
 
     def _list_of(self, items: dict[str, Any]) -> dict[str, Any]:
-        """Lists are objects: {data, next_cursor} (specification 4)."""
+        """The schema of a list, an object {data, next_cursor} (specification 4)."""
         return NewestFirst().get_paginated_response_schema(items)
 
     def _component(self, name: str, schema: dict[str, Any]) -> ResolvedComponent:
@@ -234,7 +234,7 @@ class ServiceSchema(AutoSchema):
 
 
 def may_be_absent(field: Any) -> bool:
-    """Whether a response may lack this declared field. Fields from a model are always present, because a column has a
+    """Whether a response may lack this declared field. Fields of a model are always present, because a column has a
     value.
     """
     return field._kwargs.get("required") is False and "default" not in field._kwargs
@@ -295,7 +295,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
 
 
 def shared_parts(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Postprocessing: put error responses and headers into the components once, and let operations refer to them."""
+    """Postprocessing: move error responses and headers to the components, and let operations refer to them."""
     components = result["components"]
     components["headers"] = _HEADERS
     errors: dict[str, Any] = components.setdefault("responses", {})
@@ -316,7 +316,7 @@ def shared_parts(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def _example_of(status: str) -> dict[str, Any]:
-    """The body of the first error with this status. For 4XX and 5XX, the first of that hundred."""
+    """The body of the first error with this status, or for 4XX and 5XX the first error of that class."""
     kinds = sorted(error_kinds(), key=lambda kind: (kind.status, kind.code))
     kind = next(kind for kind in kinds if str(kind.status).startswith(status.rstrip("X")))
     return {
@@ -349,7 +349,7 @@ def _add_headers(operation: dict[str, Any], status: str, answer: dict[str, Any])
 
 
 def closed_bodies(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Postprocessing: a JSON body of the service's own forbids members that its schema does not name."""
+    """Postprocessing: a JSON body in the service's own form forbids members that its schema does not name."""
     schemas = result["components"]["schemas"]
     for operations in result["paths"].values():
         for operation in operations.values():
@@ -363,8 +363,8 @@ def closed_bodies(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Postprocessing: remove the second null that drf-spectacular adds to a schema that already allows null.
 
-    `readOnly` is removed too: requests and responses have separate schemas, and oapi-codegen makes pointers of such
-    members.
+    `readOnly` is removed too. It adds nothing to separate schemas of requests and responses, and oapi-codegen makes
+    pointers of such members.
     """
     plain: dict[str, Any] = _without_second_null(result)
     return plain

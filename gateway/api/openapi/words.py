@@ -1,5 +1,4 @@
-"""Descriptions in the contract. Tags, and members, parameters and values without a description in a serializer, get
-theirs from `words.yaml`.
+"""Descriptions in the contract: `words.yaml` has those of tags, and those that no serializer declares.
 
 A postprocessing hook of drf-spectacular, after `names.py`. A member means the same everywhere, so it is described once.
 The description of an enumeration ends with the meaning of each value.
@@ -25,7 +24,7 @@ def _words() -> Json:
 
 
 def described(result: Json, **_: Any) -> Json:
-    """Postprocessing: add the missing descriptions, and those of the tags."""
+    """Postprocessing: add the missing descriptions, and those of all tags."""
     for name, schema in result["components"]["schemas"].items():
         _describe(schema, name)
         _list_values(schema)
@@ -41,10 +40,10 @@ def described(result: Json, **_: Any) -> Json:
 
 
 def meanings(values: list[Any]) -> dict[str, str]:
-    """The meaning of each value of an enumeration, where known."""
+    """The meaning of each value of an enumeration. Empty when no list has all values."""
     wanted = {str(value) for value in values if value is not None}
     lists = [known for known in _words()["values"] if wanted <= known.keys()]
-    # The shortest list fits best: `pending` alone has another meaning than in a longer list.
+    # The shortest list fits best, because a value such as `pending` differs in meaning between lists.
     known: Json = min(lists, key=len, default={})
     return {str(value): known[str(value)] for value in values if value is not None} if lists else {}
 
