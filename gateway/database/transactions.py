@@ -17,6 +17,7 @@ from django.db import (
     transaction,
 )
 from psycopg import Connection, errors
+from psycopg import Error as DriverError
 from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolTimeout
 
@@ -139,6 +140,21 @@ def concerns_all(error: BaseException) -> bool:
 def is_lock_limit(error: BaseException) -> bool:
     """Whether a statement gave up waiting for a row that another transaction holds."""
     return isinstance(_of_driver(error), errors.LockNotAvailable)
+
+
+def described(error: BaseException) -> dict[str, str]:
+    """The fields of a log line about an error of the database: its class, its SQLSTATE, and the function of the server
+    that raised it.
+
+    The message is left out, because it can contain values of rows. Citus raises `XX000` for many different reasons, so
+    only the function tells them apart.
+    """
+    raised = _of_driver(error) or error
+    fields = {"error": type(raised).__name__}
+    if isinstance(raised, DriverError):
+        reported = {"sqlstate": raised.sqlstate, "raised_by": raised.diag.source_function}
+        fields |= {name: value for name, value in reported.items() if value}
+    return fields
 
 
 def _of_driver(error: BaseException) -> BaseException | None:

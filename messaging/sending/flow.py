@@ -23,7 +23,7 @@ from gateway.api import event_loop, limits
 from gateway.api.errors import InvalidRequest, MetaUnreachable, Reply, ServiceError, error_reply
 from gateway.api.event_loop import ThreadPool
 from gateway.database.statements import STATEMENT_SECONDS, LoopConnection, LoopGroupCommit, Statements
-from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.database.transactions import DATABASE_UNAVAILABLE, described
 from gateway.meta_errors import explained
 from gateway.monitoring import tracing
 from gateway.upstream.calls import (
@@ -361,7 +361,7 @@ async def _record(
             # From now on without the group commit, because a send that waits for other sends has fewer attempts.
             together = False
             if time.monotonic() > gives_up_at:
-                log.error("send_not_recorded", error=type(error).__name__, http_status=reply.status)
+                log.error("send_not_recorded", http_status=reply.status, **described(error))
                 break
             await asyncio.sleep(RECORD_AGAIN_SECONDS)
         except Exception:

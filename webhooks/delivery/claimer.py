@@ -19,7 +19,7 @@ from django.conf import settings
 
 from gateway.database.live_workers import GRACE_SECONDS, DeadWorkers, Registration
 from gateway.database.statements import LoopConnection, Statements
-from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.database.transactions import DATABASE_UNAVAILABLE, described
 from gateway.valkey import connection
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from webhooks import wake_up
@@ -182,7 +182,7 @@ class Claimer:
         try:
             return await run(statements)
         except DATABASE_UNAVAILABLE as error:
-            log.warning("claim_failed", error=type(error).__name__)
+            log.warning("claim_failed", **described(error))
         except Exception:
             # A claim that fails must not stop the recorder, which has outcomes to store.
             log.exception("claim_crashed")

@@ -20,7 +20,7 @@ from django.db import connection, transaction
 
 from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import LoopConnection, Statements, id_range, run, uuids
-from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all
+from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all, described
 from gateway.outbound.client import Answer
 from webhooks.delivery import monitoring
 from webhooks.delivery.retries_and_attempt_log import KEPT_ANSWERS, KEPT_ATTEMPTS, Decision
@@ -331,7 +331,7 @@ class Recorder:
                 return
             except Exception as error:
                 if concerns_all(error):
-                    log.warning("record_failed", error=type(error).__name__, rows=len(batch))
+                    log.warning("record_failed", rows=len(batch), **described(error))
                     if time.monotonic() > gives_up_at:
                         return
                     await asyncio.sleep(RETRY_SECONDS)
@@ -351,7 +351,7 @@ class Recorder:
                     self._add_unevaluated(await self._database.run_each(recording([attempt])))
                 except Exception as error:
                     if concerns_all(error):
-                        log.warning("record_failed", error=type(error).__name__, rows=1)
+                        log.warning("record_failed", rows=1, **described(error))
                         break
                     log.exception("outcome_refused", delivery_id=str(outcome.delivery_id))
                 else:

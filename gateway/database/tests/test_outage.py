@@ -4,9 +4,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from django.db import Error, connection, transaction
+from django.db import Error, OperationalError, connection, transaction
+from structlog.testing import capture_logs
 
 from billing.error_isolation import SomeFailed, each
+from gateway.api.errors import ServiceUnavailable, as_service_error
 from gateway.database.transactions import concerns_all, is_outage
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,3 +83,26 @@ def test_a_connection_that_ends_ends_the_loop() -> None:
     assert concerns_all(ended.value)
     connection.close()
     assert run("SELECT 1")
+
+
+def test_the_log_names_the_cause_of_a_503_without_the_values_of_rows() -> None:
+    """Citus raises one class of errors for many different reasons."""
+    with pytest.raises(OperationalError, match="lock") as refused:
+        run("DO $$ BEGIN RAISE 'lock of +919800000001' USING ERRCODE = '55P03'; END $$")
+    with capture_logs() as logs:
+        assert isinstance(as_service_error(refused.value), ServiceUnavailable)
+    assert logs == [
+        {
+            "event": "database_unreachable",
+            "log_level": "warning",
+            "error": "LockNotAvailable",
+            "sqlstate": "55P03",
+            "raised_by": "exec_stmt_raise",
+        }
+    ]
+
+
+def test_the_log_names_an_outage_that_no_server_reported() -> None:
+    with capture_logs() as logs:
+        assert isinstance(as_service_error(OperationalError("No route to +919800000001")), ServiceUnavailable)
+    assert logs == [{"event": "database_unreachable", "log_level": "warning", "error": "OperationalError"}]
