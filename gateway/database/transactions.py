@@ -147,7 +147,7 @@ def described(error: BaseException) -> dict[str, str]:
     that raised it.
 
     The message is left out, because it can contain values of rows. Citus raises `XX000` for many different reasons, so
-    only the function tells them apart.
+    only the function distinguishes them.
     """
     raised = _of_driver(error) or error
     fields = {"error": type(raised).__name__}
