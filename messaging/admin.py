@@ -1,4 +1,4 @@
-"""The staff admin of batches, message templates and unrouted notifications, read-only.
+"""The read-only staff admin of batches, message templates and unrouted notifications.
 
 No page shows bodies. Batches also appear in the staff search and on a tenant's page.
 """

@@ -1,12 +1,12 @@
-"""Exports of data: everything stored about one customer, or in a whole account, as lines of JSON.
+"""Data exports: all data of one customer, or of a whole account, as lines of JSON.
 
 Each line is `{"kind": …, "data": {…}}`. The order is: business, numbers, endpoints, templates, opt-outs, scheduled
-messages, events, message log. Events are exactly as webhooks deliver them; an event whose body is past retention or
-erased has only the fields of its row. The message log includes the ads behind messages. Events and messages start
-with the newest. No file has secrets.
+messages, events, message log. An event has the form in which webhooks deliver it. If its body is erased or past
+retention, the line has only the fields of the event's row. Events and messages start with the newest. A message also
+has the ad that led to it. No export has secrets.
 
-`console/exports.py` writes the file in the background, and keeps it for a week. The file is deleted earlier when a
-customer's data is erased.
+`console/exports.py` writes the file in the background, and keeps it for a week. An erasure of a customer's data
+deletes the file earlier.
 """
 
 import gzip
@@ -43,7 +43,7 @@ KINDS = (ACCOUNT, CUSTOMER)
 JSON_LINES = "application/x-ndjson"
 Row = TypeVar("Row", Event, Message)
 PAGE = 500
-"""How many events have their bodies in memory at once."""
+"""How many rows, with the bodies of events, are in memory at once."""
 
 
 def request(
@@ -124,7 +124,7 @@ def _of(names: Names | None) -> Q:
 
 
 def _pages(rows: QuerySet[Row]) -> Iterator[list[Row]]:
-    """Pages of rows, from the newest row on."""
+    """Pages of rows, newest row first."""
     page = list(rows.order_by("-id")[:PAGE])
     while page:
         yield page
@@ -141,7 +141,7 @@ def _events(export: Export, names: Names | None) -> Iterator[bytes]:
 
 
 def _head(event: Event) -> object:
-    """The fields of an event whose body is gone."""
+    """The fields that the event's row still has when the body is gone."""
     event.payload_available, event.delivery_counts = False, {}
     return {name: value for name, value in EventOut(event).data.items() if name != "deliveries"}
 
@@ -151,7 +151,7 @@ def _line(kind: str, data: object) -> bytes:
 
 
 def file_of(export: Export) -> StreamingHttpResponse:
-    """The response with the file of an export, streamed part by part."""
+    """The response that streams an export's file in parts."""
     is_json = export.kind in KINDS
     parts = ExportPart.objects.filter(export=export).order_by("place").values_list("pk", flat=True)
     content_type = JSON_LINES if is_json else "text/csv; charset=utf-8"

@@ -1,8 +1,8 @@
-"""The demo data of `make run`, created through the service's own API, as a tenant would. Safe to repeat.
+"""The demo data of `make run`, created through the service's own API, as a tenant would create it. Safe to repeat.
 
-It has a staff user, an active sandbox tenant with its owner, a connected number, an API key, and a verified webhook
-endpoint at the simulator's inbox. The number's account is the tenant's sandbox, so `/v1/test/*` creates no second
-sandbox. `ready.json` holds the data that scripts need.
+The data is a staff user, an active sandbox tenant with its owner, a connected number, an API key, and a verified
+webhook endpoint at the simulator's inbox. The number's account is the tenant's sandbox, so `/v1/test/*` creates no
+second sandbox. `ready.json` holds the data that scripts need.
 """
 
 import json
@@ -30,11 +30,11 @@ WA_ID = "919812345678"
 """The customer in the first request that `make run` prints."""
 TIMEOUT_SECONDS = 30
 STARTED_BEFORE_SECONDS = 3_600
-"""How long after the start of the service the window must still be open for that request."""
+"""How long after the service starts the window must still be open for that request, in seconds."""
 
 
 class DemoError(Exception):
-    """A step failed. The message names it, with the answer."""
+    """Raised when a step fails. The message names the step and the answer."""
 
 
 def make(ready_path: Path) -> dict[str, str]:
@@ -81,7 +81,7 @@ class _Customer:
         self.api_key = api_key
 
     def connect_number(self, waba_id: str) -> None:
-        """Connect the number to the account `waba_id`, unless an earlier start connected it to another."""
+        """Connect the number to the account `waba_id`. A number that is already connected stays at its account."""
         numbers = self._gateway("GET", "/v1/numbers")["data"]
         connected = next((row for row in numbers if row["phone_number_id"] == PHONE_NUMBER_ID), None)
         if connected:
@@ -109,7 +109,7 @@ class _Customer:
             )
 
     def verify_endpoint(self) -> None:
-        """Create an endpoint at the inbox. The inbox gets the secret and can show that signatures are valid."""
+        """Create an endpoint at the simulator's inbox. The inbox gets the secret so that it can verify signatures."""
         url = f"{settings.SANDBOX_GRAPH_URL}/inbox/{INBOX}"
         inbox = f"/sim/inboxes/{INBOX}"
         endpoints = self._gateway("GET", "/v1/webhooks")["data"]
@@ -122,8 +122,8 @@ class _Customer:
             self._simulator("PUT", inbox, {"secrets": [rotated["secret"]]})
 
     def be_written_to(self) -> None:
-        """Ensure a message from the customer within the last 24 hours, so that the printed request may send a text."""
-        # Asks the simulator, because a restarted simulator no longer has the messages that the gateway knows.
+        """Ensure that the customer wrote within the last 24 hours, so that the printed request may send a text."""
+        # Asks the simulator, because a simulator that restarted has lost messages that the gateway still has.
         known = self._simulator("GET", f"/sim/messages?customer={WA_ID}&limit=100")["data"]
         a_day_ago = now().timestamp() - WINDOW.total_seconds() + STARTED_BEFORE_SECONDS
         if not any(each["direction"] == "inbound" and each["timestamp"] > a_day_ago for each in known):
@@ -151,7 +151,7 @@ def _api_key(tenant: Tenant, before: str) -> str:
 
 
 def _password(before: str, email: str, create: Callable[..., User], **fields: Any) -> str:
-    """The password of a demo user, who is created if missing. The former password is kept if it still works."""
+    """Return the password of a demo user, who is created if missing. A previous password that works is kept."""
     user = User.objects.filter(email=email).first()
     if user is not None and before and user.check_password(before):
         return before

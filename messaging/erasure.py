@@ -1,14 +1,14 @@
 """Erasure of one customer's data at a tenant's request, in both environments. The receipt counts what was erased.
 
-The request is stored and processed in the background; processing it twice does no harm. These are erased: bodies of
-events and notifications, the customer's ids and message ids in the log and in deliveries, stored answers of batches,
-scheduled messages and Idempotency-Keys, ids of media, opt-outs, read marks, and export files that may name the
-customer. Rows that identify no customer stay, so analytics and the ledger keep their counts. The request log never
-holds bodies.
+The request is stored and processed in the background; processing it twice has no further effect. Erasure removes
+bodies of events and notifications, the customer's ids and message ids in the log and in deliveries, stored answers of
+batches, scheduled messages and Idempotency-Keys, ids of media files, opt-outs, read marks, and export files that may
+name the customer. Rows that identify no customer stay, so analytics and the ledger keep their counts. The request log
+never holds bodies.
 
-Until the erasure is done, the customer's id is stored encrypted; afterwards only a keyed hash is left. The hash is
-also logged. After a restore of an older backup, `manage.py expunge --again` uses it to find the customers to erase
-again.
+Until the erasure is done, the customer's id is stored encrypted. Afterwards only a keyed hash of the id is stored and
+logged. After the restore of an older backup, `manage.py expunge --again` finds the customers by the logged hashes and
+erases them again.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -41,10 +41,10 @@ from webhooks.models import Event
 log = structlog.get_logger(__name__)
 
 LEASE = timedelta(minutes=30)
-"""The lease of the worker that runs an erasure. After its end, another worker starts over."""
+"""The lease of the worker that runs an erasure. After the lease expires, another worker starts over."""
 RUN = "messaging.tasks.erase_customers"
 MEDIA = ("audio", "document", "image", "sticker", "video")
-"""Members of a message that contain the id of a media."""
+"""Members of a message that contain the id of a media file."""
 EXPORTS_WITH_CUSTOMERS = ("messages", "customer", "account")
 ERASED_ANSWER = b'{"erased":true}'
 """The answer to a repeated Idempotency-Key whose stored answer was erased. The message is not sent again."""
@@ -75,17 +75,17 @@ class Names:
 
     @property
     def condition(self) -> Q:
-        """The condition for the customer's rows in a table with `wa_id` and `user_id`."""
+        """The condition for the customer's rows in a table that has the columns `wa_id` and `user_id`."""
         return Q(wa_id__in=self.wa_ids) | Q(user_id__in=self.user_ids)
 
 
 def hash_of(tenant_id: UUID, customer_id: str) -> str:
-    """The keyed hash that stands for a customer of a tenant in receipts and logs."""
+    """The keyed hash that replaces a tenant's customer in receipts and logs."""
     return salted_hmac("erasure", f"{tenant_id}:{customer_id}", algorithm="sha256").hexdigest()
 
 
 def request(*, tenant_id: UUID, customer_id: str, actor: Actor) -> Erasure:
-    """Store a request to erase a customer, by wa_id or user_id. Returns the existing request if one is still open."""
+    """Store a request to erase a customer, by wa_id or user_id. Returns the open request if there is one."""
     customer_id = customer_id.removeprefix("+")
     with transaction.atomic():
         erasure, is_new = Erasure.objects.get_or_create(
@@ -104,7 +104,7 @@ def request(*, tenant_id: UUID, customer_id: str, actor: Actor) -> Erasure:
 
 
 def find(*, tenant_id: UUID, erasure_id: UUID) -> Erasure:
-    """A tenant's receipt. Raises NotFound."""
+    """The receipt of a tenant's erasure. Raises NotFound."""
     found = Erasure.objects.for_tenant(tenant_id).filter(pk=erasure_id).first()
     if found is None:
         raise NotFound("There is no such erasure.")
@@ -112,10 +112,9 @@ def find(*, tenant_id: UUID, erasure_id: UUID) -> Erasure:
 
 
 def run_open() -> int:
-    """Run the erasures that no worker runs. Called after a request, and every minute by beat. Returns the number of
-    erasures.
+    """Run the erasures that no worker holds. Called after a request, and every minute by beat. Returns how many it ran.
 
-    An error at one tenant does not affect the others.
+    An error in one erasure does not stop the others.
     """
     ran = 0
     for erasure_id in Erasure.objects.filter(_idle()).order_by("id").values_list("pk", flat=True):
@@ -133,7 +132,7 @@ def _idle() -> Q:
 
 
 def _run(erasure_id: UUID) -> bool:
-    """Erase, then complete the receipt, unless another worker has the erasure."""
+    """Erase the data, then complete the receipt. Returns False when another worker holds the erasure."""
     lease = now() + LEASE
     if not Erasure.objects.filter(_idle(), pk=erasure_id).update(leased_until=lease):
         return False
@@ -147,7 +146,7 @@ def _run(erasure_id: UUID) -> bool:
 
 
 def names_of(tenant_id: UUID, customer_id: str) -> Names:
-    """All ids of a customer that occur with the given id in events and opt-outs."""
+    """The given id of a customer, and the customer's other ids that events and opt-outs link to it."""
     given, other = ("wa_id", "user_id") if customer_id.isdigit() else ("user_id", "wa_id")
     linked = {
         value
@@ -188,7 +187,7 @@ def _erase(tenant_id: UUID, names: Names) -> dict[str, int]:
 
 
 def _media(tenant_id: UUID, names: Names) -> set[str]:
-    """The ids of media in a customer's messages, read before their bodies are deleted."""
+    """The ids of media files in a customer's messages. The bodies must not be deleted yet."""
     rows = events.remaining(tenant_id).filter(names.condition)
     found: set[str] = set()
     for some in events.in_batches(rows):
@@ -199,7 +198,7 @@ def _media(tenant_id: UUID, names: Names) -> set[str]:
 
 
 def _media_in(value: Any) -> Iterator[str]:
-    """The ids of media anywhere in a body."""
+    """The ids of media files anywhere in a body."""
     for each in value if isinstance(value, list) else ():
         yield from _media_in(each)
     for name, each in value.items() if isinstance(value, dict) else ():
@@ -209,7 +208,7 @@ def _media_in(value: Any) -> Iterator[str]:
 
 
 def _cancel_scheduled(tenant_id: UUID, names: Names | None) -> int:
-    """Cancel scheduled messages: those to a customer, or all of a tenant."""
+    """Cancel the scheduled messages to a customer. Without names, cancel all of the tenant."""
     cancelled = 0
     waiting = ScheduledMessage.objects.for_tenant(tenant_id).filter(
         status=scheduled_messages.Status.SCHEDULED
@@ -220,12 +219,12 @@ def _cancel_scheduled(tenant_id: UUID, names: Names | None) -> int:
                 scheduled_messages.cancel(message)
                 cancelled += 1
             except Conflict:
-                continue  # it became due meanwhile
+                continue  # the message became due in the meantime
     return cancelled
 
 
 def _erase_answers(tenant_id: UUID, names: Names) -> int:
-    """Erase the stored answers of Idempotency-Keys that name a customer. The keys stay, so nothing is sent twice."""
+    """Erase stored answers that name a customer. Their Idempotency-Keys stay, so that no message is sent twice."""
     quoted = [orjson.dumps(name) for name in names.all]
     with connection.cursor() as cursor:
         cursor.execute(_ERASE_ANSWERS, {"tenant_id": tenant_id, "names": quoted, "erased": ERASED_ANSWER})
@@ -247,14 +246,14 @@ def erase_again(tenant_id: UUID, hashes: Collection[str]) -> int:
     return found
 
 
-# --- The data of the message flows when a tenant closes its account: open batches, scheduled messages, contents of
+# --- Closing an account ends its open batches and scheduled messages. If asked, it also deletes the contents of
 # events.
 
 
 def on_tenant_closing(*, tenant_id: UUID, delete_data: bool, **_: Any) -> dict[str, int]:
     """Receiver of `tenants.signals.tenant_closing`: cancel open batches and scheduled messages.
 
-    Deletes the contents of events if asked. Returns the counts by kind.
+    With `delete_data`, also delete the contents of events. Returns the counts by kind.
     """
     batches = 0
     for batch in Batch.objects.for_tenant(tenant_id).filter(status=Batch.Status.QUEUED):
@@ -262,7 +261,7 @@ def on_tenant_closing(*, tenant_id: UUID, delete_data: bool, **_: Any) -> dict[s
             lifecycle.cancel(batch)
             batches += 1
         except Conflict:
-            continue  # it ended meanwhile
+            continue  # the batch ended in the meantime
     ended = {"batches": batches, "scheduled messages": _cancel_scheduled(tenant_id, None)}
     if delete_data:
         ended["events"] = expunge(tenant_id=tenant_id)

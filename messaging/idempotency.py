@@ -1,7 +1,8 @@
-"""Idempotency keys: the same key and body within 24 hours is one send (send rules 1 to 3; decision "Messages").
+"""Idempotency keys: repeated requests with the same key and body within 24 hours send one message (send rules 1 to 3;
+decision "Messages").
 
 The record of the first use is committed before the upstream call begins. So of two concurrent requests one sends, and
-the other gets an error. An earlier use is looked up before any validation. A send that certainly did not go out
+the other gets an error. An earlier use is looked up before any validation. A message that was certainly not sent
 leaves no record.
 """
 
@@ -94,11 +95,11 @@ class KeyUse:
 
 
 Earlier = Reply | ServiceError
-"""What a request gets after an earlier use of its key: the stored reply, or an error."""
+"""The answer to a request whose key was used before: the stored reply, or an error."""
 
 
 def key_use(header: str | None, *, tenant_id: UUID, environment: str, path: str, raw: bytes) -> KeyUse | None:
-    """The key that a request uses; None without the header. Raises InvalidRequest for an invalid key."""
+    """The use of a key by a request. None without the header. Raises InvalidRequest for an invalid key."""
     if header is None:
         return None
     if not _KEY.fullmatch(header):
@@ -109,7 +110,7 @@ def key_use(header: str | None, *, tenant_id: UUID, environment: str, path: str,
 def body_hash(raw: bytes) -> bytes:
     """The hash of a JSON body, independent of the order of members.
 
-    Numbers are hashed as written, and repeated members each time, so different messages never have the same hash.
+    Numbers are hashed as written, and each repeated member is hashed. So different messages have different hashes.
     """
     value = json.loads(raw, object_pairs_hook=_members, parse_int=_number, parse_float=_number)
     return hashlib.sha256(orjson.dumps(value)).digest()
@@ -127,7 +128,7 @@ def earlier(use: KeyUse) -> Statements[Earlier | None]:
     if status is not None:
         return Reply(status, {**orjson.loads(headers), "Idempotent-Replayed": "true"}, bytes(body))
     if is_overdue:
-        # The first use's process has ended, so the outcome is unknown, and the send is not repeated.
+        # The process of the first use has ended. The message may have been sent, so it is not sent again.
         return MetaUnreachable(
             "The first request with this Idempotency-Key was interrupted: its message may have been sent.",
             hint="Wait for its message.status event before you send it again, with a new key.",
@@ -137,14 +138,14 @@ def earlier(use: KeyUse) -> Statements[Earlier | None]:
 
 
 def beginning(use: KeyUse) -> Statements[Earlier | None]:
-    """Claim the key (None), or return the reply or error of the earlier use."""
+    """Claim the key. Returns None on success, or the reply or error of an earlier use."""
     owned = yield (
         _BEGIN,
         [use.tenant_id, use.environment, use.key, use.path, use.body_hash, WINDOW.total_seconds()],
     )
     if owned:
         return None
-    # No row: the earlier use was released between the two statements. The caller may repeat.
+    # The earlier use was released between the two statements, so there is no row. The caller may repeat.
     return (yield from earlier(use)) or InProgress()
 
 
@@ -158,7 +159,7 @@ def completing(use: KeyUse, reply: Reply) -> Statements[None]:
 
 
 def releasing(use: KeyUse) -> Statements[None]:
-    """Release a key that `beginning` claimed, after a send that certainly did not go out. The next request may send."""
+    """Release a claimed key, because the message was certainly not sent. The next request may use the key."""
     yield _RELEASE, [use.tenant_id, use.environment, use.key]
 
 

@@ -1,11 +1,10 @@
-"""Nodes of the Graph API that belong to a tenant: numbers, accounts and templates; nodes from answers and
-notifications (flows, groups, catalogs, sign-up links); and media.
+"""Ids of Graph API objects ("nodes") and of media files, and the tenant that each id belongs to.
 
-An id that is not recorded belongs to nobody. Ids are never tried at Meta to find their owner, because one token may
-have access to the accounts of several businesses.
+Numbers, accounts and templates have tables of their own. Flows, groups, catalogs, sign-up links and media files are
+recorded here when an answer or a notification names them. An unrecorded id belongs to nobody. The service never
+searches Meta for an id's owner, because one token may have access to the accounts of several businesses.
 
-The number of a media is recorded when a message brings the media, or at its upload. Meta answers for a media only if
-the request names its number. Without the record, every number of the tenant would have to be tried.
+A media file is recorded with its number, because Meta returns the file only to a request that names this number.
 """
 
 import re
@@ -31,9 +30,9 @@ NAMED_BY = {
     "signups": "signup",
     "template_groups": "template group",
 }
-"""Edges of an account or number whose answers contain nodes, with the kind of those nodes."""
+"""Edges of an account or number whose answers contain nodes, each with the kind of those nodes."""
 NODE_ID = re.compile(r"[0-9]{5,64}|Y2FwaV9ncm91c[A-Za-z0-9_=-]{1,240}", re.ASCII)
-"""Ids are digits; a group's id may be the base64 of `capi_group:…`."""
+"""A node id is digits. The id of a group may also be the base64 of `capi_group:…`."""
 
 _RECORD_NODES = """
 INSERT INTO messaging_knownnode (tenant_id, environment, node_id, kind, waba_id, noted_at)
@@ -47,7 +46,7 @@ WHERE messaging_knownnode.waba_id <> excluded.waba_id
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An object of the tenant, with the account whose token has access to it."""
+    """A tenant's object in the Graph API, with the account whose token has access to the object."""
 
     id: str
     account: BusinessAccount
@@ -56,7 +55,7 @@ class Node:
 
 
 class Named(NamedTuple):
-    """A node that appeared in an answer or a notification."""
+    """A node that an answer or a notification names."""
 
     tenant_id: UUID
     environment: str
@@ -66,7 +65,7 @@ class Named(NamedTuple):
 
 
 def find_node(node_id: str, *, tenant_id: UUID, environment: str) -> Node | None:
-    """The tenant's node with this id in an environment; None if there is none."""
+    """The tenant's node with this id in the environment. None if there is no such node."""
     numbers = PhoneNumber.objects.for_tenant(tenant_id).select_related("account")
     number = numbers.filter(phone_number_id=node_id, environment=environment).first()
     if number is not None:
@@ -85,7 +84,7 @@ def find_node(node_id: str, *, tenant_id: UUID, environment: str) -> Node | None
 
 
 def learn_nodes(account: BusinessAccount, edge: str | None, answer: Mapping[str, Any]) -> None:
-    """Record the nodes in the answer of an account's or number's edge."""
+    """Record the nodes in an answer to a call of an account's or number's edge."""
     kind = NAMED_BY.get(edge or "")
     if kind is not None:
         run(
@@ -99,7 +98,7 @@ def learn_nodes(account: BusinessAccount, edge: str | None, answer: Mapping[str,
 
 
 def named_in(change: Change, *, tenant_id: UUID, environment: str, waba_id: str) -> Iterable[Named]:
-    """The groups and flows in a change of a tenant's account."""
+    """The groups and flows that one change in a notification names."""
     value = change.value or {}
     if change.field == "flows":
         found = [("flow", value.get("flow_id"))]
@@ -115,22 +114,22 @@ def named_in(change: Change, *, tenant_id: UUID, environment: str, waba_id: str)
 
 
 def record_nodes(named: Collection[Named]) -> Statements[None]:
-    """The statement that records nodes. Nearly every notification has no nodes and needs no statement."""
+    """The statement that records nodes. No statement without nodes, which is the usual case."""
     if named:
         yield _RECORD_NODES, [list(column) for column in zip(*sorted(set(named)), strict=True)]
 
 
 def _ids_in(answer: Mapping[str, Any], edge: str) -> list[str]:
-    """The id of a new object, or the ids in a list. The list of groups is nested in another object."""
+    """The id of a new object, or the ids in a list. Meta nests a list of groups in one more object."""
     rows = objects(answer, "data") or objects(member(answer, "data"), edge)
     ids = [answer.get("id"), *(row.get("id") for _, row in rows)]
     return [node_id for node_id in ids if isinstance(node_id, str) and NODE_ID.fullmatch(node_id)]
 
 
 MEDIA_KEPT = timedelta(days=31)
-"""How long records of media are stored: a day longer than the upstream stores any media (upstream fact 1.2)."""
+"""How long records of media files are stored: a day longer than Meta stores any file (upstream fact 1.2)."""
 SHORTEST_LIFE = timedelta(days=7)
-"""The shortest time for which Meta stores media: received media for 7 days, uploads for 30 (upstream fact 1.2)."""
+"""The shortest time for which Meta stores a file: 7 days for received files, 30 for uploads (upstream fact 1.2)."""
 MEDIA_TYPES = frozenset({"image", "video", "audio", "document", "sticker"})
 MEDIA_ID = re.compile(r"[0-9]{1,64}", re.ASCII)
 
@@ -148,7 +147,7 @@ ON CONFLICT (tenant_id, environment, media_id) DO UPDATE SET deleted_at = now()
 
 
 class Media(NamedTuple):
-    """A media with its number."""
+    """A media file and the number that it belongs to."""
 
     tenant_id: UUID
     environment: str
@@ -157,7 +156,7 @@ class Media(NamedTuple):
 
 
 def media_ids(change: Change) -> Iterable[str]:
-    """The ids of media in a change: in inbound messages, and in those sent from the WhatsApp Business app."""
+    """The ids of media files in inbound messages and in messages sent from the WhatsApp Business app."""
     value = change.value or {}
     for _, message in objects(value, "messages") or objects(value, "message_echoes"):
         for kind in MEDIA_TYPES & message.keys():
@@ -167,18 +166,18 @@ def media_ids(change: Change) -> Iterable[str]:
 
 
 def record_media(media: Sequence[Media]) -> Statements[None]:
-    """The statement that records media. Nearly every notification has no media and needs no statement."""
+    """The statement that records media files. No statement without media files, which is the usual case."""
     if media:
         yield _RECORD_MEDIA, [list(column) for column in zip(*sorted(set(media)), strict=True)]
 
 
 def record_media_deletion(media: Media) -> Statements[None]:
-    """The statement that records that a media was deleted at Meta through this API."""
+    """The statement that records that a media file was deleted at Meta through this API."""
     yield _RECORD_DELETION, list(media)
 
 
 def why_media_gone(*, tenant_id: UUID, environment: str, media_id: str) -> str:
-    """Why Meta may no longer have a media, as far as the service knows. For `details.reason` of a 404."""
+    """The reason why Meta does not have a media file. It becomes `details.reason` of a 404."""
     rows = KnownMedia.objects.filter(tenant_id=tenant_id, environment=environment, media_id=media_id)
     media = rows.first()
     if media is None:
@@ -189,11 +188,11 @@ def why_media_gone(*, tenant_id: UUID, environment: str, media_id: str) -> str:
 
 
 def number_of_media(*, tenant_id: UUID, environment: str, media_id: str) -> str | None:
-    """The phone_number_id of a recorded media. None when the media was not recorded."""
+    """The phone_number_id of a recorded media file. None when the file is not recorded."""
     rows = KnownMedia.objects.filter(tenant_id=tenant_id, environment=environment, media_id=media_id)
     return rows.values_list("phone_number_id", flat=True).first()
 
 
 def prune_media() -> int:
-    """Prune records of media that Meta has deleted by now. Returns the number of rows."""
+    """Delete records of media files that Meta no longer stores. Returns the number of rows."""
     return delete_before(KnownMedia, "noted_at", now() - MEDIA_KEPT)

@@ -1,9 +1,9 @@
-"""Pacing of a number's messages: how many a second (specification 8; upstream fact 2.1).
+"""Pacing: limits how many messages a second a number sends (specification 8; upstream fact 2.1).
 
-Each number has one token bucket in Valkey, used by its batches and single sends. A single send never waits; it is
-only counted. A batch waits for its turns. A batch's runner also keeps the pace by its own clock, so the pace holds if
-Valkey is flushed or unavailable. When the upstream throttles, a batch halves its pace and then raises it step by
-step.
+Each number has one token bucket in Valkey, used by its batches and single sends. A single send never waits; the
+bucket only counts it. A batch waits for its turns. A batch's runner also keeps the pace by its own clock, so the pace
+holds if Valkey is flushed or unavailable. When the upstream throttles, a batch halves its pace and then raises it step
+by step.
 """
 
 import threading
@@ -24,22 +24,22 @@ UNKNOWN_RATE = 80
 COEXISTENCE_RATE = 20
 
 LONGEST_DEBT_SECONDS = 1.0
-"""The longest delay that single sends beyond the pace can cause for a batch, in seconds. The upstream refuses such
-sends anyway.
+"""How long single sends above the pace can delay a batch, in seconds. The upstream rejects most sends above the pace
+anyway.
 """
 AHEAD_SECONDS = 0.04
-"""Turns are acquired for this many seconds at a time, one portion ahead. So a stalled runner sends late at most two
-portions, under 2 % of the messages of 5 seconds.
+"""How many seconds of turns are acquired at once. A runner that stalls holds at most two such portions, so it sends
+few messages late.
 """
 ALONE_SECONDS = 5.0
-"""How long a batch paces itself without Valkey after a failure. Otherwise a Valkey that hangs would delay every turn.
+"""How long a batch does not ask Valkey after a failure. Otherwise every turn would wait for a Valkey that hangs.
 """
 HALVED_SECONDS = 60.0
 CLIMB_SECONDS = 5.0
 CLIMB_STEP = 0.1
 SLOWEST = 1 / 16
 SAME_INCIDENT_SECONDS = 1.0
-"""Throttled answers within this time are one incident, because those messages were under way together."""
+"""Throttled answers within this time lower the pace only once, because their messages were sent together."""
 
 
 def rate_of(*, throughput_level: str | None, coexistence: bool) -> int:
@@ -52,7 +52,7 @@ _collecting = threading.Lock()
 
 
 def count_send(*, phone_number_id: str, rate: float) -> None:
-    """Count a single send against its number's pace, a moment later. Never waits for a turn or for Valkey."""
+    """Count a single send against its number's pace. The count reaches Valkey a moment later; the send never waits."""
     with _collecting:
         _uncounted[phone_number_id, rate] += 1
         uncounted = _uncounted[phone_number_id, rate]
@@ -60,7 +60,7 @@ def count_send(*, phone_number_id: str, rate: float) -> None:
 
 
 def _pending_writes() -> list[PendingWrite]:
-    """Take the sends counted since the last call, as pending writes. They are lost if Valkey is unavailable."""
+    """Turn the sends counted since the last call into pending writes. They are lost if Valkey is unavailable."""
     with _collecting:
         collected = list(_uncounted.items())
         _uncounted.clear()
@@ -81,7 +81,7 @@ write_behind.register(_pending_writes)
 
 
 class Pacer:
-    """The turns of one batch: at most `rate` a second, fewer while the upstream throttles.
+    """The turns of one batch: at most `rate` a second, fewer after the upstream throttled.
 
     Times are on the monotonic clock, so a change of the system clock has no effect.
     """
@@ -104,11 +104,11 @@ class Pacer:
         )
 
     def pace(self) -> float:
-        """The present rate in messages a second."""
+        """The current rate in messages a second."""
         return self.rate * self.share()
 
     def throttled(self) -> None:
-        """React to a refusal for throughput: half the pace for a minute, then raise it step by step."""
+        """Lower the pace after a throttled answer: half for a minute, then higher step by step."""
         now = time.monotonic()
         if self._lowered_at is None or now - self._lowered_at >= SAME_INCIDENT_SECONDS:
             self._lowered, self._lowered_at = max(self.share() / 2, SLOWEST), now
@@ -126,8 +126,8 @@ class Pacer:
         return [first + turn / pace for turn in range(count)]
 
     def _shared_wait(self, pace: float, count: int) -> float:
-        """Seconds until the number's bucket has the first turn. Zero when Valkey is unavailable. Valkey is then not
-        asked again for a while.
+        """Reserve turns in the number's bucket. Returns the seconds until the first turn, or zero when Valkey is
+        unavailable. After a failure this does not ask Valkey for ALONE_SECONDS.
         """
         if time.monotonic() < self._alone_until:
             return 0.0

@@ -1,4 +1,4 @@
-"""Calls of `/v1` for an agent: the same views, checks, limits and answers as over HTTP."""
+"""Calls of `/v1` on behalf of an agent, with the same views, checks, limits and answers as over HTTP."""
 
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -27,7 +27,7 @@ _OF_THE_OUTER_CALL = ("CONTENT_LENGTH", "HTTP_IDEMPOTENCY_KEY", "HTTP_TRANSFER_E
 
 
 class Refused(Exception):
-    """The API rejected a call. `body` is its answer."""
+    """Raised when the API rejects a call. `body` is the API's answer."""
 
     def __init__(self, status: int, body: Any) -> None:
         super().__init__(f"{status}")
@@ -46,7 +46,7 @@ class File(NamedTuple):
 
 
 class ApiCalls:
-    """The API for the caller of one HTTP request."""
+    """Calls the API with the credentials of one HTTP request."""
 
     def __init__(self, outer: HttpRequest, caller: Caller) -> None:
         self._outer, self._caller = outer, caller
@@ -119,7 +119,7 @@ class ApiCalls:
         except NoReverseMatch:
             raise Refused(404, _NOT_FOUND) from None
         if found.url_name != name:
-            # The id contains a path, which leads to another route.
+            # An id with a slash in it can lead to another route.
             raise Refused(404, _NOT_FOUND)
         content, content_type = orjson.dumps(body) if body is not None else b"", "application/json"
         if form is not None:
@@ -140,11 +140,11 @@ class ApiCalls:
         request = WSGIRequest(environ)
         request.request_id = self._request_id  # type: ignore[attr-defined]
         if self._is_first:
-            # The request to `/mcp` already counts for the first call. Each further call of a tool counts separately.
+            # The rate limit has already counted the request to `/mcp` as the first call. It counts each further call.
             request.rate_limit_headers = getattr(self._outer, "rate_limit_headers", {})  # type: ignore[attr-defined]
         self._is_first = False
         if self._caller.kind == "connected_app":
-            # The token is valid at `/mcp` only, and `/mcp` has admitted it.
+            # The token is valid only at `/mcp`, which has admitted the caller. So the view gets the admitted caller.
             credentials = self._outer.headers.get("Authorization", ""), self._outer.headers.get(TENANT_HEADER)
             request.admitted_caller = credentials, self._caller  # type: ignore[attr-defined]
         request.resolver_match = found
@@ -157,7 +157,7 @@ class ApiCalls:
         return self._finished(method, access_log.template_of(found.route), answer)
 
     def _finished(self, method: str, route: str, answer: Callable[[], tuple[int, bytes]]) -> Any:
-        """The body of a call's answer, after recording the call in the request log. Raises Refused."""
+        """Make a call, record it in the request log, and return the body of its answer. Raises Refused."""
         started, waited_before = perf_counter(), access_log.upstream_ms()
         try:
             status, answered = answer()
@@ -191,10 +191,10 @@ def _multipart(fields: Mapping[str, str], file: File) -> tuple[bytes, str]:
 
 
 def _answer(request: HttpRequest, found: ResolverMatch, body_bytes: int) -> tuple[int, bytes]:
-    """Call a view. Returns status and body of its answer."""
+    """Call a view. Returns the status and the body of its answer."""
     limit = limit_of(found.func)
     if body_bytes > limit:
-        # A short tool call with many recipients can become a long batch.
+        # A tool call of a few bytes can list many recipients and so become a large batch.
         raise PayloadTooLarge(f"The body would hold more than {limit} bytes.")
     response = found.func(request, *found.args, **found.kwargs)
     if hasattr(response, "render"):

@@ -1,6 +1,6 @@
-"""The Model Context Protocol through its official package, one HTTP exchange at a time and without sessions.
+"""The Model Context Protocol through its official package. Each HTTP exchange stands alone, without a session.
 
-Importing the package takes much memory and CPU, so a process imports it at the first call of an agent.
+Importing the package takes much memory and CPU, so a process imports it at an agent's first call.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from messaging.agents.tools import BY_NAME, PROMPT_BY_NAME, PROMPTS, TOOLS, Agen
 
 GUIDES = "guide:///"
 SHOWN_PROBLEMS = 10
-"""Most reported problems of a tool's arguments. A list can have a million invalid items, and each costs the validator
-time.
+"""How many problems of a tool's arguments are reported. The validator stops there, because a list can have a million
+invalid items.
 """
 IDEMPOTENT = frozenset({"send_message"})
 """Tools that accept an idempotency key."""
@@ -38,7 +38,7 @@ _INSTRUCTIONS = (
     "to real people. Search the documentation first; ask the person before you send or replay."
 )
 _api: ContextVar[ApiCalls] = ContextVar("agent_api")
-# The package would log a line for each exchange, which the log of requests already has.
+# At its usual level the package logs a line for each exchange, which the request log already has.
 logging.getLogger("mcp").setLevel(logging.WARNING)
 
 
@@ -54,7 +54,7 @@ class Exchanged(NamedTuple):
 
 
 def exchange(request: HttpRequest, api: ApiCalls) -> Exchanged:
-    """Answer one POST. The tools run on the calling thread and use its database connection."""
+    """Answer one POST. The tools run on the calling thread and use the thread's database connection."""
     token = _api.set(api)
     try:
         return async_to_sync(_exchange)(request)
@@ -87,7 +87,7 @@ async def _exchange(request: HttpRequest) -> Exchanged:
     async def receive() -> dict[str, Any]:
         nonlocal is_read
         if is_read:
-            # A Django view cannot detect that its client has left, so no disconnect is reported.
+            # A Django view cannot detect that its client has left, so this reports no disconnect.
             await asyncio.Event().wait()
         is_read = True
         return {"type": "http.request", "body": body, "more_body": False}
@@ -132,7 +132,7 @@ def _shown(tool: AgentTool) -> types.Tool:
         read_only_hint=not tool.changes,
         destructive_hint=tool.is_destructive,
         idempotent_hint=tool.name in IDEMPOTENT,
-        # Only the guides are a closed world. The other tools return texts that anybody may have written.
+        # The guides are a closed set of texts. All other tools return texts that anybody may have written.
         open_world_hint=tool.name != "search_docs",
     )
     return types.Tool(

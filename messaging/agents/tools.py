@@ -1,4 +1,4 @@
-"""The tools for agents. Each has a purpose, arguments and calls of `/v1`."""
+"""The tools and suggested prompts for agents. A tool has a purpose, arguments and a function that calls `/v1`."""
 
 import binascii
 import re
@@ -20,12 +20,12 @@ SHOWN_SECTIONS = 5
 SHOWN_CHARACTERS = 2_000
 SHOWN_ENDPOINTS = 5
 MOST_PAGES = 5
-"""Most pages of deliveries that are read for one answer."""
+"""How many pages of deliveries are read for one answer, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentTool:
-    """One tool. `run` gets arguments that match the schema, and raises `Refused` when the API rejects a call."""
+    """A tool. `run` gets arguments that match the schema, and raises `Refused` when the API rejects a call."""
 
     name: str
     title: str
@@ -132,9 +132,9 @@ def _addressed(recipient: str, content: Arguments) -> dict[str, Any]:
 
 
 def _only_number(api: ApiCalls) -> str | None:
-    """The number to send from when the caller names no number.
+    """The number to send from when the caller names none: the only connected number.
 
-    None unless exactly one number is connected. Without a number, the API asks the caller for one.
+    None when no number or several numbers are connected. The API then asks the caller for a number.
     """
     listed = api.get("numbers")["data"]
     connected = [each["phone_number_id"] for each in listed if each["connection_state"] == "connected"]
@@ -158,7 +158,7 @@ def _get_event(api: ApiCalls, given: Arguments) -> Any:
 
 
 def _why_endpoint_fails(api: ApiCalls, given: Arguments) -> Any:
-    """An endpoint's health and newest failed deliveries. Without an id, those of the newest endpoints."""
+    """The health and the newest failed deliveries of an endpoint. Without an id, of several endpoints."""
     if "endpoint_id" in given:
         return {"endpoints": [_diagnosis(api, given["endpoint_id"])]}
     listed = api.get("webhooks", limit=SHOWN_ENDPOINTS)["data"]
@@ -193,7 +193,7 @@ def _newest_deliveries(api: ApiCalls, **filters: Any) -> list[Any]:
 
 
 def _why(endpoint: Any) -> str:
-    """The endpoint's state and health as a sentence with the cause, even if no failed delivery is listed."""
+    """One sentence with the endpoint's state, its health and the cause of a failure."""
     health = endpoint["health"]
     reason = health["reason"] or {"error": None, "http_status": None}
     cause = f"HTTP {reason['http_status']}" if reason["http_status"] else reason["error"]
@@ -512,7 +512,7 @@ BY_NAME = {tool.name: tool for tool in TOOLS}
 
 @dataclass(frozen=True, kw_only=True)
 class AgentPrompt:
-    """A task that a client suggests to people. `{name}` in its text is replaced by an argument."""
+    """A task that a client suggests to people. An argument replaces each `{name}` in its text."""
 
     name: str
     title: str

@@ -1,7 +1,7 @@
 """The view of `/mcp`: streamable HTTP with one JSON answer to each POST. It accepts the credentials of `/v1` and the
 access tokens of connected apps.
 
-Without sessions and streams no state outlives a call, so any web process can answer any call.
+There are no sessions and no streams, so no state outlives a call. Any web process can answer any call.
 """
 
 from django.http import HttpRequest, HttpResponse
@@ -31,7 +31,7 @@ from tenants.credentials.bearer_tokens import BearerAuthentication
 
 @csrf_exempt
 def mcp(request: HttpRequest) -> HttpResponseBase:
-    """A message from an agent's client."""
+    """Answer a message from an agent's client."""
     try:
         api = _admitted(request)
     except ServiceError as error:
@@ -39,24 +39,24 @@ def mcp(request: HttpRequest) -> HttpResponseBase:
         if error.status == 401:
             response["WWW-Authenticate"] = _challenge(request)
         return response
-    # Imported here because most processes never serve an agent. With the garbage collector on, the import would delay
-    # all requests of the process for seconds.
+    # Imported here because most processes never serve an agent. The garbage collector is off meanwhile, because a
+    # collection during the import would delay all requests of the process for seconds.
     with process_limits.without_collector():
         from messaging.agents import protocol
     answered = protocol.exchange(request, api)
-    # The protocol's package runs the tools in another context, which the request log does not see.
+    # The package runs the tools in another context, so the request log does not see how long they waited for Meta.
     access_log.add_upstream_ms(api.upstream_ms)
     return HttpResponse(answered.body, status=answered.status, content_type=answered.content_type)
 
 
 def _challenge(request: HttpRequest) -> str:
-    """The header that leads a client without a token to the authorisation server (RFC 9728, 5.1)."""
+    """The header that names the authorisation server to a client without a valid token (RFC 9728, 5.1)."""
     error = 'error="invalid_token", ' if "Authorization" in request.headers else ""
     return f'Bearer {error}resource_metadata="{views.resource_metadata_url()}"'
 
 
 class AgentAuthentication(BearerAuthentication):
-    """The credentials of `/v1`, and the access tokens of connected apps, which are valid only here."""
+    """Accepts the credentials of `/v1`, and the access tokens of connected apps, which are valid only here."""
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
         if token.startswith(connections.ACCESS_PREFIX):
@@ -73,9 +73,9 @@ class AgentAuthentication(BearerAuthentication):
 
 
 def _admitted(request: HttpRequest) -> ApiCalls:
-    """Authenticate the caller by its headers before the body is read, then check the form of the body."""
+    """Authenticate the caller by the headers before the body is read, then check the body."""
     api_request = Request(request, authenticators=[AgentAuthentication()])
-    # Read-only members may use the tools that read. Each call of a tool checks its own method and scope.
+    # Read-only members may use tools that read, so a GET is checked here. Each tool checks its own calls.
     caller = caller_of(api_request)
     check_tenant_caller(caller, request.headers.get(TENANT_HEADER), method="GET", scope=None)
     check_role(caller, Area.INTEGRATION, method="GET")
@@ -85,7 +85,7 @@ def _admitted(request: HttpRequest) -> ApiCalls:
     if request.content_type != "application/json":
         raise UnsupportedMediaType
     try:
-        # Limits nesting and the number of containers, because the protocol's package is slow at parsing them.
+        # Rejects deep nesting and too many containers, because the protocol's package parses them slowly.
         parse_object(request.body)
     except ParseError as error:
         raise InvalidRequest(str(error)) from None

@@ -1,6 +1,6 @@
 """Errors in the form of the Graph API, for software written against it.
 
-Errors that the upstream sent stay unchanged, without the members that `/v1` adds.
+The upstream's own errors lose only the members that `/v1` adds.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ _CONNECTION = {
     "account_removed": _LOCKED,
     "account_restricted": _LOCKED,
 }
-"""Errors by the `connection_detail` of a number that is not connected. All other details become "not registered"."""
+"""Graph errors by the `connection_detail` of a number that is not connected. The default is "not registered"."""
 _MISSING_WORDS = ("Required", "This field is required")
 _HEADERS = ("Retry-After", "Idempotent-Replayed")
 
@@ -127,7 +127,7 @@ def _graph_code(code: str, details: Mapping[str, Any], status: int) -> GraphCode
 
 
 def _sentence(message: str, details: Mapping[str, Any]) -> str:
-    """The service's field errors and hint, if any; otherwise its message."""
+    """The service's field errors and hint. Without both, the service's message."""
     fields = details.get("fields") or {}
     named = [f"{name}: {' '.join(map(str, problems))}" for name, problems in fields.items() if name != "from"]
     return "; ".join(named) or message

@@ -33,7 +33,7 @@ from messaging.media import uploads
 from tenants.credentials.bearer_tokens import BearerAuthentication
 
 UPLOAD = "upload"
-"""The word in the place of a node in the path of a resumable upload. The session follows it."""
+"""The first part of the path of a resumable upload, in place of a node. The session's id follows."""
 KNOWN_EDGES = frozenset(
     {
         "assets", "block_users", "calls", "content", "conversational_automation", "deregister", "flows",
@@ -43,7 +43,7 @@ KNOWN_EDGES = frozenset(
         "whatsapp_business_profile",
     }
 )  # fmt: skip
-"""Edges that appear in the request log. Other edges are left out, because a caller may write anything."""
+"""Edges that the request log shows. It omits other edges, because a caller can write any text there."""
 
 
 @limited_by(API_BODY_BYTES)
@@ -78,7 +78,7 @@ def _answered(
 
 
 def _template(edge: str | None, version: str | None) -> str:
-    """The pattern of a Graph path for the request log: without the id, and with the edge only if the edge is known."""
+    """The pattern of a Graph path for the request log, without the id. Only a known edge is named."""
     first, _, deeper = (edge or "").partition("/")
     named = f"/{first if first in KNOWN_EDGES else '{edge}'}" if edge else ""
     return ("/{version}" if version else "") + "/{node}" + named + ("/{id}" if deeper else "")
@@ -89,7 +89,7 @@ def _template(edge: str | None, version: str | None) -> str:
 def graph_media(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
-    """Like `graph`, for uploads, whose bodies may be larger."""
+    """Like `graph`, but for uploads, which may have larger bodies."""
     return graph(request, node, edge, version)
 
 
@@ -105,13 +105,13 @@ def no_such_path(request: HttpRequest) -> HttpResponseBase:
 def graph_root(
     request: HttpRequest, node: str = "", edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
-    """Answer a call without a node, or at one of the names that the Graph API uses in place of ids."""
+    """Answer a call without a node, or a call of a name such as `me` that replaces a node's id in the Graph API."""
     template = ("/{version}" if version else "") + f"/{node}" + ("/{edge}" if edge else "")
     return _answered(request, template, version, node, edge)
 
 
 def _take_credential(request: HttpRequest) -> None:
-    """Move a key from `X-API-Key` or `access_token` to the header that all views read, so that no log contains it."""
+    """Move a key from `X-API-Key` or `access_token` to the `Authorization` header, so that no log contains the key."""
     in_query: list[str] = []
     if request.META.get("QUERY_STRING"):
         query = request.GET.copy()
@@ -128,7 +128,7 @@ def _take_credential(request: HttpRequest) -> None:
         key = _given(request).access_token
     if key and (not scheme or scheme == "OAuth"):
         request.META["HTTP_AUTHORIZATION"] = f"Bearer {key}"
-        # Django computes `headers` once.
+        # Django caches `headers`, so the cached value is removed.
         request.__dict__.pop("headers", None)
 
 
@@ -136,7 +136,7 @@ def _admit(request: HttpRequest) -> None:
     """Authenticate the caller by its headers, before the body is read: credentials, status, rate."""
     api_request = Request(request, authenticators=[BearerAuthentication()])
     caller, method = caller_of(api_request), request.method or ""
-    # The view that finally handles the call checks the scope.
+    # The view that handles the call checks the scope.
     check_tenant_caller(caller, request.headers.get(TENANT_HEADER), method=method, scope=None)
     check_role(caller, Area.INTEGRATION, method=method)
     TenantRateThrottle().allow_request(api_request, None)
@@ -151,7 +151,7 @@ def _given(request: HttpRequest) -> Parameters:
             if request.method == "POST":
                 form = [(name, value) for name, value in request.POST.items() if isinstance(value, str)]
             else:
-                # Django parses the form only of a POST, but Meta's Java SDK also sends a form with DELETE.
+                # Django parses a form only in a POST, but Meta's Java SDK also sends one with DELETE.
                 form = form_fields(request.META["CONTENT_TYPE"], request.body)
         given = parameters.read(
             query=request.META.get("QUERY_STRING", ""),
@@ -174,7 +174,7 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
             gateway_code="invalid_request",
         )
     if node == UPLOAD:
-        # Read the file as bytes, whatever type its sender declares.
+        # Reads the file as bytes, whatever content type the caller declares.
         request.content_type = request.META["CONTENT_TYPE"] = "application/octet-stream"
         return _called(UploadSessionView.as_view(), request, session=edge)
     given = _given(request)
@@ -194,7 +194,7 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
 
 
 def _upload(request: HttpRequest, number: str, given: Parameters) -> HttpResponseBase:
-    """Upload a file. If `type` is a kind of media such as `image`, the part's own content type is used."""
+    """Upload a file. If `type` is only a kind of media such as `image`, the part's own content type is used."""
     form = QueryDict(mutable=True)
     form.update({**given.query(), "from": number})
     form.pop("type", None)

@@ -1,11 +1,11 @@
-"""Pass-through of Graph calls below a tenant's own ids. Only the token is replaced; method and parameters stay.
+"""Passes a Graph call to the upstream if its path begins with the tenant's own id (`known_nodes.py`).
 
-No other tenant's id is ever called (`known_nodes.py`). The answer never contains the account's token, and links to
+Only the token is replaced; method and parameters stay. The answer never contains the account's token, and links to
 further pages point to the gateway.
 
 A resumable upload (upstream fact 1.4) starts with a session, sends the bytes and ends with a handle. The caller names
 its own app in the path, but the session is created at the service's app. The session's id is a secret that Meta
-generates, and only the tenant's token can continue it.
+generates, and only the tenant's token can continue the session.
 """
 
 import json
@@ -61,19 +61,19 @@ SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")
 DENIED_EDGES = frozenset(
     {"assigned_users", "marketing_messages", "messages", "messages_encrypted", "media", "owned_pages"}
 )
-"""Edges that are not passed through. The service decides who may use an account, and sends and uploads go through
-`/v1`.
+"""Edges that are not passed through. The service itself decides who may use an account, and `/v1` handles sends and
+uploads.
 """
 TAKE_FILES = frozenset({"flow", "group"})
-"""Kinds of nodes with an edge for files: a flow's JSON, a group's picture."""
+"""Kinds of nodes that accept a file: a flow accepts its JSON, a group its picture."""
 LIBRARY = "message_template_library"
-"""A list of the Graph API that belongs to no account and is the same for all."""
+"""A list of the Graph API that belongs to no account. It is the same for all accounts."""
 SIGNUPS = "signups"
-"""The node above the sign-up links of all accounts: `/signups/{id}`."""
+"""The node that holds the sign-up links of all accounts: `/signups/{id}`."""
 GIVEN = "graph_parameters"
-"""The request attribute that holds the parameters."""
+"""The request attribute that holds the parsed parameters."""
 _OF_TEMPLATES = re.compile(r"template|flow")
-"""Kinds, edges and fields that concern templates or flows."""
+"""Matches kinds, edges and fields that concern templates or flows."""
 KEY_IN_QUERY = "key_in_query"
 """The request attribute that holds a key given as `access_token`."""
 UNKNOWN_NODE = "The object does not exist, or it is not this business's."
@@ -82,7 +82,7 @@ NEVER_NAMED = (
     "them; media by the message that brought them, or with phone_number_id."
 )
 _FOREIGN_PART = re.compile(r"(?!whatsapp_business_)\w*business\w*", re.IGNORECASE)
-"""A part of a path that leads to the business portfolio."""
+"""Matches a part of a path that leads to the business portfolio."""
 
 
 def given_in(request: Request) -> Parameters:
@@ -92,7 +92,7 @@ def given_in(request: Request) -> Parameters:
 
 
 class GraphView(APIView):
-    """A view that passes refusals of the upstream through. The scope depends on the object of the call."""
+    """A view that returns the upstream's rejections as they are. Without `scope`, the view checks the scope itself."""
 
     scope: KeyScope | None = None
 
@@ -105,7 +105,7 @@ class GraphView(APIView):
 
 
 class NodeView(GraphView):
-    """Calls below the tenant's own ids for which `/v1` has no operation."""
+    """Calls on the tenant's own nodes for which `/v1` has no operation."""
 
     parser_classes = [*GraphView.parser_classes, MultiPartParser]
 
@@ -163,7 +163,7 @@ class NodeView(GraphView):
 
 
 def _check_scope(request: Request, found: Node, edge: str | None, given: Parameters) -> None:
-    """Require the scope for an object. The numbers of a limited key must include the object's number."""
+    """Require the scope for an object. A key limited to certain numbers must include the object's number."""
     caller = caller_of(request)
     about = f"{found.kind} {edge} {given.text('fields') or ''}"
     scope = KeyScope.TEMPLATES if _OF_TEMPLATES.search(about) else KeyScope.NUMBERS
@@ -173,9 +173,9 @@ def _check_scope(request: Request, found: Node, edge: str | None, given: Paramet
 
 
 def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters) -> GraphAnswer:
-    """Make the same call at the upstream with the account's token.
+    """Make the same call at the upstream with the account's token. Raises Refused.
 
-    Commands that change data of the service run its own operation, which updates that data. Raises Refused.
+    A command that changes data of the service runs the service's own operation, which also updates that data.
     """
     account, number = found.account, found.number
     path = f"{found.id}/{edge}" if edge else found.id
@@ -185,7 +185,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
                 raise InvalidRequest.of(**dict.fromkeys(files, "This request takes no file."))
             return _sent_with_file(request, account, path, given)
         if found.kind == "account" and edge == "message_templates":
-            # Stores the template at once, because callers will ask for it by its id, and an unknown id is refused.
+            # Stores the template at once. Callers will use its id soon, and an unknown id is rejected.
             return templates.create(account, body=given.body or b"{}", members=given.values)
         if number is not None:
             asked: dict[str, Any] = {"actor": Actor.of(request), "body": given.body or b"{}"}
@@ -198,7 +198,7 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
     in_body = request.method == "POST" or (request.method == "DELETE" and given.has_body)
     return graph_request(
         environment=account.environment,
-        # HEAD becomes GET, because an answer to HEAD has no body and would look like an answer that was cut off.
+        # HEAD becomes GET, because the empty answer to a HEAD would look like an interrupted answer.
         method="GET" if request.method == "HEAD" else str(request.method),
         path=path,
         token=account.access_token,
@@ -208,8 +208,8 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
 
 
 def _pin_in(given: Parameters) -> str | None:
-    """The two-step PIN that a change of a number sets. None without a PIN. Raises InvalidRequest for more than one PIN,
-    and for a PIN of another type than string or integer.
+    """The two-step PIN that a change of a number sets. None without a PIN. Raises InvalidRequest for several PINs, and
+    for a PIN that is neither a string nor an integer.
     """
     data = given.values.get("whatsapp_business_api_data")
     said = [given.values.get("pin"), data.get("pin") if isinstance(data, dict) else None]
@@ -235,7 +235,7 @@ def _sent_with_file(request: Request, account: BusinessAccount, path: str, given
 
 
 class SubscribedAppsView(GraphView):
-    """The service's own subscription to an account's notifications. It can be shown and repaired, but never removed."""
+    """The service's own subscription to an account's notifications. It can be read and repaired, but not removed."""
 
     scope = KeyScope.NUMBERS
 
@@ -299,7 +299,7 @@ def _callback(request: Request, node: str, *, is_number: bool = False) -> Callba
 
 
 class DebugTokenView(APIView):
-    """`debug_token` for a key of the same tenant: valid, with both scopes for the tenant's accounts."""
+    """`debug_token` for a key of the same tenant. The key is valid, and has both scopes for the tenant's accounts."""
 
     scope = None
 
@@ -329,7 +329,7 @@ class DebugTokenView(APIView):
 
 
 class MeView(GraphView):
-    """`me`: the owner of the key. It has no nodes below it."""
+    """`me`: the owner of the key. No nodes exist below `me`."""
 
     def get(self, request: Request, edge: str | None) -> HttpResponse:
         if edge is not None:
@@ -352,7 +352,7 @@ def _account(request: Request, waba_id: str) -> BusinessAccount:
 
 
 def _media(request: Request, media_id: str, edge: str | None, given: Parameters) -> HttpResponseBase:
-    """Describe a media, with the gateway's own URL for its bytes, or delete it. Other ids are answered as unknown."""
+    """Describe a media file, with the gateway's own URL for its bytes, or delete it. Other ids are unknown."""
     check_scope(caller_of(request), KeyScope.MESSAGES, method=request.method or "")
     scope, named = scope_of(request), given.text("phone_number_id")
     is_media = edge is None and (named or known_nodes.number_of_media(media_id=media_id, **scope))
@@ -372,7 +372,7 @@ def _media(request: Request, media_id: str, edge: str | None, given: Parameters)
 
 
 def _without_token(answer: GraphAnswer, content: bytes, token: str, request: Request) -> bytes:
-    """The answer's bytes, with page links to the gateway and without the token."""
+    """The answer's bytes without the token. Links to other pages point to the gateway."""
     paging = answer.json().get("paging")
     if isinstance(paging, dict) and {"next", "previous"} & paging.keys():
         # Python's own parser keeps integers of any size.
@@ -388,7 +388,7 @@ def _compact(body: Any) -> bytes:
 
 
 def _with_own_callbacks(content: bytes, request: Request, found: Node) -> bytes:
-    """Replace the gateway's own callback in each number's `webhook_configuration` by the tenant's callbacks."""
+    """Replace the gateway's callback by the tenant's callbacks in each number's `webhook_configuration`."""
     body, account_id = json.loads(content), found.account.waba_id
     configured = {str(row.get("id", found.id)): row for row in _rows_with("webhook_configuration", body)}
     urls = callback_urls([account_id, *configured], **scope_of(request))
@@ -399,7 +399,7 @@ def _with_own_callbacks(content: bytes, request: Request, found: Node) -> bytes:
 
 
 def _rows_with(member: str, value: Any) -> Iterator[dict[str, Any]]:
-    """All objects in an answer that have a certain member, at any depth."""
+    """All objects that have a member, at any depth of an answer."""
     if isinstance(value, dict):
         if member in value:
             yield value
@@ -417,7 +417,7 @@ def _link(request: Request, upstream_url: str) -> str:
         if name not in DENIED.union(CREDENTIALS)
     }
     if key := getattr(request._request, KEY_IN_QUERY, None):
-        # A caller that gave its key in the query follows the link without a header.
+        # A caller that sent its key in the query can follow the link without a header.
         kept["access_token"] = key
     return f"{settings.BASE_URL}{request._request.path}?{urlencode(kept)}"
 
@@ -441,7 +441,7 @@ class UploadSessionsView(GraphView):
 
     @waits_for_upstream
     def post(self, request: Request, node: str) -> HttpResponseBase:
-        # Validated as a query, in which numbers may be texts.
+        # Validated as a query, because numbers may be texts in a query.
         given = checked(SessionIn(data=QueryDict(urlencode(given_in(request).query()))))
         account = _account_of_upload(request)
         return _answer(
@@ -453,7 +453,7 @@ class UploadSessionsView(GraphView):
 
 
 class UploadSessionView(GraphView):
-    """`GET` and `POST /upload:…`: report the bytes received, and continue."""
+    """`/upload:…`: GET reports how many bytes the upstream has, POST sends more."""
 
     scope = KeyScope.TEMPLATES
 
@@ -472,7 +472,7 @@ class UploadSessionView(GraphView):
         graph, signed = _graph(account), _signed(request, session)
         offset = http.META.get("HTTP_FILE_OFFSET")
         if offset is None:
-            # Servers and proxies drop headers with an underscore, such as `file_offset`.
+            # Servers and proxies drop headers with an underscore, such as `file_offset`. So the upstream is asked.
             answer = graph.upload_offset(signed)
             if not classify(answer).ok:
                 return _answer(account, answer)
@@ -492,7 +492,7 @@ def _graph(account: BusinessAccount) -> TemplateGraph:
 
 
 def _signed(request: Request, session: str) -> str:
-    """A session's id as the upstream issued it, with its signature."""
+    """A session's id, with its signature, as the upstream issued it."""
     signature = request.query_params.get("sig")
     if signature is not None and not signature.replace("-", "").replace("_", "").isalnum():
         raise InvalidRequest.of(sig="Must be the signature of the session's id.")

@@ -1,6 +1,7 @@
-"""Callback overrides of the Graph API: the callback of an account or a number is an endpoint with Meta's format.
+"""Callback overrides of the Graph API. The callback of an account or number is stored as an endpoint with Meta's
+format.
 
-The endpoint's `uid` identifies its account or number, so concurrent requests create only one endpoint.
+The endpoint's `uid` contains the id of the account or number, so concurrent requests create only one endpoint.
 """
 
 from collections.abc import Iterable
@@ -26,7 +27,7 @@ class OverrideIn(serializers.Serializer[dict[str, Any]]):
 
 
 def callback_urls(nodes: Iterable[str], *, tenant_id: UUID, environment: str) -> dict[str, str]:
-    """The existing callbacks of these accounts and numbers."""
+    """The URLs of existing callbacks, by account or number."""
     names = {_uid(node): node for node in nodes}
     endpoints = Endpoint.objects.for_environment(tenant_id, environment).filter(uid__in=list(names))
     return {names[uid]: url for uid, url in endpoints.values_list("uid", "url") if uid is not None}
@@ -38,7 +39,7 @@ def _uid(node: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """The callback for the events of one account or number. `actor` is the author of changes."""
+    """The callback for the events of one account or number. `actor` is recorded as the author of changes."""
 
     tenant_id: UUID
     environment: str
@@ -56,10 +57,10 @@ class Callback:
         return Endpoint.objects.for_environment(self.tenant_id, self.environment).filter(uid=self.uid).first()
 
     def set(self, *, url: str, verify_token: str) -> dict[str, Any]:
-        """Send the events to a url that passes the handshake. Returns the Graph API's answer.
+        """Set the URL that gets the events, after a handshake. Returns the Graph API's answer.
 
-        The secret of a new endpoint is only in this answer. Raises WebhookVerifyFailed when the handshake fails. Then
-        nothing is changed.
+        Only this answer has the secret of a new endpoint. When the handshake fails, raises WebhookVerifyFailed and
+        changes nothing.
         """
         endpoint = self.endpoint()
         created = None
@@ -79,7 +80,7 @@ class Callback:
                     phone_number_ids=[self.node] if self.is_number else None,
                 )
             except InvalidRequest:
-                # Unless a concurrent call created the endpoint, the caller gets the error.
+                # The error is right unless a concurrent call has just created the endpoint.
                 endpoint = self.endpoint()
                 if endpoint is None:
                     raise
@@ -90,7 +91,7 @@ class Callback:
             try:
                 self._change(endpoint, changes)
             except Conflict:
-                # Another call verified it meanwhile.
+                # A concurrent call verified the endpoint first.
                 self._change(endpoint, changes)
         except WebhookVerifyFailed:
             if created is not None:

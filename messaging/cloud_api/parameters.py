@@ -1,10 +1,10 @@
-"""Parameters of a Graph request. Query, form and JSON make one set, as at Meta, before any rule is applied.
+"""Parses the parameters of a Graph request. Like Meta, it merges query, form and JSON before it applies any rule.
 
 These are pure functions, so that every listener parses and translates requests alike. A member of the body overrides a
 parameter of the query. JSON from the caller keeps its bytes.
 
-The listener (`web/routes.py`) answers sends at `POST /{number}/messages` and `/{number}/marketing_messages` with the
-flow of `/v1/messages`; `graph_send` translates these requests.
+The listener (`web/routes.py`) handles sends at `POST /{number}/messages` and `/{number}/marketing_messages` with the
+flow of `/v1/messages`. `graph_send` and `send_call` translate these requests.
 """
 
 import re
@@ -29,7 +29,7 @@ CREDENTIALS = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
 adds its own token and proof.
 """
 DENIED = frozenset({"batch", "ids", "include_headers", "method"})
-"""Parameters that turn a request into another request or into several requests."""
+"""Parameters that turn a request into a different request or into several requests."""
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 WRITTEN_AS_JSON = frozenset(
@@ -42,13 +42,13 @@ WRITTEN_AS_JSON = frozenset(
         "user_identity_change", "video", "webhook_configuration", "websites", "whatsapp_business_api_data",
     }
 )  # fmt: skip
-"""Parameters whose value is an object or an array. They are serialised as JSON where only a text is possible."""
+"""Parameters whose value is an object or an array. In a query or form the value is JSON text."""
 _OUTSIDE = re.compile(r"\b(?!whatsapp_business_profile\b)\w*business\w*\s*[{.(]", re.IGNORECASE)
-"""Expanded fields that lead from the node to the portfolio and its objects."""
+"""Matches expanded fields that lead from the node to the business portfolio and its objects."""
 _USERS = re.compile(r"\bassigned_users\b", re.IGNORECASE)
 _KEY = re.compile(r"\[([^\]]*)\]")
 _MOST_KEYS = 16
-"""Deepest nesting of a name such as `a[b][c]`."""
+"""How many keys a name such as `a[b][c]` may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ class Parameters:
     access_token: str | None = field(default=None, repr=False)
 
     def query(self) -> dict[str, str]:
-        """All parameters as a query."""
+        """All parameters, as texts for a query."""
         return {
             name: value if isinstance(value, str) else orjson.dumps(value).decode()
             for name, value in self.values.items()
         }
 
     def text(self, name: str) -> str | None:
-        """A parameter that is a text or an integer, as a text. None for other values."""
+        """A text or integer parameter, as a text. None for other values."""
         value = self.values.get(name)
         return str(value) if isinstance(value, str) or type(value) is int else None
 
     def less_product(self, *names: str) -> dict[str, Any]:
-        """The values without `messaging_product` and the given names."""
+        """The values without `messaging_product` and without the given names."""
         return {
             name: value for name, value in self.values.items() if name not in {"messaging_product", *names}
         }
@@ -81,7 +81,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class MessageCall:
-    """The `/v1` call that is equivalent to a POST to a number's `messages` or `marketing_messages`."""
+    """The `/v1` call equivalent to a POST to a number's `messages` or `marketing_messages`."""
 
     path: str
     body: bytes = field(repr=False)
@@ -93,8 +93,8 @@ def read(
 ) -> Parameters:
     """Parse a request's parameters. `form` has the fields of an already parsed multipart body.
 
-    Raises InvalidRequest for parameters that cannot be parsed, and for parameters that lead to other nodes than the
-    path.
+    Raises InvalidRequest for parameters that cannot be parsed, and for parameters that reach other nodes than the
+    path's node.
     """
     asked = _fields(_pairs(query)) if query else {}
     kind = content_type.partition(";")[0].strip().lower()
@@ -114,7 +114,7 @@ def read(
         if asked:
             added = {name: asked[name] for name in asked if name not in given}
             raw = with_members(_less_credentials(added), raw)
-        # Only a text can be the JSON of an object.
+        # Parses objects that the caller wrote as JSON text.
         values |= {name: _decoded(name, text) for name, text in values.items() if isinstance(text, str)}
     else:
         raw = _composed(values)
@@ -128,7 +128,7 @@ def read(
 
 
 def message_call(number: str, edge: str, given: Parameters) -> MessageCall:
-    """Translate a send or a read mark. `from` is added to the caller's bytes, and `type` if a text message omits it."""
+    """Translate a send or a read mark. Adds `from` to the caller's bytes, and a missing `type` to a text message."""
     added: dict[str, Any] = {"from": number}
     if edge == "messages" and given.values.get("status") == "read":
         members = {**given.less_product("status"), **added}
@@ -141,7 +141,7 @@ def message_call(number: str, edge: str, given: Parameters) -> MessageCall:
 
 
 def with_members(added: Mapping[str, Any], raw: bytes) -> bytes:
-    """A JSON object with members inserted at its beginning. The other members keep their bytes."""
+    """Insert members at the beginning of a JSON object. The other members keep their bytes."""
     if not added:
         return raw
     rest = raw.lstrip()[1:]
@@ -156,7 +156,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _fields(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Fields of a query or form. Names are parsed as at Meta: `a[b]=1` is the member `b` of `a`."""
+    """Parse the fields of a query or form. As at Meta, the name `a[b]` means the member `b` of `a`."""
     values: dict[str, Any] = {}
     for name, text in pairs:
         head, bracket, rest = name.partition("[")
@@ -174,7 +174,7 @@ def _fields(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _lists(value: Any) -> Any:
-    """Convert objects whose keys count from 0 to arrays."""
+    """Convert objects with the keys 0, 1, 2 and so on to arrays."""
     if not isinstance(value, dict):
         return value
     members = {name: _lists(member) for name, member in value.items()}
@@ -256,8 +256,8 @@ def graph_send(path: str) -> GraphSend | None:
 
 
 def credential(authorization: str | None, api_key: str | None, query: str) -> str | None:
-    """The caller's key as an `Authorization` header. The key comes from this header, from `X-API-Key` or from the
-    query. None without a key.
+    """The caller's key as an `Authorization` header, taken from that header, from `X-API-Key` or from the query. None
+    without a key.
     """
     scheme, _, token = (authorization or "").partition(" ")
     if scheme == "OAuth":
@@ -277,7 +277,7 @@ def access_token(*, query: str, content_type: str, body: bytes) -> str | None:
 
 
 def send_call(send: GraphSend, *, query: str, content_type: str, body: bytes) -> MessageCall:
-    """The equivalent `/v1` call. Raises InvalidRequest."""
+    """Translate a send into the equivalent `/v1` call. Raises InvalidRequest."""
     given = read(query=query, content_type=content_type, body=body, form=form_fields(content_type, body))
     return message_call(send.number, send.edge, given)
 

@@ -8,7 +8,7 @@ from messaging.known_nodes import NODE_ID
 _VERSION = r"(?:(?P<version>v\d{1,3}\.\d{1,3})/)?"
 _NODE = rf"(?P<node>{NODE_ID.pattern})"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.=~-]{0,255}"
-# Edges are lower-case: another spelling must not bypass the rules for an edge.
+# Edges are lower-case, because another spelling could bypass the rules for an edge.
 _EDGE = rf"(?P<edge>[a-z_]{{1,64}}(?:/{_PART}){{0,5}})"
 
 urlpatterns = [

@@ -1,7 +1,7 @@
-"""Messages of a conversation as the team sees them: bubbles built from the stored bodies of events. Pure functions.
+"""Builds the bubbles of a conversation, as the team sees it, from the stored bodies of events. Pure functions.
 
-A bubble looks as on the customer's phone, with the business on the right. A body of an unknown form shows its type:
-one odd message must not hide the conversation.
+A bubble looks as on the customer's phone, with the business on the right. For a body of an unknown form, the bubble
+shows only the type. So one odd message does not hide the conversation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ from webhooks.models import Message
 
 EXPIRED = "The text is no longer kept."
 CHANGES = {"edit": "edited", "revoke": "deleted"}
-"""Types of messages that change another message, with the label of the changed message."""
+"""Types of messages that change another message, each with the label for the changed message."""
 _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
-"""Errors raised by a body whose members have other types than WhatsApp documents."""
+"""The errors that occur when members of a body have other types than WhatsApp documents."""
 Documents = Mapping[tuple[str, str], Mapping[str, Any]]
 """Templates as WhatsApp describes them, by name and language."""
 
@@ -33,7 +33,7 @@ class Said:
     body: Mapping[str, Any] | None = field(repr=False)
     """The message object. None past retention."""
     name: str = ""
-    """The customer's name in the notification."""
+    """The customer's name from the notification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Line:
 
 
 def said(row: Message, content: bytes | None) -> Said:
-    """A message, from its row and the stored `data` of its event."""
+    """A message from its row and from the stored `data` of its event."""
     try:
         data = orjson.loads(content) if content is not None else None
     except orjson.JSONDecodeError:
@@ -79,8 +79,8 @@ def said(row: Message, content: bytes | None) -> Said:
 
 
 def lines_of(messages: Sequence[Said], documents: Documents) -> list[Line]:
-    """Lines of a thread, oldest first, from messages newest first. Reactions and changes are shown at the message
-    that they concern.
+    """The lines of a thread, oldest first. `messages` are newest first. A reaction or change is shown at the message
+    that it refers to.
     """
     own = [message for message in messages if not _is_about_another(message)]
     known = {message.row.key for message in own}
@@ -147,7 +147,7 @@ def _named_by_type(message: Said) -> str:
 
 
 def _drawable(message: Said, mark: Mapping[str, Any], documents: Documents) -> dict[str, Any]:
-    """The message for the drawing code, seen from the customer's side; the business's own messages are on the right."""
+    """The message for the drawing code, as the other side's phone shows it: the business is on the right."""
     row, body = message.row, mark.get("body") or message.body or {}
     return {
         "id": row.key,
@@ -162,7 +162,7 @@ def _drawable(message: Said, mark: Mapping[str, Any], documents: Documents) -> d
 
 
 def _rendered(template: object, documents: Documents) -> dict[str, Any]:
-    """A sent template as the customer reads it. Only the name of a template that is no longer known."""
+    """A sent template as the customer reads it. For a template that is no longer known, only its name."""
     if not isinstance(template, Mapping):
         return {}
     language = template.get("language")
@@ -182,7 +182,7 @@ def _rendered(template: object, documents: Documents) -> dict[str, Any]:
 
 
 def _marks(messages: Iterable[Said]) -> dict[str, dict[str, Any]]:
-    """The reactions, edits and deletions in messages (oldest first), by the id of the message that they concern."""
+    """The reactions, edits and deletions among messages (oldest first), by the id of the message that they refer to."""
     marks: dict[str, dict[str, Any]] = {}
     for message in messages:
         body, kind = message.body, message.row.type or ""
@@ -204,7 +204,7 @@ def _is_about_another(message: Said) -> bool:
 
 
 def _reaction(body: Mapping[str, Any]) -> tuple[str, str]:
-    """The message to which a reaction belongs, and its emoji. The emoji is empty when the reaction was removed."""
+    """The id of the message that a reaction refers to, and its emoji. The emoji is empty for a removed reaction."""
     reaction = body.get("reaction")
     if not isinstance(reaction, Mapping):
         return "", ""

@@ -1,7 +1,7 @@
-"""Reads of conversations: the list, the search, and the messages of one conversation.
+"""Reads conversations: the list, the search, and the messages of one conversation.
 
-Conversations have no table; only read marks are stored. Each read walks an index of the event log or the message log
-from the newest row, past a bounded number of rows. Texts come from the stored bodies within retention.
+Conversations have no table; only read marks are stored. Each read walks a bounded number of rows of an index of the
+event log or the message log, newest first. Texts come from the stored bodies within retention.
 """
 
 import re
@@ -27,22 +27,22 @@ from messaging.models import MessageTemplate
 from webhooks.models import Event, Message
 
 SHORT_WALK = 1_000
-"""How many inbound messages the first walk reads. Most pages need no more."""
+"""How many inbound messages the first walk for a page reads. For most pages this is enough."""
 NEWEST = 100
-"""Newest messages of a conversation that the list reads. If more were sent since the customer last wrote, name and
-window are unknown.
+"""How many of a conversation's newest messages the list reads. If none of them is from the customer, the list does
+not know the customer's name and the window.
 """
 MOST_SEARCHED = 1_000
 """How many messages one page of a search reads."""
 _DIGITS = re.compile(r"\+?[0-9][0-9\s().-]{2,30}")
 _LONGEST_NUMBER = 20
 _PLAIN = re.compile(r"[a-z0-9 ,.!?]+")
-"""Words that every JSON library writes without escapes."""
+"""Texts that every JSON library writes without escapes."""
 
-# Reads the newest inbound event of each customer of a tenant, newest first, by the index `event_by_type`. A customer
-# who wrote again later was on an earlier page already. One probe of the message log, by its index of customers, finds
-# the later message. The probes start at the newest event (OFFSET keeps that order below the join) and stop when the
-# page is full. `ended` is the id at which a walk stopped early.
+# Reads the newest inbound event of each customer of a tenant, newest first, by the index `event_by_type`. If the
+# customer wrote again later, an earlier page already has the conversation. A probe of the message log, by its index of
+# customers, finds that later message and excludes the event. OFFSET makes the probes start at the newest event and stop
+# when the page is full. `ended` is the id at which a walk reached its limit.
 _HEADS = """
 WITH walked AS MATERIALIZED (
     SELECT id, phone_number_id, wa_id, user_id FROM events
@@ -74,9 +74,9 @@ _LATER = """SELECT 1 FROM messages m
     WHERE m.tenant_id = %(tenant_id)s AND m.{customer} = r.{customer} AND m.id >= %(before)s AND m.month >= %(month)s
       AND m.environment = %(environment)s AND m.phone_number_id = r.phone_number_id AND m.direction = 'inbound'"""
 _IS_LATEST = " AND ".join(f"NOT EXISTS ({_LATER.format(customer=name)})" for name in ("wa_id", "user_id"))
-# The newest messages of a customer, through the index of each known id. Without a value for the customer, the planner
-# assumes an average customer, and would read and sort all messages of a busy one. A range instead of an equality makes
-# it walk the index in order and stop early.
+# The newest messages of a customer, through the index of each known id. When the id comes from a join, the planner
+# assumes a customer with few messages. It would then read and sort all messages of a busy customer. A range instead of
+# an equality makes the planner walk the index in order and stop early.
 _OF_CUSTOMER = f"""
     (SELECT {", ".join(f"m.{column}" for column in MESSAGES.columns)} FROM messages m
      WHERE m.tenant_id = %(tenant_id)s AND {{of_wa_id}} AND m.environment = %(environment)s
@@ -100,8 +100,8 @@ _THREAD = f"""
 SELECT {MESSAGES} FROM ({_OF_ONE}) AS found
 WHERE event_id IS NOT NULL ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
-# For each conversation: the newest message, the customer's newest message, and the count of unread messages. Old chats
-# of the app are never unread and open no window. The range leaves out months before the oldest conversation.
+# For each conversation: the newest message, the customer's newest message, and the count of unread messages. Messages
+# imported from the app are never unread and open no window. `month` excludes months before the oldest conversation.
 _FACTS = f"""
 WITH walk AS MATERIALIZED (
     SELECT h.place, m.*,
@@ -119,7 +119,7 @@ FROM walk CROSS JOIN LATERAL (
 ) AS each (kind, holds)
 WHERE holds ORDER BY place, kind, id DESC
 """  # noqa: S608 - only column names are formatted in
-# Customers whose number has a prefix: each step through the customer's index finds the next number. Every collation
+# Customers whose number has a prefix: each step through the index of customers finds the next number. Every collation
 # sorts digits in the same way.
 _BY_NUMBER = """
 WITH RECURSIVE found (wa_id) AS (
@@ -155,7 +155,7 @@ ORDER BY id DESC LIMIT %(walked)s
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The conversations to read: those of a tenant in one environment, with one number. None means all numbers."""
+    """The conversations to read: a tenant's, in one environment, with one number. No number means all numbers."""
 
     tenant_id: UUID
     environment: str
@@ -186,7 +186,7 @@ class Parties:
 
     @property
     def keys(self) -> list[int]:
-        """The keys of the conversation's read marks, one for each known id of the customer."""
+        """The keys of the conversation's read marks: one for each known id of the customer."""
         known = filter(None, (self.wa_id, self.user_id))
         return [read_marks.key_of(self.phone_number_id, customer) for customer in known]
 
@@ -208,7 +208,7 @@ class Conversation:
     name: str
     unread: int
     open_until: datetime | None
-    """The end of the 24-hour window, past or future. None for a customer who never wrote."""
+    """When the 24-hour window ends or ended. None for a customer who never wrote."""
     opted_out: bool = False
     """Whether the customer opted out of marketing messages."""
 
@@ -225,7 +225,7 @@ class Page:
     rows: Sequence[Conversation]
     before: UUID | None
     since: datetime | None = None
-    """The time down to which a search has read."""
+    """The time back to which a search has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class Thread:
 def newest(scope: Scope, *, since: datetime, limit: int, before: UUID | None = None) -> Page:
     """Conversations in which the customer wrote, the latest first. Only messages after `since` can be unread.
 
-    A page can have fewer than `limit` rows, even none, and still have a next page, because the walk is bounded.
+    The walk is bounded. So a page can have fewer than `limit` rows, even none, and still have a next page.
     """
     begin = min(before or LAST_ID, id_after_all())
     recent = ids.first_at(ids.created_at(begin) - RECENT)
@@ -280,7 +280,7 @@ def by_text(scope: Scope, typed: str, *, since: datetime, limit: int, before: UU
         {**scope.values, "before": begin, "month": ids.month_of(FIRST_ID), "walked": MOST_SEARCHED},
     )
     wanted, documents = typed.casefold(), _documents(scope, rows)
-    # Skip most bodies without parsing: JSON contains such words literally. A template's text is not in the body.
+    # Skips most bodies without parsing them: JSON contains plain words literally. A template's text is not in the body.
     needle = wanted.encode() if _PLAIN.fullmatch(wanted) else b""
     contents = _contents(scope, rows)
     found: dict[tuple[str, str], Head] = {}
@@ -321,7 +321,7 @@ def thread(
 
 
 def documents_of(scope: Scope, messages: Iterable[Said]) -> Documents:
-    """The templates of these messages, where they are known."""
+    """The templates of these messages, as far as the service knows them."""
     return _documents(scope, [message.row for message in messages])
 
 
@@ -340,7 +340,7 @@ def gists(scope: Scope, rows: Sequence[Message]) -> list[tuple[str, str]]:
 def _heads(
     scope: Scope, first: UUID, before: UUID, *, walked: int, is_first: bool, limit: int
 ) -> tuple[list[Head], UUID | None]:
-    # On the first page no customer can have written after the walked events.
+    # The first page ends at the newest event, so no customer can have written later.
     is_latest = "true" if is_first else _IS_LATEST
     values = {
         **scope.values,
@@ -377,7 +377,7 @@ def _messages(statement: str, values: Mapping[str, Any]) -> list[Message]:
 
 
 def _conversations(scope: Scope, heads: Sequence[Head], since: datetime) -> list[Conversation]:
-    """The rows of a list: the newest messages of each conversation with their texts."""
+    """The rows of a list, with the newest messages of each conversation and their texts."""
     if not heads:
         return []
     marks = read_marks.through(
@@ -442,7 +442,7 @@ def _contents(scope: Scope, rows: Sequence[Message]) -> dict[UUID, bytes]:
     wanted = {row.event_id for row in rows if row.event_id is not None}
     if not wanted:
         return {}
-    # The range excludes partitions when the statement is planned.
+    # With the range, the planner excludes partitions.
     own = Event.objects.for_environment(scope.tenant_id, scope.environment)
     events = own.filter(pk__in=wanted, id__gte=min(wanted), id__lte=max(wanted))
     contents = message_search.contents(scope.tenant_id, list(events.only("id", "payload_expires_on")))

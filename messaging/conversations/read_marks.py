@@ -1,4 +1,4 @@
-"""How far a team has read its conversations. A mark only moves forward, and does not name the customer."""
+"""Read marks: how far a team has read each conversation. A mark only moves forward. It names no customer."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ def key_of(phone_number_id: str, customer: str) -> int:
 
 
 def mark(*, tenant_id: UUID, environment: str, conversations: Iterable[int], through: UUID) -> None:
-    """Record that conversations were read up to a message."""
+    """Record that the team has read conversations up to a message."""
     values: dict[str, Any] = {
         "tenant_id": tenant_id,
         "environment": environment,
@@ -41,7 +41,7 @@ def mark(*, tenant_id: UUID, environment: str, conversations: Iterable[int], thr
 
 
 def through(*, tenant_id: UUID, environment: str, conversations: Iterable[int]) -> Mapping[int, UUID]:
-    """The newest read message of each conversation that has a mark."""
+    """The newest read message of each conversation. Conversations without a mark are left out."""
     rows = ReadMark.objects.filter(
         tenant_id=tenant_id, environment=environment, conversation__in=set(conversations)
     )
@@ -49,5 +49,5 @@ def through(*, tenant_id: UUID, environment: str, conversations: Iterable[int]) 
 
 
 def prune_read_marks() -> int:
-    """Delete marks older than the message log, whose messages have left it. Returns how many."""
+    """Delete marks so old that the message log no longer has their messages. Returns the number of marks."""
     return delete_before(ReadMark, "read_at", now() - timedelta(days=settings.EVENT_METADATA_DAYS))

@@ -1,11 +1,11 @@
-"""The ledger of a day and the usage of a platform's tenants, counted from the tables themselves.
+"""Counts from the tables themselves: the ledger of a day, and the usage of a platform's tenants.
 
-In the ledger, `accepted` counts events and the states count deliveries. The sums agree exactly when each event has one
-delivery to an endpoint, and each delivery has its event. An event that was dead and then delivered by a replay counts
-as delivered. Usage is the events by kind and the deliveries of a day or a month.
+For each endpoint, the ledger's `accepted` counts events and the states count deliveries. The two agree exactly when
+each event has one delivery and each delivery has its event. A dead event that a replay delivered counts as delivered.
+Usage is the events by kind and the deliveries of a day or a month.
 
-Counts run hour by hour, each over an index range of one tenant, with time limits for each caller and in all. A day
-with millions of events takes too long for one call; the caller then asks hour by hour.
+Counts run hour by hour, each over an index range of one tenant. A call has a time limit, and a process counts for one
+call at a time. A day with millions of events exceeds the limit; the caller then requests single hours.
 """
 
 import threading
@@ -31,7 +31,7 @@ from gateway.database.distribution import of_tenant, together
 from tenants.models import Tenant
 
 SECONDS = 10.0
-"""Seconds of database time for one call."""
+"""The time limit of one call, in seconds."""
 FIRST_YEAR = 2000
 _one_at_a_time = threading.Lock()
 
@@ -58,7 +58,7 @@ class TimeSpan:
 
 
 def refusal_of(first: date, zone: tzinfo = UTC) -> str | None:
-    """Why a day, or the month that begins with it, cannot be counted. None if it is from 2000 on and has begun in
+    """Why a day, or the month that begins with it, cannot be counted. None for a day since 2000 that has begun in
     `zone`.
     """
     if first.year < FIRST_YEAR:
@@ -90,7 +90,7 @@ class Counting:
         self._ends = time.monotonic() + SECONDS
 
     def rows(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """The rows of a statement. Raises the error that asks for a narrower range when the time is up."""
+        """Run a statement and return its rows. When the time is up, raises the error that asks for a narrower range."""
         left = int((self._ends - time.monotonic()) * 1000)
         if left <= 0:
             raise self._narrower
@@ -99,7 +99,7 @@ class Counting:
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(left)])
                 cursor.execute(statement, parameters)
                 found: list[tuple[Any, ...]] = cursor.fetchall()
-                # Reset for tests, whose transaction continues after this one.
+                # Reset for tests, which run in a longer transaction.
                 cursor.execute("SELECT set_config('statement_timeout', '0', true)")
                 return found
         except OperationalError as error:
@@ -112,7 +112,7 @@ class Counting:
 def counting(*, instead: str) -> Iterator[Counting]:
     """Count for one call at a time in a process. `instead` says what to request when the time limit is reached.
 
-    Raises TooManyInFlight while another call counts. Figures can wait, and a process has few database connections.
+    Raises TooManyInFlight while another call counts: figures can wait, and a process has few database connections.
     """
     if not _one_at_a_time.acquire(blocking=False):
         raise TooManyInFlight("Other figures are being counted. Try again.")
@@ -124,7 +124,7 @@ def counting(*, instead: str) -> Iterator[Counting]:
 
 STATES = ("delivered", "waiting", "dead", "expired")
 
-# Ids of fresh deliveries have the millisecond of their event, so deliveries and events are in the same range of ids.
+# A fresh delivery's id has the same millisecond as its event's id, so one range of ids contains both.
 _EVENTS = """
 SELECT count(*), count(d.event_id) FROM (
     SELECT id FROM events
@@ -164,8 +164,8 @@ SELECT o.endpoint_id, coalesce(max(a.events), 0),
 FROM original o LEFT JOIN saved s USING (endpoint_id) LEFT JOIN accepted a USING (endpoint_id)
 GROUP BY o.endpoint_id
 """
-# A message that was sent twice has two wamids, so duplicates are found by their batch item and not by id. A wamid
-# with two events was recorded twice.
+# Counts sent messages, and events with the wamid of an earlier event: such a message was recorded twice. A message that
+# was sent twice has two wamids and does not appear here.
 _SENDS = """
 SELECT count(*) FILTER (WHERE e.wamid IS NOT NULL), count(*) FILTER (WHERE e.wamid IS NOT NULL AND EXISTS (
     SELECT 1 FROM events other WHERE other.tenant_id = %(tenant_id)s AND other.wamid = e.wamid AND other.id < e.id
@@ -183,7 +183,7 @@ WHERE b.tenant_id = %(tenant_id)s AND b.environment = %(environment)s
   AND b.id < %(end)s AND (b.completed_at >= %(begin)s OR b.completed_at IS NULL) AND i.status = 'failed'
   AND i.sent_at >= %(begin)s AND i.sent_at < %(ends)s
 """
-# A rejected single send has no event. A repeat answered from the idempotency record made no call to the upstream.
+# A rejected send has no event, so the request log is counted. A stored answer to a repeat has no `upstream_ms`.
 _SINGLE = """
 SELECT count(*) FILTER (WHERE error_code IS DISTINCT FROM 'meta_unreachable'),
        count(*) FILTER (WHERE error_code = 'meta_unreachable')
@@ -192,8 +192,8 @@ WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(fi
   AND method = 'POST' AND route = ANY(%(routes)s) AND status >= 400 AND upstream_ms > 0
 """
 DOUBLE_WITHIN = timedelta(days=8)
-"""How long after an event another event with the same wamid counts as a duplicate. Without a limit the search would
-read every partition. The only known cause of duplicates, a result written again, occurs within minutes.
+"""How far before a span an earlier event with the same wamid is searched. Without a limit the search would read every
+partition. The only known cause of duplicates, a result that is written again, takes minutes.
 """
 
 
@@ -226,7 +226,7 @@ class Ledger:
 
     @property
     def unwanted(self) -> int:
-        """Events that no endpoint wanted when they were published."""
+        """Events to which no endpoint was subscribed when they were published."""
         return self.events - self.routed
 
     @property
@@ -269,7 +269,7 @@ def _is_logged(span: TimeSpan) -> bool:
 
 COLUMNS = ("sent", "received", "statuses", "events", "deliveries", "delivered")
 
-# One index range for each tenant and kind, so the events of a tenant are read only for its own line.
+# One index range for each tenant and kind, so that only a tenant's own events are read for its line.
 _USAGE = f"""
 SELECT t.id, sent.n, received.n, statuses.n, everything.n, delivery.n, delivery.delivered
 FROM unnest(%(owners)s::uuid[], %(environments)s::text[]) AS t (id, environment)
@@ -303,7 +303,7 @@ CROSS JOIN LATERAL (
 
 
 def count_usage(counting: Counting, *, tenants: Sequence[Tenant], span: TimeSpan) -> list[dict[str, Any]]:
-    """A line for each tenant, in the given order. Sandbox tenants are counted in their sandbox, all others in the
+    """A line for each tenant, in the given order. A sandbox tenant's line counts its sandbox. All other lines count the
     live environment.
     """
     found: dict[UUID, list[Any]] = {}

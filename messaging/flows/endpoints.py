@@ -1,8 +1,8 @@
 """A number's Flow endpoint: the tenant's URL, its signing secret and the key pair. Writes `FlowEndpoint`.
 
 WhatsApp encrypts with the public key that was uploaded last. A new private key is stored before its public key is
-uploaded, and decrypts requests from then on. So requests can be decrypted even if Meta's answer to the upload is lost.
-Uploads are network calls and are made between transactions.
+uploaded, and both private keys decrypt requests. So requests can be decrypted even if Meta's answer to the upload is
+lost. Uploads are network calls, so no transaction is open during one.
 """
 
 from datetime import timedelta
@@ -23,9 +23,9 @@ from webhooks.requests.signed_request import new_secret, shown_prefix
 log = structlog.get_logger(__name__)
 
 KEY_BITS = 2048
-"""The size of key that Meta accepts ("WhatsApp Business Encryption", upstream fact 3.15)."""
+"""The key size that Meta accepts ("WhatsApp Business Encryption", upstream fact 3.15)."""
 OVERLAP = timedelta(hours=24)
-"""How long the previous secret also signs after a rotation."""
+"""How long the previous secret also signs requests after a rotation."""
 
 
 def find(number: PhoneNumber, *, locked: bool = False) -> FlowEndpoint:
@@ -38,10 +38,10 @@ def find(number: PhoneNumber, *, locked: bool = False) -> FlowEndpoint:
 
 
 def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> FlowEndpoint:
-    """Set where a number's data requests go.
+    """Set the URL that a number's data requests are forwarded to.
 
-    The first call also creates the secret and the key pair, and uploads the public key. If Meta refuses the key, the
-    endpoint is deleted again. Raises Refused and UpstreamUnreachable.
+    The first call also creates the secret and the key pair, and uploads the public key. If Meta rejects the key, the
+    new endpoint is deleted. Raises Refused and UpstreamUnreachable.
     """
     with transaction.atomic():
         PhoneNumber.objects.select_for_update(no_key=True, of=("self",)).get(pk=number.pk)
@@ -66,9 +66,9 @@ def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> FlowEndpoint:
 
 
 def upload_new_key(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
-    """Make a key pair and upload its public key. The upload's success deletes the former private key.
+    """Make a key pair and upload its public key. A successful upload deletes the previous private key.
 
-    If an earlier upload ended without success, its key is uploaded again. Raises NotFound, Refused,
+    If an earlier upload did not succeed, this uploads the key of that upload again. Raises NotFound, Refused,
     UpstreamUnreachable.
     """
     fresh = _new_private_key()
@@ -91,7 +91,7 @@ def upload_new_key(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
 
 
 def rotate_secret(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
-    """Set a new signing secret. The previous secret also signs for OVERLAP. Raises NotFound."""
+    """Set a new signing secret. The previous secret also signs requests for OVERLAP. Raises NotFound."""
     with transaction.atomic():
         endpoint = find(number, locked=True)
         endpoint.previous_secret, endpoint.previous_secret_expires_at = endpoint.secret, now() + OVERLAP
@@ -103,14 +103,14 @@ def rotate_secret(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
 
 
 def delete(number: PhoneNumber, *, actor: Actor) -> None:
-    """Delete the endpoint with its keys: data requests of the number's Flows fail from now on. Raises NotFound."""
+    """Delete the endpoint with its keys. Data requests of the number's Flows fail from then on. Raises NotFound."""
     with transaction.atomic():
         find(number, locked=True).delete()
         _record("flow_endpoint.delete", number, actor)
 
 
 def public_key_of(private_key: str) -> str:
-    """The public half of a private key, in PEM."""
+    """The public key of a private key, in PEM."""
     loaded = serialization.load_pem_private_key(private_key.encode(), password=None)
     return (
         loaded.public_key()

@@ -1,7 +1,7 @@
-"""A data request of a WhatsApp Flow: decrypt → forward to the tenant's server → encrypt its answer.
+"""A data request of a WhatsApp Flow: decrypt → forward to the tenant's server → encrypt the server's answer.
 
-Sources: Meta's "Implementing Endpoint for Flows" and "Error codes" of Flows (upstream fact 3.15). Part of the listener,
-so a request that waits for a tenant's server holds memory and a socket, but no thread and no database connection.
+Sources: Meta's "Implementing Endpoint for Flows" and "Error codes" of Flows (upstream fact 3.15). This runs in the
+listener. So a request that waits for a tenant's server holds memory and a socket, but no thread or database connection.
 """
 
 import binascii
@@ -36,18 +36,18 @@ from webhooks.requests.signed_request import key_of
 log = structlog.get_logger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
-"""The largest request, and the largest answer of a tenant's server."""
+"""The largest request from WhatsApp, and the largest answer of a tenant's server."""
 FORWARD_SECONDS = 8.0
-"""How long a tenant's server may take. WhatsApp gives up after 10 seconds ("Error codes", `timeout_error`)."""
+"""How long a tenant's server may take. WhatsApp itself waits 10 seconds ("Error codes", `timeout_error`)."""
 CONNECT_SECONDS = 3.0
 EVENT_TYPE = "flow.data_exchange"
-"""The value of `X-Service-Event-Type`. It is not an event: nothing is stored or repeated."""
+"""The value of `X-Service-Event-Type`. A data request is not an event: it is neither stored nor repeated."""
 
 CANNOT_DECRYPT, NOT_SIGNED, TOKEN_INVALID = 421, 432, 427
-"""Meta's own statuses: fetch the public key again, the signature is wrong, the Flow is over for this customer."""
+"""Statuses by which Meta knows: the public key must be fetched again, the signature is wrong, the Flow has ended."""
 
 exchanges = Bulkhead(per_number=100, per_tenant=200, crowded=400, in_all=600)
-"""Limits the data requests on the event loop that wait for tenants' servers."""
+"""Limits how many data requests wait for tenants' servers on the event loop."""
 
 _OAEP = padding.OAEP(mgf=padding.MGF1(hashes.SHA256()), algorithm=hashes.SHA256(), label=None)
 _ACTIVE = b'{"data":{"status":"active"}}'
@@ -55,16 +55,16 @@ _ACKNOWLEDGED = b'{"data":{"acknowledged":true}}'
 _SERVED = Q(number__tenant__status=Tenant.Status.ACTIVE) | Q(
     number__tenant__status=Tenant.Status.PENDING_APPROVAL, number__environment="test"
 )
-"""The condition that a tenant is served, as for deliveries (`tenants/tenant_status.py`)."""
+"""The condition that the number's tenant is served. Deliveries use the same one (`tenants/tenant_status.py`)."""
 
 
 class UndecryptableError(ValueError):
-    """No private key of the number opens a request."""
+    """Raised when no private key of the number decrypts a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A decrypted request and its endpoint. `content` is the JSON as WhatsApp wrote it."""
+    """A decrypted request and its endpoint. `content` is WhatsApp's JSON."""
 
     endpoint: FlowEndpoint
     content: bytes = field(repr=False)
@@ -74,7 +74,7 @@ class Opened:
 
     @property
     def is_ping(self) -> bool:
-        """Whether WhatsApp only asks whether the endpoint works."""
+        """Whether WhatsApp only checks that the endpoint works."""
         return self.request.get("action") == "ping"
 
     @property
@@ -84,13 +84,13 @@ class Opened:
         return isinstance(data, dict) and {"error", "error_message"} <= data.keys()
 
     def answered(self, content: bytes) -> Reply:
-        """The answer, encrypted with the request's key and with its initial vector, of which every bit is inverted."""
+        """Encrypt an answer with the request's key and with its initial vector, in which every bit is inverted."""
         vector = bytes(byte ^ 0xFF for byte in self.initial_vector)
         return _text(200, b64encode(AESGCM(self.aes_key).encrypt(vector, content, None)))
 
 
 class FlowExchange:
-    """The data requests of one process, for one event loop."""
+    """Answers the data requests of one process, on one event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPool("flows", threads=2, waiting=500)
@@ -120,7 +120,7 @@ class FlowExchange:
         self._threads.close()
 
     async def _forwarded(self, opened: Opened) -> tuple[Reply, str | None]:
-        """The tenant's answer for WhatsApp, and the reason if it could not be used, else None."""
+        """The answer for WhatsApp, and the reason why the tenant's answer could not be used. None if it could."""
         if self._outbound is None:
             private = settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS
             self._outbound = await Outbound(allow_private=private).__aenter__()
@@ -168,7 +168,7 @@ def open_request(endpoint_id: UUID, body: bytes, *, environments: Collection[str
 
 
 def _decrypted(endpoint: FlowEndpoint, body: bytes) -> tuple[bytes, bytes, bytes]:
-    """The content of a request, its AES key and its initial vector. Raises UndecryptableError."""
+    """The decrypted content of a request, its AES key and its initial vector. Raises UndecryptableError."""
     try:
         given = orjson.loads(body)
         data, encrypted_key, vector = (
@@ -217,7 +217,7 @@ def _is_object(body: bytes) -> bool:
 
 
 def _record(endpoint_id: UUID, error: str | None) -> None:
-    """Store when the last data request came, and why the tenant's answer could not be used."""
+    """Store the time of the last data request, and the reason if the tenant's answer could not be used."""
     FlowEndpoint.objects.filter(pk=endpoint_id).update(last_request_at=now(), last_error=error)
 
 

@@ -1,4 +1,4 @@
-"""`/v1/numbers/{phone_number_id}/flow-endpoint`: where the data requests of a number's Flows are answered."""
+"""`/v1/numbers/{phone_number_id}/flow-endpoint`: the tenant's server that answers data requests of a number's Flows."""
 
 from typing import Any
 

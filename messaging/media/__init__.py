@@ -1,1 +1,1 @@
-"""Media: files are streamed to and from the upstream; the service stores none."""
+"""Media files: streamed to and from the upstream. The service stores no file."""

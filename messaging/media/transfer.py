@@ -1,9 +1,8 @@
-"""Media at the upstream: describe, stream and delete them. The service stores no file (specification 1).
+"""Describes, streams and deletes media files at the upstream. The service stores no file (specification 1).
 
-A media belongs to a number. Without `from`, this is the number that received or uploaded the media (`known_nodes.py`),
-else the number with the most recent customer message. Finding the number costs one look-up for any id. Every request to
-the upstream names the number, so the upstream answers only for that number's media, even if the token has access to
-more.
+A media file belongs to a number. The caller can name the number with `from`. Otherwise it is the number that received
+or uploaded the file (`known_nodes.py`), else the number with the most recent customer message. Every request to the
+upstream names the number. So the upstream answers only for that number's files, even if the token has access to more.
 """
 
 import re
@@ -28,7 +27,7 @@ from phone_numbers.models import PhoneNumber
 from phone_numbers.senders_and_owners import Sender, is_within, required_sender, sender
 
 NO_SUCH_OBJECT = (100, 33)
-"""The upstream's code and subcode for media that it does not have, whatever the reason (upstream fact 1.2)."""
+"""The upstream's code and subcode for a media file that it does not have, for any reason (upstream fact 1.2)."""
 FORWARDED = (
     "Accept-Ranges",
     "Content-Length",
@@ -37,16 +36,16 @@ FORWARDED = (
     "Last-Modified",
 )
 RANGE = re.compile(r"bytes=(?:[0-9]{1,15}-[0-9]{0,15}|-[0-9]{1,15})", re.ASCII)
-"""A single range of bytes. Other ranges are ignored and answered with the whole file."""
+"""A single range of bytes. Any other range is ignored: the answer is the whole file."""
 
 Within = frozenset[str] | None
-"""The numbers to which the caller's key is limited. None for all numbers of the tenant."""
+"""The numbers that the caller's key is limited to. None means all numbers of the tenant."""
 
 log = structlog.get_logger(__name__)
 
 
 class MediaNotThere(NotFound):
-    """The upstream does not have this media. `details.reason` says what the service knows about it."""
+    """The upstream does not have this media file. `details.reason` is the reason as far as the service knows it."""
 
     def __init__(self, reason: str, upstream: object = None) -> None:
         message, hint = _NOT_THERE[reason]
@@ -74,7 +73,7 @@ _NOT_THERE = {
 def info(
     *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
 ) -> HttpResponse:
-    """The upstream's description of a media, verbatim. Raises NotFound for ids of other objects."""
+    """The upstream's description of a media file, verbatim. Raises NotFound if the id is another object's."""
     _, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
     )
@@ -85,11 +84,11 @@ def info(
 def delete(
     *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
 ) -> HttpResponse:
-    """Delete a media at the upstream. Returns the upstream's answer verbatim. Raises NotFound for ids of other
-    objects.
+    """Delete a media file at the upstream. Returns the upstream's answer verbatim. Raises NotFound if the id is another
+    object's.
 
-    Before the deletion, the upstream must describe the id as a media of the number. The upstream checks the number only
-    for media, and the token may have access to objects of other tenants.
+    The file is described before it is deleted. The upstream compares the number only for media files. Without the
+    check, the call could delete another object that the token has access to, even one of another tenant.
     """
     number, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
@@ -103,7 +102,7 @@ def delete(
         try:
             run(known_nodes.record_media_deletion(media))
         except DATABASE_UNAVAILABLE as error:
-            # The file is deleted. Only the reason of a later 404 is less exact.
+            # The file is deleted. Without the record, only the reason in a later 404 is less exact.
             log.warning("media_deletion_not_noted", error=type(error).__name__)
     return passed_through(answer, verdict)
 
@@ -117,12 +116,11 @@ def download(
     range_: str | None = None,
     within: Within = None,
 ) -> HttpResponseBase:
-    """Stream the bytes of a media, or a range of the bytes, with the upstream's type and length. Raises NotFound and
+    """Stream the bytes of a media file, or a range of them, with the upstream's type and length. Raises NotFound and
     MetaUnreachable.
 
-    The answer is an attachment with the upstream's file name.
-
-    If the upstream breaks off, the answer ends before its Content-Length.
+    The answer is an attachment with the upstream's file name. If the upstream's stream breaks off, the answer ends
+    before its Content-Length.
     """
     number, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
@@ -167,7 +165,7 @@ def _ask(
     within: Within,
     question: Callable[[MediaGraph], GraphAnswer],
 ) -> tuple[Sender, GraphAnswer, Verdict]:
-    """Ask the upstream for a media, with the number in `from` or the media's recorded number."""
+    """Send a request for a media file to the upstream, with the number in `from` or the file's recorded number."""
     if not known_nodes.MEDIA_ID.fullmatch(media_id):
         raise NotFound("There is no such media.")
     number = _number(tenant_id, environment, media_id, from_, within)
@@ -206,12 +204,12 @@ def _number(tenant_id: UUID, environment: str, media_id: str, from_: str | None,
 
 
 def graph_of(number: Sender) -> MediaGraph:
-    """The Graph API's media calls with a number's token."""
+    """The Graph API's media calls with the token of a number."""
     return MediaGraph(number.environment, number.token, number.phone_number_id)
 
 
 def verdict_of(number: Sender, answer: GraphAnswer) -> Verdict:
-    """Classify an answer, and schedule a check of the number's token if it was refused."""
+    """Classify an answer. Schedules a check of the number's token if the upstream rejected the token."""
     verdict = classify(answer)
     if verdict.token_problem:
         tokens.question(waba_id=number.waba_id, token=number.token)
@@ -219,8 +217,8 @@ def verdict_of(number: Sender, answer: GraphAnswer) -> Verdict:
 
 
 def _refused(stream: Stream) -> HttpResponse:
-    """The response when the file host sends no file: the host's error, or an error for an answer that
-    cannot be parsed.
+    """The response when the file host sends no file. It is the host's own error, or a general error if the host's
+    answer cannot be parsed.
     """
     try:
         body = next(iter(stream), b"")

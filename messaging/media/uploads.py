@@ -1,6 +1,6 @@
-"""Uploads in multipart forms: checks of files for media and template samples, and the upload of media.
+"""Uploads in multipart forms: checks files for media and template samples, and uploads media files.
 
-A file is streamed to the upstream; the service stores none (specification 1).
+A file is streamed to the upstream; the service stores no file (specification 1).
 """
 
 import mimetypes
@@ -23,16 +23,16 @@ from messaging.media.transfer import graph_of, verdict_of
 from phone_numbers.senders_and_owners import Sender
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
-"""The largest media file or header sample, in bytes."""
+"""The largest media file or sample for a template's header, in bytes."""
 MAX_REQUEST_BYTES = MAX_FILE_BYTES + 1024 * 1024
-"""The largest form with such a file."""
+"""The largest form with such a file, in bytes."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A checked file of a multipart form, not read yet."""
+    """A file in a multipart form that was checked but not read yet."""
 
     content: IO[bytes]
     length: int
@@ -46,9 +46,9 @@ def form_of(request: Request) -> dict[str, str]:
 
 
 def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, field: str = "file") -> Upload:
-    """Check the file in the form. Raises InvalidRequest, and PayloadTooLarge for too large a file.
+    """Check the file in the form. Raises InvalidRequest, and PayloadTooLarge for a file that is too large.
 
-    Its media type is the field `type`, else the type of the part, else the type of the file name.
+    The media type comes from the field `type`, else from the part's header, else from the file name.
     """
     file = request.FILES.get(field)
     if not isinstance(file, UploadedFile) or file.file is None:
@@ -81,6 +81,6 @@ def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, s
                 )
             )
         except DATABASE_UNAVAILABLE as error:
-            # The file is uploaded and `from` names its number too, so the record is not essential.
+            # The upload has succeeded. The record is not essential, because a caller can name the number with `from`.
             log.warning("media_not_noted", error=type(error).__name__)
     return response

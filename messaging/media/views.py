@@ -26,7 +26,7 @@ class MediaIn(serializers.Serializer[object]):
     type = serializers.CharField(required=False, help_text="The media type, when the file part names none.")
 
     def get_fields(self) -> dict[str, serializers.Field]:  # type: ignore[type-arg]
-        """`from` is a keyword of Python."""
+        """Rename the field to `from`, which is a keyword of Python."""
         return {**super().get_fields(), "from": serializers.CharField()}
 
 

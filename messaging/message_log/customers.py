@@ -1,7 +1,7 @@
-"""What is known about a customer of a number: last messages, the service window, the opt-out, and the customer's ids.
+"""A customer of a number: last messages, the service window, the opt-out, and the customer's ids.
 
-Reads the message log and the opt-outs by the wa_id or the user_id, and takes the customer's other id from the rows.
-Only the customer's newest `MOST_WALKED` messages are read.
+Reads the message log and the opt-outs by the wa_id or the user_id. The rows found give the customer's other id. Only
+the customer's newest `MOST_WALKED` messages are read.
 """
 
 import re
@@ -28,11 +28,11 @@ from webhooks.models import Event, Message
 WINDOW = timedelta(hours=24)
 """How long after a customer's message the business may send without a template (upstream fact 1.1.1)."""
 FEWEST_DIGITS = 5
-"""Fewest digits of a phone number."""
+"""A shorter text of digits is not a phone number."""
 
 _USER_ID = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,140}", re.ASCII)
 
-# Reads the newest row of each kind.
+# Finds the newest row of each kind of message.
 _NEWEST = """
 SELECT DISTINCT ON (kind) kind, {columns}
 FROM (
@@ -59,7 +59,7 @@ Newest = dict[str, Message]
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """What is known about a customer of a number."""
+    """A customer of a number, with the newest messages and the opt-out."""
 
     phone_number_id: str
     wa_id: str | None
@@ -72,11 +72,11 @@ class Customer:
     last_referral: Message | None
     """The last message that came from an ad or post."""
     opt_out: OptOut
-    """What the customer last said about marketing messages through each source."""
+    """The customer's last decision about marketing messages from each source."""
 
     @property
     def window_open_until(self) -> datetime | None:
-        """The end of the service window, past or future. None for a customer who never wrote."""
+        """When the service window ends or ended. None for a customer who never wrote."""
         if self.last_inbound is None:
             return None
         return (self.last_inbound.sent_at or self.last_inbound.created_at) + WINDOW
@@ -143,7 +143,7 @@ def _newer(first: Newest, second: Newest) -> Newest:
 
 
 def _username(inbound: Message) -> str | None:
-    """The customer's username, from the profile in a message's event. None when the event has none."""
+    """The username in the profile of an inbound message's event. None without a username."""
     assert inbound.event_id is not None  # noqa: S101 - only statuses make rows without one
     events = list(Event.objects.for_tenant(inbound.tenant_id).filter(pk=inbound.event_id))
     for body in message_search.contents(inbound.tenant_id, events).values():

@@ -1,7 +1,7 @@
-"""One message in full: its content while retained, its statuses with error texts, its events and their deliveries.
+"""One message in full: its content within retention, statuses with error texts, events and deliveries.
 
-The bodies of the message's events have the content, the message log does not. The bytes of a message are shown as
-stored.
+The bodies of the message's events have the content. The message log does not have it. The bytes of a message are shown
+as stored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """An error of the upstream, in the upstream's words while they are stored."""
+    """An error of the upstream. Past retention only the code is left."""
 
     code: int | None
     title: str | None = None
@@ -56,7 +56,7 @@ class MessageEvent:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """A message with everything that is known about it."""
+    """A message with its content, its statuses and its events."""
 
     row: Message
     sender: str | None
@@ -70,12 +70,12 @@ class Detail:
 
     @property
     def payload_available(self) -> bool:
-        """Whether the content is shown."""
+        """Whether the content is available."""
         return self.request is not None or self.message is not None
 
 
 def load(message: Message) -> Detail:
-    """Load everything that is stored about a message in the log."""
+    """Load the content, the statuses and the events of a message in the log."""
     events = message_search.events_of(message)
     contents, deliveries = message_search.contents_and_deliveries(message.tenant_id, events)
     with_holds(
@@ -107,7 +107,7 @@ def load(message: Message) -> Detail:
 
 
 def _recipient_in(request: bytes | None) -> str | None:
-    """The recipient of the request. None without one. Used when the upstream accepted no recipient."""
+    """The recipient in the sent request. None without one. The log has no recipient of a rejected message."""
     asked = _object(request)
     return text(asked.get("to")) or text(asked.get("recipient"))
 

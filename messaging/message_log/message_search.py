@@ -1,7 +1,7 @@
-"""Reads of the message log: search by keyset, and one message with its events, their contents and their deliveries.
+"""Reads the message log: searches by keyset, and one message with its events, their contents and their deliveries.
 
-Called by `/v1/messages*`, the console and the conversations. A search walks one index from the newest match on, past a
-bounded number of rows. Filters without an index of their own are conditions on the rows that the walk passes.
+Called by `/v1/messages*`, the console and the conversations. A search walks one index from the newest match and reads
+a bounded number of rows. A filter on a column without an index is a condition on these rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,21 +22,21 @@ from webhooks.events.search import DELIVERIES, EVENTS
 from webhooks.models import EXPUNGED, STATUS_CONDITIONS, Delivery, Event, Message
 
 MOST_EVENTS = 200
-"""Most events shown with one message. A message to a group has a status for each participant."""
+"""How many events are shown with one message. A message to a group has a status for each participant."""
 MOST_DELIVERIES = 500
 LAST_REPLAY = timedelta(days=LONGEST_RETENTION_DAYS + 1)
-"""How long after its event a delivery can be made: a replay needs the body."""
+"""How long after an event its last delivery can be created. A replay needs the event's body, which then expires."""
 EARLIER = timedelta(minutes=10)
-"""How much older than a message's first published event another event of the message can be."""
+"""How much earlier than a message's first published event another event of the message can have been created."""
 
 MESSAGES = StoredRows(Message)
 _MESSAGES = BoundedList(MESSAGES, by_month=True)
 _SCOPE = "tenant_id = %(tenant_id)s AND environment = %(environment)s"
 _INDEXED = ("wa_id", "user_id", "batch_id", "referral_source_id")
-"""Columns with an index that ends in the id. Other columns are conditions on the rows that a walk passes."""
+"""Columns with an index that ends in the id. A filter on another column is a condition on the rows of a walk."""
 
-# The statements of one message's look-up are prepared and planned once, because planning for every partition takes many
-# times as long as running. While they run, ranges of the partitions' keys leave partitions aside.
+# These statements are prepared, because planning for every partition takes many times as long as running. At run time,
+# the ranges of the partition keys exclude partitions.
 _EVENTS = f"""
 SELECT {EVENTS} FROM events
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND wamid = %(wamid)s
@@ -53,7 +53,7 @@ _FIND = f"""
 SELECT {MESSAGES} FROM messages
 WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND key = %(key)s
 """  # noqa: S608 - only column names are formatted in
-# Materialized without the tenant, so that the planner uses the index by event, never the index by tenant.
+# The CTE has no tenant condition, so that the planner uses the index by event and never the index by tenant.
 _DELIVERIES = f"""
 WITH found AS MATERIALIZED (
     SELECT {DELIVERIES} FROM webhook_deliveries
@@ -62,7 +62,7 @@ WITH found AS MATERIALIZED (
 SELECT found.*, NULL::bytea, NULL::smallint FROM found
 WHERE tenant_id = %(tenant_id)s ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
-# One statement for contents and deliveries, so that the process waits only once.
+# One statement reads contents and deliveries, which saves a round trip.
 _CONTENTS_AND_DELIVERIES = f"""
 SELECT contents.id, {"NULL, " * (len(DELIVERIES.columns) - 1)} contents.body, contents.retention_days
 FROM ({_CONTENTS}) AS contents
@@ -81,10 +81,10 @@ def search(
     before: UUID | None = None,
     limit: int,
 ) -> Page[Message]:
-    """A tenant's messages of one environment, newest first, with these column values and this status.
+    """A tenant's messages in one environment, newest first, filtered by column values, status and time of creation.
 
-    They were created from `begin` to before `end`. If the walk ends early, a page has fewer than `limit` messages,
-    even none, and still has a next page.
+    `begin` is inclusive, `end` exclusive. If the walk ends early, a page has fewer than `limit` messages, even none,
+    and still has a next page.
     """
     conditions = [f"{name} = %({name})s" for name in equal]
     if status is not None:
@@ -100,16 +100,16 @@ def search(
 
 
 def _walks(equal: Mapping[str, Any], status: str | None) -> list[Walk]:
-    """The indexes that can serve a search: those of the given columns, else the index of failed messages, else the
-    index of all messages.
+    """The indexes that can serve a search: the indexes of the given columns, else the index of failed messages, else
+    the index of all messages.
     """
     walks = [Walk(_SCOPE, name, [equal[name]]) for name in _INDEXED if name in equal]
     return walks or [Walk(f"{_SCOPE} AND failed_at IS NOT NULL" if status == "failed" else _SCOPE)]
 
 
 def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
-    """A tenant's message in one environment by its id: the row with the message itself, else a row that has only
-    statuses.
+    """A tenant's message in one environment, by its id. The row with the message itself is preferred to a row that only
+    has statuses.
 
     Raises NotFound.
     """
@@ -122,7 +122,7 @@ def find(*, tenant_id: UUID, environment: str, key: str) -> Message:
 
 
 def events_of(message: Message) -> list[Event]:
-    """The events of a message, oldest first: the newest `MOST_EVENTS`, and the event that holds the message."""
+    """The events of a message, oldest first: the newest `MOST_EVENTS`, and always the event that holds the message."""
     first = min(message.id, message.event_id or message.id)
     found: dict[UUID, Event] = {}
     if message.wamid is not None:
@@ -159,7 +159,7 @@ def contents(tenant_id: UUID, events: Sequence[Event]) -> dict[UUID, bytes]:
 def contents_and_deliveries(
     tenant_id: UUID, events: Sequence[Event]
 ) -> tuple[dict[UUID, bytes], dict[UUID, list[Delivery]]]:
-    """`contents`, and the newest deliveries of a tenant's events, at most `MOST_DELIVERIES`. One query reads both."""
+    """`contents`, and the newest `MOST_DELIVERIES` deliveries of a tenant's events. One query reads both."""
     deliveries: dict[UUID, list[Delivery]] = {event.id: [] for event in events}
     if not events:
         return {}, deliveries

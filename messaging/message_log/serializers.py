@@ -23,7 +23,7 @@ class SentTemplateOut(serializers.Serializer[Any]):
 
 
 class PricingOut(serializers.Serializer[Any]):
-    """What WhatsApp charges for the message, as its statuses said."""
+    """What WhatsApp charges for the message, as the message's statuses report it."""
 
     category = serializers.CharField(allow_null=True)
     type = serializers.CharField(allow_null=True)
@@ -43,7 +43,7 @@ class ReferralOut(serializers.Serializer[Message]):
 
 
 class MessageOut(serializers.ModelSerializer[Message]):
-    """How far a message came, without its content."""
+    """A message's progress, without its content."""
 
     id = serializers.CharField(
         source="key", help_text="The wamid, or the event's id of a message without one."
@@ -123,7 +123,7 @@ class MessageOut(serializers.ModelSerializer[Message]):
 
 
 class MessageErrorOut(serializers.Serializer[Any]):
-    """WhatsApp's error in its own words, past retention only its code, with what is known of the code."""
+    """WhatsApp's error. Past retention only the code is left. The hint and the page explain the code."""
 
     code = serializers.IntegerField(allow_null=True, help_text="WhatsApp's error code, such as `131047`.")
     title = serializers.CharField(allow_null=True, help_text="WhatsApp's short name of the error.")
@@ -148,7 +148,7 @@ class MessageErrorOut(serializers.Serializer[Any]):
 
 
 class MessageReportOut(serializers.Serializer[Any]):
-    """One report of WhatsApp, in the order in which the reports were stored."""
+    """A status that WhatsApp reported. Reports are in the order in which they were stored."""
 
     status = serializers.CharField(
         allow_null=True, help_text="WhatsApp's word, e.g. `delivered` or `played`."
@@ -161,7 +161,7 @@ class MessageReportOut(serializers.Serializer[Any]):
 
 
 class MessageEventOut(serializers.Serializer[Any]):
-    """An event of the message, and every delivery of it."""
+    """An event of the message, with all its deliveries."""
 
     id = serializers.CharField()
     type = serializers.ChoiceField(choices=EVENT_TYPES)
@@ -178,7 +178,7 @@ class StoredObject(serializers.Field[bytes, Any, orjson.Fragment, Any]):
 
 
 class DetailOut(serializers.Serializer[Detail]):
-    """The members of one message that are not in its row. `from` is a word of Python, so that field is renamed."""
+    """The members of a message that its row lacks. `sender` becomes `from`, which is a keyword of Python."""
 
     sender = serializers.CharField(source="sender", allow_null=True)
     to = serializers.CharField(allow_null=True)
@@ -195,14 +195,14 @@ class DetailOut(serializers.Serializer[Detail]):
 
 
 class OneMessageOut(MessageOut):
-    """A message with its content while that is retained: `request` of an outbound one, `message` of any other."""
+    """A message with its content within retention: `request` for an outbound message, `message` for any other."""
 
     def get_fields(self) -> dict[str, Any]:
         return super().get_fields() | DetailOut().get_fields()
 
 
 class LastTemplateOut(serializers.ModelSerializer[Message]):
-    """The template that the customer was sent last."""
+    """The template that was last sent to the customer."""
 
     id = serializers.CharField(source="key")
     name = serializers.CharField(source="template")
@@ -216,14 +216,14 @@ class LastTemplateOut(serializers.ModelSerializer[Message]):
 
 
 class LastReferralOut(ReferralOut):
-    """The ad or post that the customer came from last, and the message."""
+    """The ad or post that last led the customer to write, and the message."""
 
     message_id = serializers.CharField(source="key", help_text="The message that came with it.")
     at = serializers.DateTimeField(source="sent_at", allow_null=True)
 
 
 class CustomerOut(serializers.Serializer[Customer]):
-    """What is known of a customer of a number."""
+    """A customer of a number: ids, newest messages, service window and opt-out."""
 
     phone_number_id = serializers.CharField()
     wa_id = serializers.CharField(allow_null=True)
@@ -245,7 +245,7 @@ class CustomerOut(serializers.Serializer[Customer]):
     )
 
     def get_opted_out(self, customer: Customer) -> bool:
-        """From marketing messages."""
+        """Whether the customer opted out of marketing messages."""
         return customer.opt_out.opted_out_at is not None
 
 

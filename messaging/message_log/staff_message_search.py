@@ -1,5 +1,5 @@
-"""Search for messages over all tenants, for staff: messages with an id of Meta's, or the newest
-messages of a customer.
+"""Search of all tenants' messages, for staff: messages with one of Meta's ids, or the newest messages with a
+customer.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from messaging.message_log.message_search import MESSAGES
 from webhooks.models import Message
 
 MOST_TENANTS = 5_000
-"""Most businesses that a search covers. Beyond this number only the newest are searched."""
+"""How many tenants a search covers. If there are more, only the newest tenants are searched."""
 LOOK_BACK = timedelta(days=60)
-"""How far back a customer's messages are searched. The search begins with the first day of the month so reached."""
+"""How far back a customer's messages are searched. The whole first month is included."""
 
-# One look-up by an index for each business, newest first, because there is no index over all businesses. Citus does not
-# support a limit for each business.
+# One index look-up for each tenant, newest first, because no index covers all tenants. Citus does not support a limit
+# for each tenant.
 _NEWEST = "(SELECT id FROM tenants_tenant ORDER BY id DESC LIMIT %(tenants)s)"
 _BY_TENANT = f"""{_NEWEST} t
 CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant_id = t.id AND {{condition}} {{first}})"""  # noqa: S608
@@ -43,7 +43,7 @@ def find(key: str) -> list[Message]:
 
 
 def find_of_customer(wa_ids: Sequence[str]) -> list[Message]:
-    """The newest messages of any tenant with a customer, as far back as `LOOK_BACK`.
+    """The newest messages with a customer at any tenant, back to `LOOK_BACK`.
 
     Empty when the database takes longer than three seconds.
     """
@@ -54,7 +54,7 @@ def find_of_customer(wa_ids: Sequence[str]) -> list[Message]:
 def _everywhere(statement: str, **parameters: Any) -> list[Message]:
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            # A sequential scan of the messages looks cheap to the planner while its partitions are new.
+            # Without this, the planner prefers a sequential scan of `messages` while its partitions are new.
             cursor.execute("SET LOCAL statement_timeout = '3s'; SET LOCAL enable_seqscan = off")
             cursor.execute(statement, {**parameters, "tenants": MOST_TENANTS, "limit": 10})
             return [MESSAGES.instance(row) for row in cursor.fetchall()]

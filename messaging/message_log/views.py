@@ -1,4 +1,4 @@
-"""`GET /v1/messages*` and a number's customers: what was sent and received, and all that is known of each."""
+"""`GET /v1/messages*` and a number's customers: sent and received messages, and data about each customer."""
 
 from datetime import datetime
 from typing import Any, ClassVar, get_args

@@ -1,16 +1,17 @@
-"""The template mirror and its sync. Only this module writes it, from lists, single reads, commands and notifications.
+"""The template mirror and its sync. Only this module writes the mirror, from lists, single reads, commands and
+notifications.
 
 Every write first locks the account's mirror row. Every update carries its time, and an older update never overwrites
-a newer one. So concurrent syncs, or a sync that began before a deletion, do no harm.
+a newer one. So concurrent syncs, and a sync that began before a deletion, do no harm.
 
-A notification about templates is stored at once, in the transaction of the incoming flow (upstream fact 3.8). The
-account's templates are also read again soon, because a notification can be late, out of order, or about a template
-that was created elsewhere.
+A notification about a template is stored at once, in the transaction of the incoming flow (upstream fact 3.8). It can
+be late, out of order, or about a template that was created elsewhere. So the account's templates are also read again
+soon.
 
 The sync reads an account's templates when the account is new, every six hours, and after hints. Beat calls
-`start_due_syncs`, which claims accounts and starts a task for each, so a slow or failing account delays no other. The
-claim moves the row's next time ahead, so after a crash the account is due again. A caller's `POST /v1/templates/sync`
-reads at once.
+`start_due_syncs`, which claims accounts and starts a task for each, so a slow or failing account delays no other. A
+claim sets the row's next time to the end of the lease, so after a crash the account is due again. `POST
+/v1/templates/sync` reads at once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,16 +43,16 @@ log = structlog.get_logger(__name__)
 
 LONGEST_ID = 64
 SOON = timedelta(seconds=30)
-"""How long a hint waits for other hints, so that a burst of events causes one read."""
+"""The delay of a read after a hint. A burst of hints within this time causes one read."""
 SOON_PER_PAGE = timedelta(seconds=7)
-"""Shortest wait for each page of a large account, so that endless hints use at most a tenth of its 5,000 calls an hour
-(upstream fact 2.4).
+"""The delay for each page of a large account. So even endless hints use at most a tenth of the account's 5,000 calls an
+hour (upstream fact 2.4).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorChanges:
-    """The changes made by storing a list."""
+    """How many templates storing a list has changed."""
 
     synced: int
     added: int = 0
@@ -61,7 +62,7 @@ class MirrorChanges:
 
 @contextmanager
 def locked(account: BusinessAccount) -> Iterator[TemplateMirror]:
-    """A transaction that locks the account's mirror row."""
+    """Lock the account's mirror row, in a transaction."""
     with transaction.atomic():
         TemplateMirror.objects.bulk_create([TemplateMirror(account=account)], ignore_conflicts=True)
         yield TemplateMirror.objects.select_for_update(no_key=True).get(account=account)
@@ -77,7 +78,8 @@ def hint(mirror: TemplateMirror) -> None:
 def store_list(
     account: BusinessAccount, views: Sequence[dict[str, Any]], *, read_at: datetime
 ) -> MirrorChanges:
-    """Make the mirror equal to a complete list of the account's templates (newest first), read from `read_at` on.
+    """Make the mirror equal to a complete list of the account's templates (newest first). The list's read began at
+    `read_at`.
 
     Changes stored after `read_at` are kept. A list that is older than the last stored list changes nothing.
     """
@@ -110,7 +112,7 @@ def store_list(
 def store_one(
     account: BusinessAccount, view: Mapping[str, Any], *, since: datetime, at: datetime | None = None
 ) -> None:
-    """Store one template from a call that began at `since`. Updates stored since then are kept.
+    """Store one template from a call that began at `since`. If it was updated after `since`, keep the update.
 
     `at` is the update's time: the beginning of a read (the default), or the end of a command.
     """
@@ -126,7 +128,7 @@ def store_one(
 def change(
     account: BusinessAccount, template_id: str, members: Mapping[str, Any], *, since: datetime | None = None
 ) -> None:
-    """Overwrite members of a template after an event or a command (begun at `since`), and schedule a read."""
+    """Change members of a template after an event, or after a command that began at `since`, and schedule a read."""
     with locked(account) as mirror:
         row = _row(account, template_id)
         if row is not None and row.deleted_at is None and (since is None or row.changed_at < since):
@@ -144,21 +146,21 @@ def delete(account: BusinessAccount, *, name: str | None = None, template_id: st
 
 
 def reread_soon(account: BusinessAccount) -> None:
-    """Schedule a read of the account's templates. Needed when a command's outcome is unknown, or an event only hints
-    at a change.
+    """Schedule a read of the account's templates, when a command's outcome is unknown or an event does not name the
+    change.
     """
     with locked(account) as mirror:
         hint(mirror)
 
 
 def language_of(value: object) -> str:
-    """Convert a language to the mirror's form: events say `en-US` where the API says `en_US` (upstream fact 3.8)."""
+    """Convert a language to the mirror's form, `en_US`. Events write `en-US` (upstream fact 3.8)."""
     return (text(value) or "").replace("-", "_")[:32]
 
 
 def _can_be_stored(template_id: str, view: Mapping[str, Any]) -> bool:
-    """Whether the columns can hold a template. A template that they cannot hold must not block the other templates of
-    its account.
+    """Whether the columns can hold a template. One that they cannot hold must not block the other templates of its
+    account.
     """
     try:
         _json(view)
@@ -217,7 +219,7 @@ STATUSES: Mapping[str, str] = {
     "UNLOCKED": "APPROVED",
     "UNARCHIVED": "APPROVED",
 }
-"""The `event` of a status update → the template's new status. Other events are left to the next read."""
+"""The template's new status for the `event` of a status update. After any other event, the next read finds it."""
 
 
 def apply_notification(*, field: str, value: Mapping[str, Any], waba_id: str) -> None:
@@ -265,8 +267,8 @@ def _quality(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _category(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The categories in an event. The notice of a coming change has the coming category as `correct_category` and the
-    present category as `new_category`. The report of a change has the new and the previous category.
+    """The categories in an event. An announced change has the coming category as `correct_category` and the current one
+    as `new_category`. A completed change has the new and the previous category.
     """
     said = {
         "category": text(value.get("new_category")) or text(value.get("category")),
@@ -277,8 +279,8 @@ def _category(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_only(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Change no member, because the event has the new text in a form that the mirror does not store. The scheduled read
-    fetches the text.
+    """Change no member. The event has the new text in a form that the mirror does not store, so the scheduled read
+    fetches it.
     """
     return {}
 
@@ -291,7 +293,7 @@ HANDLERS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "template_category_update": _category,
     "template_correct_category_detection": _category,
 }
-"""Meta's field → the members of the template that it changes."""
+"""For each field of Meta, the function that returns a template's changed members."""
 
 
 # --- Sync.
@@ -310,7 +312,7 @@ def read_all(account: BusinessAccount) -> MirrorChanges:
 
 
 def start_due_syncs() -> int:
-    """Claim the due accounts and enqueue a task for each. Called by beat. Returns how many."""
+    """Claim the due accounts and enqueue a task for each. Called by beat. Returns the number of tasks."""
     _begin_new_mirrors()
     started = 0
     for account_id, lease in _claim():
@@ -321,7 +323,7 @@ def start_due_syncs() -> int:
 
 
 def run_sync(*, account_id: UUID, lease: datetime) -> None:
-    """Read one claimed account, if the claim still holds. Failures are retried with back-off."""
+    """Read one claimed account, unless the claim has expired. Failures are retried with back-off."""
     due = TemplateMirror.objects.select_related("account").filter(pk=account_id, next_sync_at=lease).first()
     if due is None:
         return
@@ -329,7 +331,7 @@ def run_sync(*, account_id: UUID, lease: datetime) -> None:
         read_all(due.account)
     except Exception as error:
         if concerns_all(error):
-            raise  # the lease runs out and the account is due again
+            raise  # after the lease expires, the account is due again
         if not isinstance(error, FAILURES):
             log.exception("template_sync_crashed", account=str(account_id))
         _put_off(due, error)
@@ -338,11 +340,9 @@ def run_sync(*, account_id: UUID, lease: datetime) -> None:
 
 
 def _begin_new_mirrors() -> None:
-    """Add a mirror row, due at once, for each account without a mirror row, so that its approved templates are
-    imported.
-    """
+    """Add a mirror row, due at once, for each account without one. The sync then imports the account's templates."""
     with transaction.atomic():
-        # The new row references the account, so an account with a locked row waits for the next run.
+        # The new row references the account's row. If that row is locked, the account waits for the next run.
         new = BusinessAccount.objects.filter(template_mirror__isnull=True).select_for_update(
             of=("self",), skip_locked=True, no_key=True
         )
@@ -356,8 +356,8 @@ def _begin_new_mirrors() -> None:
 
 
 def _claim() -> list[tuple[UUID, datetime]]:
-    """Claim due accounts whose token works. Other accounts stay due until their token works. Returns the accounts with
-    their leases.
+    """Claim due accounts whose token works. Other accounts stay due until their token works. Returns the claimed
+    accounts with their leases.
     """
     moment = now()
     lease = moment + LEASE
@@ -381,7 +381,7 @@ def _put_off(due: TemplateMirror, error: Exception) -> None:
 
 
 def _schedule(due: TemplateMirror, *, failures: int, wait: timedelta) -> None:
-    """Set the time of the next read, unless a hint has meanwhile set an earlier time."""
+    """Set the time of the next read. If a hint has set an earlier time in the meantime, that time stays."""
     mine = TemplateMirror.objects.filter(pk=due.pk, next_sync_at=due.next_sync_at)
     if not mine.update(failures=failures, next_sync_at=now() + wait):
         TemplateMirror.objects.filter(pk=due.pk).update(failures=failures)

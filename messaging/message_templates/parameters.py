@@ -3,9 +3,9 @@
 Reads Meta's description of a template and writes the `template` member of a send (upstream fact 1.3).
 
 Before a batch is stored, the language of each template and the count of its parameters are checked against the mirror.
-Meta decides, but the check reports early what Meta would reject ten thousand times (132000, 132001). The check rejects
-a batch if the mirror was read within FRESH and nothing has hinted at a change since. Otherwise the check only warns.
-Templates with parameters that cannot be counted, such as carousels, are left to Meta.
+Meta would reject each of up to ten thousand wrong messages (132000, 132001); the check reports the error once. It
+rejects the batch only if the mirror was read within FRESH and no hint of a change came since. Otherwise it warns.
+Templates with parameters that cannot be counted, such as carousels, are not checked.
 """
 
 import re
@@ -33,23 +33,23 @@ _WITHOUT_PARAMETERS = {"QUICK_REPLY", "PHONE_NUMBER", "VOICE_CALL", "CALL_REQUES
 
 
 class CannotBeFilled(Exception):
-    """The template has parameters that are not single values, such as a carousel."""
+    """Raised for a template with parameters that are not single values, such as a carousel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One value that a send fills in.
 
-    `key` names it in forms and files: `header`, `body_1`, `body_name`, `button_0`.
+    `key` is its name in forms and files: `header`, `body_1`, `body_name`, `button_0`.
     """
 
     key: str
     component: Literal["header", "body", "button"]
     kind: Kind
     variable: str | None = None
-    """The name between the braces of the variable. None for media and coupon codes."""
+    """The variable's name between the braces. None for media and coupon codes."""
     index: int = 0
-    """The position of the parameter's button."""
+    """The position of the button that has the parameter."""
 
     @property
     def label(self) -> str:
@@ -61,7 +61,7 @@ class Parameter:
 
 
 def parameters_of(document: Mapping[str, Any]) -> list[Parameter]:
-    """The parameters in order. Raises CannotBeFilled."""
+    """A template's parameters in order. Raises CannotBeFilled."""
     return [found for component in _components(document) for found in _of_component(component)]
 
 
@@ -70,7 +70,7 @@ def message(
 ) -> dict[str, Any]:
     """Build the `template` member of a send. `values` has one value for each parameter's key.
 
-    To build many messages, pass the document's parameters as `wanted`, so that they are parsed only once.
+    To build many messages, pass `parameters_of(document)` as `wanted`. The document is then parsed only once.
     """
     named = document.get("parameter_format") == "NAMED"
     parts: list[dict[str, Any]] = []
@@ -105,8 +105,8 @@ def values_of(template: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_read(document: Mapping[str, Any], values: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
-    """The texts that the customer reads: (`header`, `body`, `footer` or `button`, text). Without values they contain
-    the variables.
+    """The texts that the customer reads, as pairs of a part (`header`, `body`, `footer`, `button`) and its text.
+    Without values, the texts contain the variables.
     """
     shown = []
     for component in _components(document):
@@ -121,8 +121,8 @@ def as_read(document: Mapping[str, Any], values: Mapping[str, str] | None = None
 
 
 def variables(text: str) -> list[str]:
-    """The variables of a text, each once. Numbered variables are in the order of numbers, named variables in the order
-    of occurrence.
+    """The variables in a text, each once. Numbered variables are sorted by number. Named variables are in the order of
+    the text.
     """
     found = dict.fromkeys(_VARIABLE.findall(text))
     return sorted(found, key=int) if all(name.isdecimal() for name in found) else list(found)
@@ -203,10 +203,10 @@ def _words(kind: object) -> str:
 
 
 FRESH = timedelta(minutes=10)
-"""A mirror that was read within this time, without a hint of a change since, is treated as equal to Meta's data."""
+"""A mirror is fresh if it was read within this time and no hint of a change came since."""
 
 LONGEST_NAME = 512
-"""Most characters of a template's name at Meta."""
+"""The longest name of a template at Meta."""
 _WORDS = {"header": "the header", "body": "the body"}
 
 
@@ -231,7 +231,7 @@ _decode = msgspec.json.Decoder(_Template).decode
 
 @dataclass(slots=True)
 class TemplateWarning:
-    """A probable refusal by Meta: the error, and the messages that have it."""
+    """An error for which Meta would probably reject messages, with these messages."""
 
     message: str
     indexes: list[int] = field(default_factory=list)
@@ -246,9 +246,10 @@ class TemplateWarning:
 
 
 def check_sends(contents: Sequence[tuple[int, bytes]], *, waba_id: str) -> list[TemplateWarning]:
-    """Check template messages, as (position, `template` member), against an account's mirror. Returns warnings.
+    """Check template messages, as pairs of position and `template` member, against an account's mirror. Returns
+    warnings.
 
-    Raises InvalidRequest instead when the mirror is fresh.
+    If the mirror is fresh, errors raise InvalidRequest instead.
     """
     if not contents:
         return []
@@ -311,7 +312,7 @@ class _Mirrored:
         return None
 
     def is_fresh(self) -> bool:
-        """Whether the account's mirror was read within FRESH and nothing has hinted at a change since."""
+        """Whether the account's mirror was read within FRESH and no hint of a change came since."""
         moment = now()
         return TemplateMirror.objects.filter(
             account__waba_id=self.waba_id,
@@ -331,7 +332,7 @@ class _Mirrored:
 def _counted(document: Mapping[str, Any]) -> Counter[str] | None:
     """How many parameters each part of a template takes. None when the number is unknown.
 
-    Meta writes the body of an authentication template, so the mirror lacks its text until the next read.
+    Meta itself writes the body of an authentication template, so its text is unknown until the next read.
     """
     try:
         wanted = parameters_of(document)

@@ -1,7 +1,7 @@
-"""Batches that wait say why and since when, can be retried, and have a client_ref that is unique in their tenant.
+"""Add why and since when a batch waits, its retries, and a client_ref that is unique in the tenant.
 
-The indexes are built beside running writes, so nothing here holds a long lock. A client_ref that a tenant used in both
-environments stays with the live batch.
+The indexes are built while rows are written, so no lock is held for long. If a tenant used a client_ref in both
+environments, only the live batch keeps it.
 """
 
 from django.contrib.postgres.operations import AddIndexConcurrently

@@ -1,4 +1,4 @@
-"""Which number a media belongs to."""
+"""Add the number that each media file belongs to."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""When a media was deleted upstream with this API."""
+"""Add the time at which a media file was deleted upstream through this API."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""A file whose batch was made keeps the rows of its messages. The index is built beside running writes."""
+"""Add the row number in the file for each message of a batch. The index is built while rows are written."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.operations import AddIndexConcurrently

@@ -1,4 +1,4 @@
-"""Which flows, groups and catalogs a tenant may address by their ids."""
+"""Add the flows, groups and catalogs that a tenant may address by id."""
 
 from django.db import migrations, models
 

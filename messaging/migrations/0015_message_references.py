@@ -4,8 +4,8 @@ import gateway.clock
 
 
 class Migration(migrations.Migration):
-    # Catalogue changes alone: no row is written or read. Behind a long query they give up rather than hold up all
-    # traffic. A positive integer would have its rows checked.
+    # Changes only the catalogue and reads no row; the check of a positive integer would read all rows. Behind a long
+    # query it times out, because waiting blocks all traffic.
     dependencies = [
         ("messaging", "0014_bytes_of_batches"),
     ]

@@ -5,7 +5,7 @@ import gateway.ids
 
 
 class Migration(migrations.Migration):
-    # Catalogue changes alone, behind a lock time-out; the index of batches is built beside running writes.
+    # Changes only the catalogue, with a lock time-out. The index of batches is built while rows are written.
     atomic = False
 
     dependencies = [("messaging", "0016_read_marks")]

@@ -2,8 +2,8 @@
 
 from django.db import migrations, models
 
-# The last preference of each customer that the event log knows, by its key, which stays when the body is gone. The
-# indexes of preferences serve it.
+# Stores the last preference of each customer in the event log. The preference is in the event's key, which stays when
+# the body is gone. The statement uses the index of preferences.
 KNOWN = """
 INSERT INTO messaging_optout (tenant_id, environment, phone_number_id, customer, id, wa_id, user_id,
     reported_stop, reported_at, wrote_stop)
@@ -20,7 +20,7 @@ ON CONFLICT DO NOTHING
 
 
 class Migration(migrations.Migration):
-    # Catalogue changes alone, behind a lock time-out; then a read of the log beside running writes.
+    # Changes only the catalogue, with a lock time-out. Then reads the event log while rows are written.
     atomic = False
 
     dependencies = [

@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        # The foreign key locks the numbers for a moment.
+        # The foreign key briefly locks the table of numbers.
         migrations.RunSQL("SET LOCAL lock_timeout = '5s'", migrations.RunSQL.noop),
         migrations.CreateModel(
             name='FlowEndpoint',

@@ -1,1 +1,1 @@
-"""Incoming notifications of the upstream: validated, routed to their tenants, published as events."""
+"""Incoming notifications of the upstream: verified, routed to their tenants, published as events."""

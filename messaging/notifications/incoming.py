@@ -1,16 +1,16 @@
-"""Incoming notifications of the upstream become events of their tenants (docs/architecture.md).
+"""Turns incoming notifications of the upstream into events of their tenants (docs/architecture.md).
 
 normalise → find the owner of each change → one commit with events, bodies, deliveries and side effects. The 200 is
 sent only after the commit. Each change is routed separately, and a tenant's `raw` never has bytes of another tenant.
 Unroutable and malformed notifications are stored and answered with 200 (upstream fact 3.2).
 
-Nearly all notifications are small, well formed, of one tenant and without side effects. The event loop stores those
-that arrive together in one statement (`Intake`). All others go through `accept` in a thread, each in its own
+A usual notification is small, well formed, of one tenant and without side effects. The event loop stores concurrent
+notifications of this kind in one statement (`Intake`). All others go through `accept` in a thread, each in its own
 transaction.
 
 Side effects are changes of numbers, accounts, templates and opt-outs (upstream fact 3.3 rule 7). They are applied in
-the notification's transaction, once for each change with a new event: a repeat days later must not undo a repair. To
-add an effect, write a function and add its fields to `EFFECTS`.
+the notification's transaction, only for changes with a new event, because a repeat days later must not undo a repair.
+To add an effect, write a function and add its fields to `EFFECTS`.
 """
 
 import hashlib
@@ -47,17 +47,17 @@ Effect = Callable[[Change, Owner], None]
 
 
 def has_effect(change: Change) -> bool:
-    """Whether `apply_effect` would do anything for the change."""
+    """Whether the change has a side effect."""
     if change.field not in EFFECTS or change.value is None:
         return False
     return change.field != "messages" or opt_outs.has_word(change.value)
 
 
 def apply_effect(change: Change, owner: Owner) -> None:
-    """Apply a change to accounts, numbers and templates, depending on its field.
+    """Apply the side effect of a change to accounts, numbers, templates or opt-outs.
 
-    An error is logged and does not undo the event; instead the account is read again from the upstream. Raises only
-    the errors of an unreachable database.
+    An error is logged and the event stays; the account is then read again from the upstream. Raises only the errors of
+    an unreachable database.
     """
     if not has_effect(change):
         return
@@ -67,7 +67,7 @@ def apply_effect(change: Change, owner: Owner) -> None:
     except Exception as error:
         if concerns_all(error):
             raise
-        # If the error were raised, the upstream would repeat the whole notification for days, for all tenants in it.
+        # If this raised the error, the upstream would repeat the notification, with all tenants' changes, for days.
         log.exception("side_effect_failed", field=change.field, waba_id=owner.waba_id)
         sync.request_sync(waba_id=owner.waba_id)
 
@@ -102,7 +102,7 @@ EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(("messages", "user_preferences"), _opt_outs),
     **dict.fromkeys(("history", "smb_app_state_sync"), _app_data),
 }
-"""Upstream field → the effect of its changes."""
+"""The side effect for each upstream field."""
 
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -110,7 +110,7 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 MOST_LOOP_BYTES = 64 * 1024
 """The largest notification that the event loop handles. A larger one would block the loop for milliseconds."""
 CONNECTIONS = 2
-"""Connections for group commits. Two, so that the next group is written while another waits for the disk."""
+"""Connections for group commits. While one waits for the disk, the other writes the next group."""
 
 metrics.gauge(
     "gateway_kept_notifications",
@@ -122,7 +122,8 @@ metrics.gauge(
 class _Part:
     """One tenant's part of a notification. The `raw_path` of its events refers to `raw`.
 
-    `moved` maps the place of each change in the notification to its place in `raw`. None for a whole notification.
+    `moved` maps the place of each change in the notification to its place in `raw`. It is None if `raw` is the whole
+    notification.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class _Part:
         self.events = [
             [_event_of(draft, owner, moved) for draft in change.drafts] for change, owner in changes
         ]
-        """The events of each change."""
+        """One list of events for each change."""
         self.publication = Publication(
             changes[0][1].tenant_id, [event for events in self.events for event in events], raw, traceparent
         )
@@ -149,7 +150,7 @@ class _Part:
 
 
 def accept(body: bytes, *, environments: Collection[str]) -> None:
-    """Store a signed notification of any kind on Django's connection. Committed when it returns.
+    """Store a signed notification of any kind, on Django's connection. It is committed when this returns.
 
     `environments` are the environments whose app secret signed the notification.
     """
@@ -183,7 +184,7 @@ def accept(body: bytes, *, environments: Collection[str]) -> None:
 
 
 class Intake:
-    """The group commit of one process, on one event loop."""
+    """Stores the notifications of one process, in groups where possible, on one event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPool("notifications", threads=4, waiting=1_000)
@@ -195,7 +196,7 @@ class Intake:
         )
 
     async def accept(self, body: bytes, *, environments: Collection[str]) -> None:
-        """Store a signed notification. Committed when it returns.
+        """Store a signed notification. It is committed when this returns.
 
         Raises ServiceUnavailable and the errors of an unreachable database.
         """
@@ -223,8 +224,8 @@ class _Signed(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     environments: tuple[str, ...]
     traceparent: str | None = msgspec.field(default_factory=tracing.current)
-    """The span of the notification's request. Stored here, because the notification is published together
-    with others.
+    """The span of the notification's request. It is stored here, because the commit of a group has no span of its own
+    request.
     """
 
     def __repr__(self) -> str:
@@ -232,7 +233,7 @@ class _Signed(msgspec.Struct, frozen=True):
 
 
 def _taking_in(notifications: Sequence[_Signed]) -> Statements[list[bool]]:
-    """Write the notifications whose changes all belong to a single tenant. Returns whether each was written."""
+    """Write each notification whose changes all belong to one tenant. Returns for each whether it was written."""
     parts: dict[int, _Part] = {}
     for environments in {each.environments for each in notifications}:
         places = [place for place, each in enumerate(notifications) if each.environments == environments]
@@ -262,7 +263,7 @@ def _part(changes: Sequence[tuple[Change, Owner]], body: bytes, splitter: Splitt
 
 
 def _recording(parts: Sequence[_Part]) -> Statements[Published]:
-    """Write the events of notifications with bodies and deliveries, and record the owners of their media and nodes."""
+    """Write the events with bodies and deliveries, and record the owners of the media files and nodes in them."""
     yield from known_nodes.record_media(
         [
             known_nodes.Media(owner.tenant_id, owner.environment, media_id, owner.phone_number_id)
@@ -279,7 +280,7 @@ def _recording(parts: Sequence[_Part]) -> Statements[Published]:
 
 
 def _apply(parts: Sequence[_Part], published: Published) -> None:
-    """Apply the effects of new events, inside the transaction of the events and after its commit."""
+    """Apply the side effects of new events in the transaction. After the commit, wake the deliveries."""
     if published.deliveries:
         wake_up.after_commit(published.deliveries)
     for part, event_ids in zip(parts, published.fresh, strict=True):
@@ -291,11 +292,10 @@ def _apply(parts: Sequence[_Part], published: Published) -> None:
 
 
 def _event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None) -> NewEvent:
-    """The event for a draft. `moved` maps the place of the draft's change to its place in the tenant's part."""
+    """The event of a draft. `moved` maps the place of the draft's change to its place in the tenant's part."""
     raw_path: str | None = draft.raw_path
     if draft.type == "message.history":
-        # A notification can have thousands of these events, so only the event of the whole history refers to the
-        # notification.
+        # A notification can have thousands of these events. Only the event of the whole history refers to it.
         raw_path = None
     elif moved is not None:
         raw_path = rebase(draft.raw_path, moved[draft.entry, draft.change])
@@ -316,7 +316,7 @@ def _event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None)
     )
 
 
-# Takes the body as a binary parameter. Django's cursors would send it as text, which is slow for large bodies.
+# Passes the body as a binary parameter. Django's cursors would pass it as text, which is slow for large bodies.
 _KEEP = """
 INSERT INTO messaging_keptnotification (id, received_at, reason, error, waba_id, body_sha256, body)
 VALUES (%s, now(), %s, %s, %s, %s, %s)
@@ -325,7 +325,7 @@ ON CONFLICT (body_sha256) DO NOTHING
 
 
 def _keep(body: bytes, *, reason: str, error: str | None = None, waba_id: str | None = None) -> None:
-    """Store a notification that belongs to no tenant. Repeats by the upstream are stored only once."""
+    """Store a notification that belongs to no tenant. A repeat by the upstream is not stored again."""
     digest = hashlib.sha256(body).hexdigest()
     with bulk_cursor() as cursor:
         cursor.execute(_KEEP, [ids.uuid7(), reason, error, waba_id[:64] if waba_id else None, digest, body])

@@ -1,8 +1,7 @@
-"""Routing: finds the tenant of each change of a notification (upstream fact 3.2), after normalising.
+"""Routing: finds the tenant of each change of a parsed notification (upstream fact 3.2).
 
-Each change is routed separately, not by the first change of its notification. A process caches the owner of a number
-for a second, for notifications that name the same account. So a busy number costs one look-up a second. Unknown numbers
-are looked up each time.
+Changes of one notification can have different owners. A process caches the owner of a number for a second, for changes
+that name the same account. So a busy number costs one look-up a second. Unknown numbers are looked up each time.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,13 +19,13 @@ from messaging.known_nodes import Named
 from phone_numbers.senders_and_owners import AccountRoute, NumberRoute, Routes, routing
 
 REMEMBERED_SECONDS = 1.0
-"""How long an owner is cached. Not longer than the precision of `last_event_at`, because the look-up for the first
-event of each second stores that time.
+"""How long an owner is cached. The first event of each second looks the number up and stores `last_event_at`, which
+is precise to the second. So this must not be longer.
 """
 MOST_REMEMBERED = 10_000
 
 _numbers: dict[tuple[str, str], tuple[float, NumberRoute]] = {}
-"""The cached numbers by environment and phone_number_id, each with the time at which the entry expires."""
+"""The cached numbers by environment and phone_number_id, each with the time when the entry expires."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -43,26 +42,26 @@ class Owner(msgspec.Struct, frozen=True):
 
     @property
     def display_phone_number(self) -> str | None:
-        """The number in the form of notifications: digits only. None when it is unknown."""
+        """The number as notifications write it: digits only. None when the number is unknown."""
         return self.number.digits or None if self.number else None
 
 
 def named_in(change: Change, owner: Owner) -> Iterable[Named]:
-    """The nodes of the Graph API in a change, which belong to its owner."""
+    """The nodes of the Graph API that a change names, recorded for the change's owner."""
     return known_nodes.named_in(
         change, tenant_id=owner.tenant_id, environment=owner.environment, waba_id=owner.waba_id
     )
 
 
 def owners(changes: Collection[Change], *, environments: Collection[str]) -> list[Owner | None]:
-    """`finding_owners` on Django's connection."""
+    """Run `finding_owners` on Django's connection."""
     return run(finding_owners(changes, environments=environments), prepared=True)
 
 
 def finding_owners(
     changes: Collection[Change], *, environments: Collection[str]
 ) -> Statements[list[Owner | None]]:
-    """The owner of each change, in at most one query. None for changes that belong to no tenant."""
+    """The owner of each change, found with at most one query. None for a change that belongs to no tenant."""
     numbers = [_recall(change, environments) for change in changes]
     unknown = [change.route for change, number in zip(changes, numbers, strict=True) if number is None]
     known = Routes({}, {}, {})
@@ -96,8 +95,8 @@ def _remember(numbers: Collection[NumberRoute]) -> None:
         _numbers.clear()
     moment, until = now(), monotonic() + REMEMBERED_SECONDS
     for number in numbers:
-        # The event that caused the look-up stores its time as the number's last event. Events that find the number in
-        # the cache need not store theirs.
+        # The event of this look-up stores `last_event_at` in the database. The cached copy has it already, so that
+        # later events in this second do not store it again.
         _numbers[number.environment, number.phone_number_id] = until, replace(number, last_event_at=moment)
 
 
@@ -107,11 +106,10 @@ def clear() -> None:
 
 
 def _owner(change: Change, known: Routes) -> Owner | None:
-    """The owner of a change. The first match decides: the account named in the value, the number, the account of the
-    entry.
+    """The owner of a change: the account named in the value, else the number, else the account of the entry.
 
-    A number that moved to another tenant's account belongs to that account, although its former owner still has a row
-    for it.
+    A number may have moved to another tenant's account while its previous owner still has a row for it. Then the
+    account of the entry decides.
     """
     route = change.route
     account = known.accounts.get(route.waba_info_id or "")
@@ -123,7 +121,7 @@ def _owner(change: Change, known: Routes) -> Owner | None:
         account = account or entry
         if account is None:
             return None
-        # A migrated number keeps its digits. So when the upstream names an id, a row with an older id must not match.
+        # A migrated number keeps its digits. So if the upstream names an id, the row of an older id must not match.
         if route.phone_number_id is None:
             number = known.by_digits.get((account.waba_id, route.display_phone_number or ""))
     if number is not None:

@@ -1,7 +1,7 @@
 """Signatures of notifications: which app signed a notification, and the answer to a subscription's challenge.
 
-The signature is checked before the body is parsed, over the raw bytes. The upstream signs the bytes as sent, with
-their escapes, so a body that was parsed and serialised again would not match.
+The signature is checked over the raw bytes, before the body is parsed. The upstream signs the bytes with their JSON
+escapes, so a body that was parsed and serialised again would not match.
 """
 
 import hmac
@@ -30,7 +30,7 @@ def sign(body: bytes, app_secret: str) -> str:
 def verify(body: bytes, header: str | None, app_secret: str) -> bool:
     """Whether `header` is the signature of `body`, compared in constant time.
 
-    False for a missing header. False also while no app secret is configured, because anybody could sign with an empty
+    False for a missing header. Also False while no app secret is configured, because anybody could sign with an empty
     key.
     """
     if not header or not app_secret:
@@ -39,7 +39,7 @@ def verify(body: bytes, header: str | None, app_secret: str) -> bool:
 
 
 def signing_environments(body: bytes, header: str | None) -> list[str]:
-    """The environments whose present or former app secret signed a notification. Raises Unauthorized if there is
+    """The environments whose current or previous app secret signed a notification. Raises Unauthorized if there is
     none.
     """
     accepted = {
@@ -55,7 +55,7 @@ def signing_environments(body: bytes, header: str | None) -> list[str]:
 
 
 def challenge(parameters: Mapping[str, str]) -> str:
-    """Answer the verification of a subscription: the challenge, if the token is right (upstream fact 3.1).
+    """Return the challenge that verifies a subscription, if the token is right (upstream fact 3.1).
 
     Raises InvalidRequest for another mode, Forbidden for another token.
     """

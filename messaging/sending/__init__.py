@@ -1,1 +1,1 @@
-"""Sending one message: the flow, its runtimes, its journal and the event that it writes."""
+"""Sending of one message: the flow, its journal, the event that it writes, and read receipts."""

@@ -1,8 +1,8 @@
-"""`customer_hours`: a message goes only within these hours of the day, by the clock of its customer's zone.
+"""The member `customer_hours`: hours of the day, in the customer's time zone, within which a message may be sent.
 
-The area code of a phone number determines its zone. Mobile numbers of most countries, and business-scoped user ids,
-only determine a country (data of Google's libphonenumber). If several zones are possible, a message goes only while it
-is within the hours in all of them. A batch goes only within the hours of all its customers. Pure functions: the caller
+The area code of a phone number determines its time zone. A mobile number of most countries, or a business-scoped user
+id, determines only the country (data of Google's libphonenumber). If several zones are possible, the hours must be
+open in all of them. The hours of a batch must be open for all its customers. The functions are pure: the caller
 passes the time.
 """
 
@@ -24,10 +24,10 @@ from messaging.sending import outbound
 
 MEMBER = outbound.CUSTOMER_HOURS
 SEARCHED_DAYS = 3
-"""How far ahead an open hour is searched: every zone's day begins within two days."""
+"""How many local days, from today on, are searched for an open hour."""
 AGAIN = timedelta(hours=1)
-"""How soon a message is tried again if the hours of its zones do not overlap for a while, for example
-in summer time.
+"""The wait before the next try when the hours of a message's zones do not overlap for a while, for example in
+summer time.
 """
 NO_HOURS = 'Must be two whole hours of a day, the first before the second, as {"from": 9, "to": 20}.'
 NO_ZONE = (
@@ -38,7 +38,7 @@ NEVER = "The hours of these customers' zones never meet: make a batch for each c
 
 
 class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The hours from `opens` to before `closes`, by the clocks of all `zones`."""
+    """The hours from `opens` until `closes`. They are open only when they are open in all `zones`."""
 
     opens: int = msgspec.field(name="from")
     closes: int = msgspec.field(name="to")
@@ -50,16 +50,16 @@ class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return built
 
     def within(self, zones: Collection[str]) -> "CustomerHours":
-        """The same hours by the clocks of zones."""
+        """The same hours in other time zones."""
         return msgspec.structs.replace(self, zones=tuple(sorted(zones)))
 
     def is_open(self, moment: datetime) -> bool:
-        """Whether a message may go at a moment."""
+        """Whether a message may be sent at a moment."""
         return all(self.opens <= moment.astimezone(_zone(name)).hour < self.closes for name in self.zones)
 
     def next_open(self, moment: datetime) -> datetime | None:
-        """The first moment, from the given one on, at which a message may go. None when the hours of the zones do not
-        overlap.
+        """The first moment at which a message may be sent, at or after the given moment. None when the hours of the
+        zones do not overlap.
         """
         begins = [moment]
         for name in self.zones:
@@ -78,7 +78,7 @@ class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hours_of(value: Any) -> CustomerHours:
-    """The hours of a request's member, without zones yet. Raises InvalidRequest."""
+    """Parse the hours in a request. The result has no zones yet. Raises InvalidRequest."""
     members = value if isinstance(value, dict) else {}
     opens, closes = members.get("from"), members.get("to")
     if members.keys() != {"from", "to"} or type(opens) is not int or type(closes) is not int:
@@ -89,21 +89,21 @@ def hours_of(value: Any) -> CustomerHours:
 
 
 def restored(column: str | dict[str, Any] | None) -> CustomerHours | None:
-    """The hours in a JSON column, from the ORM's parsed value or from the JSON text. None for an empty column."""
+    """Parse the hours in a JSON column, given as the ORM's value or as JSON text. None for an empty column."""
     if column is None:
         return None
     return msgspec.convert(orjson.loads(column) if isinstance(column, str) else column, CustomerHours)
 
 
 def closed_until(hours: CustomerHours | None, moment: datetime) -> datetime | None:
-    """When to try again a message that may not go at a moment; None when it may go."""
+    """When to try again if the hours are closed at a moment. None when they are open."""
     if hours is None or hours.is_open(moment):
         return None
     return hours.next_open(moment) or moment + AGAIN
 
 
 def zones_of(recipient: str | None) -> tuple[str, ...]:
-    """The zones in which a recipient may be: a phone number as the caller wrote it, or a user id.
+    """The time zones that a recipient may be in. The recipient is a phone number as the caller wrote it, or a user id.
 
     Empty when no zone is known, for example for a number without a country code.
     """
@@ -116,7 +116,7 @@ def zones_of(recipient: str | None) -> tuple[str, ...]:
     except phonenumbers.NumberParseException:
         return ()
     zones = tuple(time_zones_for_number(number))
-    # A number outside its country's plan, such as Mexican ids of WhatsApp, may be anywhere in its country.
+    # A number outside its country's numbering plan, such as a Mexican WhatsApp id, may be anywhere in the country.
     return _of_country(number.country_code) if UNKNOWN_TIMEZONE in zones else zones
 
 

@@ -1,8 +1,8 @@
-"""Sending: one message, from the caller to the upstream; the upstream's answer is returned verbatim (specification 4).
+"""The flow of one message from the caller to the upstream, and of the answer back, verbatim (specification 4).
 
-look up an earlier use of the key → resolve `from` → idempotency record → journal → upstream call → one commit with
-the event, its deliveries and the key's outcome → answer with the upstream's bytes. A message is never sent twice: an
-interrupted send has an unknown outcome and is not repeated.
+look up an earlier use of the Idempotency-Key → resolve `from` → idempotency record → journal → upstream call → one
+commit with the event, its deliveries and the key's outcome → answer with the upstream's bytes. An interrupted send has
+an unknown outcome and is not repeated, so no message is sent twice.
 
 `send` is the entry point, on the event loop of a web process. Threads use `send_from_thread`, which runs it there.
 """
@@ -60,7 +60,7 @@ from webhooks.wake_up import Fresh
 log = structlog.get_logger(__name__)
 
 RECORD_PATIENCE_SECONDS = 15.0
-"""How long a finished send and its caller wait for an unavailable database."""
+"""How long a finished send retries to record its outcome. Its caller waits for that long."""
 RECORD_AGAIN_SECONDS = 0.2
 OUTCOME_UNKNOWN = "WhatsApp gave no usable answer: the message may have been sent."
 WATCH = "Wait for its message.status event before you send it again."
@@ -69,19 +69,19 @@ REPEAT = "Send it again, with the same Idempotency-Key."
 
 LOOKUP_CONNECTIONS = 1
 EVENT_CONNECTIONS = 2
-"""Connections for events. Two, so that the next group is written while another waits for the disk."""
+"""Connections for events. While one waits for the disk, the other writes the next group."""
 OWN_CONNECTIONS = 4
 MOST_LOOKUPS = 200
 
 Result = TypeVar("Result")
 
 _marked: set[UUID] = set()
-"""Tenants whose first message is known to be marked in their checklist."""
+"""Tenants whose checklist this process has marked after a first message."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """A caller's request to send one message. `body` is the parsed `raw`."""
+    """A caller's request to send one message. `body` is the object parsed from `raw`."""
 
     tenant_id: UUID
     environment: str
@@ -91,9 +91,9 @@ class SendRequest:
     idempotency_key: str | None
     request_id: str | None
     edge: str = "messages"
-    """The upstream's edge of the number for this request: `messages` or `marketing_messages`."""
+    """The number's edge at the upstream: `messages` or `marketing_messages`."""
     phone_number_ids: frozenset[str] | None = None
-    """The numbers that the caller may send from. None for all numbers of the tenant."""
+    """The numbers that the caller may send from. None means all numbers of the tenant."""
 
     def key_use(self) -> KeyUse | None:
         """The request's use of its Idempotency-Key; None without a key. Raises InvalidRequest for an invalid key."""
@@ -107,10 +107,10 @@ class SendRequest:
 
 
 class SendRuntime:
-    """The access of one process's sends to the database and the upstream, on one event loop.
+    """Database connections and an upstream client for the sends of one process, on one event loop.
 
-    Sends that arrive together share two statements: one finds their numbers, the other writes their events. Sends with
-    a key have their own statements, on a few shared connections.
+    Concurrent sends share two statements: one finds their numbers, the other writes their events. A send with an
+    Idempotency-Key runs its own statements, on one of a few shared connections.
     """
 
     def __init__(self, *, calls_at_once: int) -> None:
@@ -128,7 +128,7 @@ class SendRuntime:
             self._idle.put_nowait(LoopConnection())
 
     async def find_sender(self, query: SenderQuery) -> Sender | None:
-        """Look up the number that a send names. None for an unknown number. Raises `DATABASE_UNAVAILABLE`."""
+        """Look up the sending number. None for an unknown number. Raises `DATABASE_UNAVAILABLE`."""
         return await self._senders.do(query)
 
     async def read(self, statements: Statements[Result]) -> Result:
@@ -140,7 +140,7 @@ class SendRuntime:
         return await self._on_own_connection(lambda connection: connection.run(statements))
 
     async def publish(self, tenant_id: UUID, event: NewEvent) -> None:
-        """Write one event, in the same statement as concurrent publications. Committed when this returns."""
+        """Write one event, in one statement with concurrent events. The event is committed when this returns."""
         await self._events.do(Publication(tenant_id, [event]))
 
     async def call(self, call: GraphCall) -> GraphAnswer:
@@ -150,7 +150,7 @@ class SendRuntime:
         return await self._upstream.send(call)
 
     async def in_thread(self, work: Callable[[], None]) -> None:
-        """Run a function that uses Django's ORM."""
+        """Run a function that uses Django's ORM, in a thread."""
         await self._threads.run(work)
 
     async def close(self) -> None:
@@ -186,7 +186,7 @@ def _publishing(publications: Sequence[Publication]) -> Statements[list[None]]:
 
 
 async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
-    """Send one message. Returns the upstream's answer (send rules 1 to 7). After a ServiceError nothing was sent."""
+    """Send one message (send rules 1 to 7). Returns the upstream's answer. After a ServiceError nothing was sent."""
     began = time.perf_counter()
     use = request.key_use()
     opened = await (runtime.read(opening(request, use)) if use else _opening_without_key(runtime, request))
@@ -218,7 +218,7 @@ async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
     try:
         outcome = await _call(runtime, number, outgoing, event_id, request, began)
     except BaseException:
-        # The send was interrupted. The replay of the journal records it.
+        # The replay of the journal records the interrupted send.
         journal.leave(slot)
         raise
     await _record(runtime, request.tenant_id, outcome, use, slot)
@@ -228,9 +228,9 @@ async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
 
 
 async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Sender | ServiceError:
-    """Look up the sending number. Every send does this although the number seldom changes.
+    """Look up the sending number. The number is never cached.
 
-    So a send fails early when the database is unavailable and could not record it.
+    So a send fails before the upstream call if the database is unavailable and could not record the send.
     """
     if problem := outbound.problem_of_message(request.body):
         return problem
@@ -242,7 +242,7 @@ async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Se
 
 
 def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
-    """Claim the key and return the sending number. If there is no send, return the answer to the caller instead.
+    """Claim the key and return the sending number. Without a send, return the answer to the caller instead.
 
     An earlier use of the key is answered before any validation (decision "Messages").
     """
@@ -279,7 +279,7 @@ class _Outcome:
     event: NewEvent | None = None
     token_problem: bool = False
     is_stored: bool = True
-    """Whether the key keeps the reply. False if the message was certainly not sent and may be sent again."""
+    """Whether the reply is stored for the key. False if the message was certainly not sent: the caller may retry."""
 
 
 async def _call(
@@ -329,10 +329,10 @@ async def post(
 async def _record(
     runtime: SendRuntime, tenant_id: UUID, outcome: _Outcome, use: KeyUse | None, slot: Slot
 ) -> None:
-    """Commit the event and the key's outcome. Retried while the database is unavailable; repeats have no effect.
+    """Commit the event and the key's outcome. Retries while the database is unavailable; a second commit has no effect.
 
     If the database stays unavailable, the caller still gets the upstream's answer. The message is on its way, and any
-    other answer would make the caller send it again. The journal is replayed later.
+    other answer would make the caller send it again. The replay of the journal creates the event later.
     """
     answer, reply = outcome.answer, outcome.reply
     if outcome.event is not None and answer is not None:
@@ -347,7 +347,7 @@ async def _record(
     while True:
         try:
             if outcome.event is not None and together:
-                # Nearly every send without a key gets here. Its only statement needs no transaction around it.
+                # Nearly every send without a key. One statement needs no transaction around it.
                 await runtime.publish(tenant_id, outcome.event)
             elif outcome.event is not None or use is not None:
                 kept = outcome.reply if outcome.is_stored else None
@@ -358,14 +358,14 @@ async def _record(
             journal.recorded(slot)
             return
         except DATABASE_UNAVAILABLE as error:
-            # From now on without the group commit, because a send that waits for other sends has fewer attempts.
+            # Retries do not wait for other sends, because waiting would leave time for fewer retries.
             together = False
             if time.monotonic() > gives_up_at:
                 log.error("send_not_recorded", http_status=reply.status, **described(error))
                 break
             await asyncio.sleep(RECORD_AGAIN_SECONDS)
         except Exception:
-            # Catches any error, because the message is on its way and its caller must not send it again.
+            # Catches any error: the message is on its way, and an error would make the caller send it again.
             log.exception("send_not_recorded", http_status=reply.status)
             break
     if outcome.event is not None:
@@ -377,9 +377,9 @@ async def _record(
 def recording(
     tenant_id: UUID, event: NewEvent | None, use: KeyUse | None, reply: Reply | None
 ) -> Statements[Fresh]:
-    """The statements to record a send, for one transaction. Returns the deliveries created.
+    """The statements that record a send, for one transaction. They return the created deliveries.
 
-    A key without a `reply` to store is released.
+    Without a `reply` to store, they release the key.
     """
     fresh = Fresh()
     if event is not None:
@@ -401,7 +401,7 @@ async def send(request: SendRequest) -> Reply:
 
 
 def send_from_thread(request: SendRequest) -> Reply:
-    """Call `send` from a Django thread, which waits for the result. For the console and agents. Raises ServiceError."""
+    """Run `send` for a Django thread, such as the console's or an agent's. The thread waits. Raises ServiceError."""
     with limits.upstream.held(request.tenant_id, number_named(request.body)):
         return event_loop.run(send(request))
 
@@ -423,6 +423,6 @@ def process_runtime() -> SendRuntime:
 
 
 def number_named(body: dict[str, Any]) -> str | None:
-    """The number in a body's `from`, at most 64 characters, for the limits per number. None when `from` is no text."""
+    """The `from` of a body, cut to 64 characters, for the limits per number. None when `from` is not a text."""
     from_ = body.get("from")
     return from_[:64] if isinstance(from_, str) else None

@@ -1,14 +1,14 @@
-"""The send journal. It has the data to create a send's event on the local disk, from before the upstream call until the
-commit.
+"""The send journal: entries on the local disk from which the event of an interrupted send can be created.
 
-So a send that the upstream accepted always gets its `message.outbound`. If its process is killed meanwhile, or
-Postgres is unavailable for longer than a caller can wait, any web process of the same host replays the journal.
+An entry exists from before the upstream call until the commit. So a send that the upstream accepted always gets its
+`message.outbound`. If its process is killed, or Postgres is unavailable for longer than a caller can wait, any web
+process of the same host replays the journal.
 
-A send holds one slot: a file in `DATA_DIR/sends` that its process has locked. The lock ends with the process, so a
-file that has an entry and can be locked was abandoned. Entries contain the message and are encrypted (AES-GCM, a key
-per file derived from `ENCRYPTION_KEYS`). There is no fsync before the call, because it would take longer than the
-rest of the send. So a killed process loses nothing, and a power failure loses the entries of the last seconds. An
-entry left to the replay is fsynced before its caller gets an answer.
+A send holds one slot: a file in `DATA_DIR/sends` that the process has locked. The lock ends with the process, so an
+entry in an unlocked file was abandoned. Entries contain the message and are encrypted (AES-GCM, a key per file derived
+from `ENCRYPTION_KEYS`). There is no fsync before the call, because it would take longer than the rest of the send. So
+a killed process loses no entries, but a power failure loses the entries of the last seconds. An entry left to the
+replay is fsynced before its caller gets an answer.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ _END = bytes(_LENGTH_BYTES)
 
 
 class Begun(msgspec.Struct, array_like=True):
-    """A send before the upstream call."""
+    """The first part of an entry: the send, written before the upstream call."""
 
     event_id: UUID
     tenant_id: UUID
@@ -52,7 +52,7 @@ class Begun(msgspec.Struct, array_like=True):
 
 
 class Answered(msgspec.Struct, array_like=True):
-    """The upstream's answer, and the answer to the caller."""
+    """The second part of an entry: the upstream's answer, and the answer to the caller."""
 
     http_status: int
     response: bytes
@@ -66,7 +66,7 @@ class Answered(msgspec.Struct, array_like=True):
 
 @dataclass(slots=True)
 class Slot:
-    """A file for one send at a time, locked by this process."""
+    """A file that holds one send at a time and that this process has locked."""
 
     path: Path
     descriptor: int
@@ -91,7 +91,7 @@ class Slot:
         os.fsync(self.descriptor)
 
     def entry(self) -> tuple[Begun, Answered | None] | None:
-        """The content of the file. None when the file is empty. An incomplete answer is treated as missing.
+        """The content of the file. None for an empty file. An incomplete answer counts as missing.
 
         Raises InvalidTag when no key decrypts the file.
         """
@@ -104,11 +104,11 @@ class Slot:
         return begun, msgspec.msgpack.decode(self.cipher.decrypt(parts[1]), type=Answered)
 
     def set_aside(self) -> None:
-        """Set an entry that cannot be replayed aside for an operator, and do not try it again."""
+        """Rename the file of an entry that cannot be replayed. It is kept for an operator and not tried again."""
         self.path = self.path.rename(self.path.with_suffix(".failed"))
 
     def close(self, *, remove: bool) -> None:
-        """Unlock the file. Removes it before that if it is no longer needed."""
+        """Unlock the file. With `remove`, delete the file first."""
         if remove:
             self.path.unlink(missing_ok=True)
         os.close(self.descriptor)
@@ -131,7 +131,7 @@ class Slot:
 
 
 class _Slots:
-    """The slots of a process that no send uses."""
+    """The slots of this process that no send uses at present."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -153,8 +153,8 @@ _slots = _Slots()
 
 
 def begin(begun: Begun) -> Slot:
-    """Journal a send before its upstream call. Raises ServiceUnavailable when this fails, because a send without an
-    entry must not be made.
+    """Journal a send before its upstream call. Raises ServiceUnavailable when this fails, because no send may be made
+    without an entry.
     """
     slot = None
     try:
@@ -182,7 +182,7 @@ def recorded(slot: Slot) -> None:
 
 
 def leave(slot: Slot) -> None:
-    """Leave a send to the replay."""
+    """Release the slot of a send so that the replay finds its entry."""
     try:
         slot.sync()
     except OSError as error:
@@ -211,7 +211,7 @@ def directory() -> Path:
 def _create() -> Slot:
     directory().mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory() / f"{uuid7().hex}.send"
-    # The file is locked before it gets its name, so a replay that sees it finds it locked.
+    # The file is locked before it is renamed to its final name, so a replay never finds it unlocked.
     hidden = path.with_suffix(".new")
     descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -220,7 +220,7 @@ def _create() -> Slot:
         os.pwrite(descriptor, cipher.salt + _END, 0)
         hidden.rename(path)
     except BaseException:
-        # On a full disk every send gets here, so the file must be removed.
+        # While the disk is full, every send fails here, so the file must not stay.
         hidden.unlink(missing_ok=True)
         os.close(descriptor)
         raise
@@ -228,7 +228,7 @@ def _create() -> Slot:
 
 
 def _open(path: Path) -> Slot | None:
-    """Lock a file that no process has locked, as a slot. None when the file is locked or gone."""
+    """Lock a file that no process has locked, as a slot. None when the file is locked or deleted."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -239,7 +239,7 @@ def _open(path: Path) -> Slot | None:
         os.close(descriptor)
         return None
     if os.fstat(descriptor).st_nlink == 0:
-        # Another process replayed and removed the file between the two calls.
+        # Another process replayed the entry and removed the file between the calls of `open` and `flock`.
         os.close(descriptor)
         return None
     return Slot(path, descriptor, FileCipher(os.pread(descriptor, SALT_BYTES, 0), purpose="send_journal"))

@@ -1,9 +1,9 @@
 """Replay of the send journal: creates the events of abandoned entries (`journal.py`).
 
-Every web process replays at its start and then every half minute, or sooner while entries are left. An entry with an
-answer yields the event that its send would have created. The same dedupe key makes the event unique. An entry without
-an answer was interrupted by the end of its process. Its event has the outcome "unknown", like that of an interrupted
-batch item.
+Every web process replays at its start and then every half minute, or sooner while entries are left. An entry with the
+upstream's answer yields the event that its send would have created. The dedupe key is also the same, so the event is
+stored once. An entry without an answer belongs to a send that the end of its process interrupted. Its event has the
+outcome "unknown", like the event of an interrupted batch item.
 """
 
 import threading
@@ -40,7 +40,7 @@ _has_begun = False
 
 
 def start() -> None:
-    """Start to replay in a thread of this process, unless it has one already."""
+    """Start a thread that replays the journal, unless this process already has one."""
     global _has_begun
     with _starting:
         if not _has_begun:
@@ -49,7 +49,7 @@ def start() -> None:
 
 
 def replay() -> bool:
-    """Replay abandoned entries. Returns whether nothing is left. An entry that cannot be replayed does not block
+    """Replay the abandoned entries. Returns whether no entry must be retried. An entry that fails does not block the
     others.
     """
     LEFT.add(journal.failed(), label="failed")
@@ -110,8 +110,8 @@ def _replay(slot: Slot) -> None:
 
 
 def _key(begun: Begun, answered: Answered | None) -> tuple[KeyUse | None, Reply | None]:
-    """The key and its reply, if the entry has an answer. Otherwise the idempotency record itself shows the
-    interruption.
+    """The key and the reply to store for it. Both are None for an entry without an answer, because the idempotency
+    record itself already shows the interruption.
     """
     if begun.idempotency_key is None or answered is None:
         return None, None

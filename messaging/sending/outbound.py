@@ -1,12 +1,12 @@
-"""An outbound message: its recipient, the body and the call that the upstream gets, and its `message.outbound` event.
+"""Outbound messages: checks of the caller's body, the body and call for the upstream, and the `message.outbound` event.
 
-The caller's body goes out with its own bytes, without `from` and with `messaging_product` added. Order and number
-formatting are kept (decision "Messages"). The gateway checks `from`, `to` or `recipient`, and `type`. The upstream
-decides about everything else.
+The upstream gets the caller's bytes without `from` and with `messaging_product` added. The order of members and the
+form of numbers stay as they are (decision "Messages"). The gateway checks `from`, `to` or `recipient`, and `type`. The
+upstream validates everything else.
 
-The bytes of the request and of the answer are the event's `data`, for a single send and for a batch item (specification
-6; decision "Events"). Identifiers in the answer are the upstream's: they are stored under the same guards as those of a
-notification, so that no answer makes an event that the database refuses.
+The event's `data` has the bytes of the request and of the answer, for a single send and for a batch item (specification
+6; decision "Events"). Identifiers from the answer pass the same checks as identifiers from a notification. So the
+database accepts the event of every answer.
 """
 
 import hashlib
@@ -42,31 +42,31 @@ _NUMBER = re.compile(r"\+?[1-9][0-9]{6,14}")
 
 
 def typed_number(text: str) -> str | None:
-    """The digits of a typed phone number with its country code. None for other texts."""
+    """The digits of a phone number that somebody typed with its country code. None for other texts."""
     number = _BETWEEN.sub("", text)
     return number.lstrip("+") if _NUMBER.fullmatch(number) else None
 
 
 def lacks_country_code(text: str) -> bool:
-    """Whether a typed number is ten digits as Indian mobiles have them, without `+`.
+    """Whether a typed number is ten digits in the form of an Indian mobile, without `+`.
 
-    Such a number is ambiguous. The upstream completes it with the business number's country code (upstream fact 1.1),
-    but 98… as a full number is in Iran. So full numbers of this form need `+`.
+    Such a number is ambiguous. The upstream prepends the country code of the business number (upstream fact 1.1). But
+    the digits can also be a full number: 98 is Iran's country code. So a full number of this form needs `+`.
     """
     return _INDIAN_MOBILE.fullmatch(_BETWEEN.sub("", text)) is not None
 
 
 PRODUCT = b'"messaging_product":"whatsapp"'
 
-# Values keep their bytes. Bodies have passed `parse_object`, so they are JSON and not nested too deeply.
+# Keeps the bytes of each value. A body has passed `parse_object`, so it is valid JSON and not nested too deeply.
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]{1,255}")
-"""A business-scoped user id, or a parent one. The upstream accepts such an id in `to`, but drops the message."""
+"""A business-scoped user id, or a parent user id. The upstream accepts such an id in `to`, but drops the message."""
 
 
 class TextMember:
-    """A member of an object whose value is a text, to be cut out of the bytes of the object."""
+    """A text member of a JSON object, which `cut` removes from the bytes of the object."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class TextMember:
         )
         codes = b"|".join(b"%x" % letter for letter in sorted(set(name.encode())))
         self.escaped = re.compile(rb"(?i:\\u00(?:%b))" % codes)
-        """Matches an escaped letter of the member's name, which no encoder writes."""
+        """Matches the member's name with an escaped letter, although no encoder escapes letters."""
 
 
 SENDER = TextMember("from")
@@ -98,8 +98,8 @@ NOT_SCHEDULED = "Nothing was sent. Schedule a message with POST /v1/messages/sch
 
 
 def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
-    """The error of a caller's message, or None. A message with a time is an error here, because it would be sent at
-    once.
+    """The error of a caller's message, or None. A time for sending is an error here, because the message would be sent
+    at once.
     """
     problems = missing_sender(body) | missing_of_message(body)
     if problems and body.get("status") == "read":
@@ -109,7 +109,7 @@ def problem_of_message(body: dict[str, Any]) -> InvalidRequest | None:
 
 
 def missing_sender(body: dict[str, Any]) -> dict[str, str]:
-    """The errors of a body's `from`, by field; empty without any."""
+    """The error of a body's `from`, by field. Empty when `from` is valid."""
     sender = body.get("from")
     if isinstance(sender, str) and sender.strip():
         return {}
@@ -117,7 +117,7 @@ def missing_sender(body: dict[str, Any]) -> dict[str, str]:
 
 
 def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
-    """The errors of required fields that a message lacks; empty without any."""
+    """The errors of a message's recipient and type, by field. Empty when both are valid."""
     problems = {}
     to, recipient = message.get("to"), message.get("recipient")
     if not any(
@@ -138,12 +138,12 @@ def missing_of_message(message: dict[str, Any]) -> dict[str, str]:
 
 
 def _lacking(value: Any) -> str:
-    """The error of a member that must be a text. Phone numbers are often written as JSON numbers."""
+    """The error of a member that must be a text. Callers often write phone numbers as JSON numbers."""
     return "Must be a string, in quotes" if type(value) is int else "Required"
 
 
 def without(raw: bytes, *names: str) -> bytes:
-    """A caller's JSON object with members left out. The same bytes when it has none of these members."""
+    """A caller's JSON object without the named members. The same bytes when it has none of these members."""
     members = _decode_object(raw)
     if not members.keys() & set(names):
         return raw
@@ -156,9 +156,9 @@ def is_user_id(to: Any) -> bool:
 
 
 def outgoing(raw: bytes, members: Mapping[str, Any]) -> bytes:
-    """The upstream's body for a caller's body `raw`, without `from`. `members` is the same body, parsed.
+    """The upstream's body for a caller's body `raw`, without `from`. `members` is `raw`, parsed.
 
-    A business-scoped user id that stands in `to` becomes the `recipient`.
+    A business-scoped user id in `to` moves to `recipient`.
     """
     body = cut(raw, SENDER)
     if body is None:
@@ -175,15 +175,15 @@ def to_recipient(body: bytes) -> bytes:
 
 
 def cut(raw: bytes, member: TextMember) -> bytes | None:
-    """The bytes of a JSON object that has this member, with the member cut out.
+    """Cut a member out of the bytes of a JSON object that has this member.
 
-    None when the spelling does not show which bytes are the member's. Then use `without`, which takes a microsecond for
-    each member. The time of a cut does not depend on the number of members.
+    Returns None when the bytes do not show clearly where the member is. Then use `without`, which is slower because it
+    parses every member.
     """
     if raw.count(member.quoted) != 1 or member.escaped.search(raw):
         return None
-    # The name occurs once and the object has the member. So this is the member, and not a value or the member of
-    # another object.
+    # The name occurs once, and the object has this member. So the name found is the member's, and not a value or the
+    # name of a nested member.
     found = member.spelled.search(raw)
     if found is None:
         return None
@@ -192,7 +192,7 @@ def cut(raw: bytes, member: TextMember) -> bytes | None:
 
 
 def with_product(body: bytes) -> bytes:
-    """A JSON object with `messaging_product` put before its members, which keep their bytes."""
+    """Add `messaging_product` before the members of a JSON object. The members keep their bytes."""
     members = body.lstrip()[1:].lstrip()
     return b"{" + PRODUCT + b"," * (members != b"}") + members
 
@@ -233,9 +233,9 @@ def outbound_event(
     service_ms: float | None = None,
     upstream_ms: float | None = None,
 ) -> NewEvent:
-    """The event of a message that was sent, or may have been.
+    """The event of a message that was sent, or may have been sent.
 
-    `response` is JSON. Without a message id in it, the dedupe key is made from the event's own id.
+    `response` is JSON. If it has no message id, the dedupe key is made from the event's id.
     """
     value, message = object_in(response), object_in(sent)
     event_id = id or ids.uuid7()
@@ -279,12 +279,12 @@ def outcome_unknown(details: Mapping[str, Any]) -> bytes:
 
 
 def not_sent(details: Mapping[str, Any]) -> bytes:
-    """The response recorded when the upstream could not be reached, so that nothing went out."""
+    """The response recorded when the upstream could not be reached, so that nothing was sent."""
     return service_error(MetaUnreachable.code, "WhatsApp could not be reached. Nothing was sent.", details)
 
 
 def service_error(code: str, message: str, details: Mapping[str, Any]) -> bytes:
-    """The response recorded when the service itself gives the reason why a message was not sent."""
+    """The response recorded when the service itself did not send a message, with the service's reason."""
     error = {"code": code, "message": message, "details": details}
     return orjson.dumps({"source": settings.SERVICE_NAME, "error": error})
 
@@ -292,7 +292,7 @@ def service_error(code: str, message: str, details: Mapping[str, Any]) -> bytes:
 def _status(wamid: str | None, value: dict[str, Any]) -> Status:
     """The status of a message by the upstream's answer: accepted with a message id, failed with an error, else unknown.
 
-    The service's own error OUTCOME_UNKNOWN also means unknown.
+    The service's own error OUTCOME_UNKNOWN means unknown.
     """
     if wamid is not None:
         return "accepted"

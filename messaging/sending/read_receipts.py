@@ -1,6 +1,6 @@
-"""Read receipts of customers' messages on WhatsApp, sent over the connections of `flow`.
+"""Sends read receipts for customers' messages to WhatsApp, over the connections of `flow`.
 
-A repeated receipt does no harm, so receipts need no idempotency key and no journal.
+A repeated receipt has no effect, so receipts need no idempotency key and no journal.
 """
 
 from functools import partial

@@ -1,6 +1,6 @@
-"""`POST /v1/messages` and `/v1/messages/read` (specification 4), as the OpenAPI document describes them.
+"""The views of `/v1/messages`, which the OpenAPI document describes (specification 4).
 
-The listener answers both (`web/routes.py`). Django answers the look-ups of messages.
+The listener itself answers a POST of a message or a read mark (`web/routes.py`). Django answers only look-ups.
 """
 
 from django.http import HttpResponse
@@ -14,7 +14,7 @@ from messaging.message_log.views import MessageLogView
 
 
 class MessagesView(MessageLogView):
-    """Send one message, or mark one as read, the upstream's own bodies and answers; look messages up in the log."""
+    """Send a message, mark a message as read, or look messages up in the log."""
 
     tag = "Messages"
     limited_actions = MessageLogView.limited_actions | {"create", "read"}

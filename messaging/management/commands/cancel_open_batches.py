@@ -1,5 +1,5 @@
-"""`manage.py cancel_open_batches`: after a restore, cancel open batches, whose messages may have been sent since the
-backup.
+"""`manage.py cancel_open_batches`: cancel open batches after a restore. Their messages may have been sent after the
+backup was made.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ class Command(BaseCommand):
                 lifecycle.cancel(batch)
                 count += 1
             except Conflict:
-                continue  # it ended meanwhile
+                continue  # the batch ended in the meantime
         open_messages = ScheduledMessage.objects.filter(
             status__in=[ScheduledMessage.Status.SCHEDULED, ScheduledMessage.Status.SENDING],
             send_at__lte=moment,

@@ -4881,7 +4881,7 @@ export interface components {
             /** @description What it replaces; null otherwise. */
             replaces: string | null;
         };
-        /** @description What is known of a customer of a number. */
+        /** @description A customer of a number: ids, newest messages, service window and opt-out. */
         Customer: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
@@ -4914,7 +4914,7 @@ export interface components {
             last_template: components["schemas"]["LastTemplate"] | null;
             /** @description The ad or post that the customer came from last; null when there was none. */
             last_referral: components["schemas"]["LastReferral"] | null;
-            /** @description From marketing messages. */
+            /** @description Whether the customer opted out of marketing messages. */
             opted_out: boolean;
             /**
              * Format: date-time
@@ -7246,7 +7246,7 @@ export interface components {
              */
             sent_at: string;
         };
-        /** @description The ad or post that the customer came from last, and the message. */
+        /** @description The ad or post that last led the customer to write, and the message. */
         LastReferral: {
             /** @description `ad` or `post`. */
             source_type: string | null;
@@ -7270,7 +7270,7 @@ export interface components {
             /** @description The sum with tax, in paise. */
             total_paise: number;
         };
-        /** @description The template that the customer was sent last. */
+        /** @description The template that was last sent to the customer. */
         LastTemplate: {
             /** @description The id. */
             id: string;
@@ -7491,7 +7491,7 @@ export interface components {
             /** @description The number that the file is for, its phone_number_id or E.164. */
             from: string;
         };
-        /** @description How far a message came, without its content. */
+        /** @description A message's progress, without its content. */
         Message: {
             /** @description The wamid, or the event's id of a message without one. */
             id: string;
@@ -7650,7 +7650,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description WhatsApp's error in its own words, past retention only its code, with what is known of the code. */
+        /** @description WhatsApp's error. Past retention only the code is left. The hint and the page explain the code. */
         MessageError: {
             /** @description WhatsApp's error code, such as `131047`. */
             code: number | null;
@@ -7722,7 +7722,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description An event of the message, and every delivery of it. */
+        /** @description An event of the message, with all its deliveries. */
         MessageEvent: {
             /** @description The id. */
             id: string;
@@ -7919,7 +7919,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description One report of WhatsApp, in the order in which the reports were stored. */
+        /** @description A status that WhatsApp reported. Reports are in the order in which they were stored. */
         MessageReport: {
             /** @description WhatsApp's word, e.g. `delivered` or `played`. */
             status: string | null;
@@ -8407,7 +8407,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description A message with its content while that is retained: `request` of an outbound one, `message` of any other. */
+        /** @description A message with its content within retention: `request` for an outbound message, `message` for any other. */
         OneMessage: {
             /** @description The wamid, or the event's id of a message without one. */
             id: string;
@@ -8747,7 +8747,7 @@ export interface components {
             /** @description Whether the event passes the filter. */
             passes: boolean;
         };
-        /** @description What WhatsApp charges for the message, as its statuses said. */
+        /** @description What WhatsApp charges for the message, as the message's statuses report it. */
         Pricing: {
             /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category: string | null;

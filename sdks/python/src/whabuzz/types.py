@@ -1125,7 +1125,7 @@ class LastMail(TypedDict):
 
 class LastReferral(TypedDict):
     """
-    The ad or post that the customer came from last, and the message.
+    The ad or post that last led the customer to write, and the message.
     """
 
     source_type: str | None
@@ -1143,7 +1143,7 @@ class LastSnapshot(TypedDict):
 
 class LastTemplate(TypedDict):
     """
-    The template that the customer was sent last.
+    The template that was last sent to the customer.
     """
 
     id: str
@@ -1242,7 +1242,7 @@ MediaRequest = TypedDict(
 
 class MessageError(TypedDict):
     """
-    WhatsApp's error in its own words, past retention only its code, with what is known of the code.
+    WhatsApp's error. Past retention only the code is left. The hint and the page explain the code.
     """
 
     code: int | None
@@ -1255,7 +1255,7 @@ class MessageError(TypedDict):
 
 class MessageEvent(TypedDict):
     """
-    An event of the message, and every delivery of it.
+    An event of the message, with all its deliveries.
     """
 
     id: str
@@ -1288,7 +1288,7 @@ class MessageFigures(TypedDict):
 
 class MessageReport(TypedDict):
     """
-    One report of WhatsApp, in the order in which the reports were stored.
+    A status that WhatsApp reported. Reports are in the order in which they were stored.
     """
 
     status: str | None
@@ -1567,7 +1567,7 @@ class PreviewedEvent(TypedDict):
 
 class Pricing(TypedDict):
     """
-    What WhatsApp charges for the message, as its statuses said.
+    What WhatsApp charges for the message, as the message's statuses report it.
     """
 
     category: str | None
@@ -3241,7 +3241,7 @@ class CreatedEndpoint(TypedDict):
 
 class Customer(TypedDict):
     """
-    What is known of a customer of a number.
+    A customer of a number: ids, newest messages, service window and opt-out.
     """
 
     phone_number_id: str
@@ -3894,7 +3894,7 @@ LocationMessage = TypedDict(
 
 class Message(TypedDict):
     """
-    How far a message came, without its content.
+    A message's progress, without its content.
     """
 
     id: str
