@@ -1,4 +1,4 @@
-"""HTTP/1.1 for the two busiest flows. Writes a request in one piece; llhttp (httptools) parses its response.
+"""HTTP/1.1 for the two busiest flows. Writes each request in one piece, and parses responses with llhttp (httptools).
 
 `gateway.outbound.connection` uses it on event loops, for tenants' receivers and the Graph API. A general client takes
 several times as much CPU for a call.
@@ -33,12 +33,12 @@ def tls_context() -> ssl.SSLContext:
 
 
 def new_tls_context(trusted: str | None = None) -> ssl.SSLContext:
-    """Verify against the system's certificates (SSL_CERT_FILE applies) and certifi's, or against `trusted` only.
+    """TLS settings that accept the system's certificates (SSL_CERT_FILE applies) and certifi's, or only `trusted`.
 
-    `trusted` is PEM: CAs, or the server's certificate itself. Raises SSLError or ValueError for any other text.
+    `trusted` is PEM text: CAs, or the server's certificate itself. Raises SSLError or ValueError for any other text.
     """
     context = ssl.create_default_context(cadata=trusted)
-    # The names of a certificate are its subject alternative names (RFC 9525, 2). The common name may be any text.
+    # Only the subject alternative names are a certificate's names (RFC 9525, 2). The common name may be any text.
     context.hostname_checks_common_name = False
     if trusted is None:
         context.load_verify_locations(certifi.where())
@@ -71,21 +71,21 @@ class AnswerTooLargeError(Exception):
 
 
 class BrokenOffError(Exception):
-    """The connection ended, or sent something that is not HTTP, before the response was complete."""
+    """Before the response was complete, the connection ended or sent something that is not HTTP."""
 
 
 class AnswerReader:
     """Reads the responses of one connection, one at a time.
 
-    Call `expect` to begin a response and `feed` for received bytes; `status`, `fields` and `body` are the result so
-    far. `is_complete` means that the body was read to its end, `can_keep` that the connection may serve another
+    Call `expect` to begin a response and `feed` for received bytes. `status`, `fields` and `body` are the result so
+    far. `is_complete` means that the body was read to its end. `can_keep` means that the connection may serve another
     request. All bytes except the body count against one limit.
     """
 
     def __init__(self, *, most_head_bytes: int) -> None:
         self._most_head_bytes = most_head_bytes
         self._parser = HttpResponseParser(self)
-        # Servers vary widely, so accept what other clients accept.
+        # Servers vary widely, so the parser accepts what other clients accept.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
@@ -108,15 +108,15 @@ class AnswerReader:
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the end of the connection ends the response, because its body has neither a length nor chunks."""
+        """Whether the end of the connection ends the response, because the body has neither a length nor chunks."""
         return self.status is not None and not self._is_framed
 
     def headers(self) -> CaseInsensitiveDict[str]:
-        """`fields` by name."""
+        """The header fields of the response by name."""
         return headers_of(self.fields)
 
     def feed(self, data: bytes) -> None:
-        """Read some bytes. Raises `BrokenOffError` and `AnswerTooLargeError`."""
+        """Parse received bytes. Raises `BrokenOffError` and `AnswerTooLargeError`."""
         self.has_begun = True
         self._other_bytes += len(data)
         was_chunk_open = self._is_chunk_open
@@ -130,9 +130,9 @@ class AnswerReader:
                 raise AnswerTooLargeError from None
             if not self.is_complete:
                 raise BrokenOffError from error
-        # The parser does not report the size of a chunk. A chunk that is not followed by its data was the last one.
+        # The parser does not report the size of a chunk. The last chunk is the one that no data follows.
         if self._is_chunk_open and (was_chunk_open or self._has_trailer or not data.endswith(b"\n")):
-            # The trailers are not needed, and a receiver may send them endlessly, so the connection is not kept.
+            # The trailers are not needed, and a receiver may send them without end. So the connection is not reused.
             self.is_complete = True
         if not self.is_enough and self._other_bytes > self._most_head_bytes:
             raise AnswerTooLargeError
@@ -145,11 +145,11 @@ class AnswerReader:
             raise BrokenOffError  # a second response to one request
 
     def on_status(self, reason: bytes) -> None:
-        """The reason phrase, or a part of it."""
+        """The reason phrase or a part of it."""
         self._count(len(reason))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field. Fields that determine the end of the body are evaluated. A trailer is dropped."""
+        """A header field. Fields that determine the end of the body are evaluated. A trailer is dropped."""
         if self.status is not None:
             self._has_trailer = True
             return
@@ -168,7 +168,7 @@ class AnswerReader:
             self.status = status
 
     def on_chunk_header(self) -> None:
-        """A chunk begins. Only the last chunk is not followed by data."""
+        """A chunk begins. Every chunk but the last is followed by data."""
         if self.status is not None:
             self._is_chunk_open = True
             self._other_bytes -= CHUNK_BYTES
@@ -184,7 +184,7 @@ class AnswerReader:
             self._room -= len(data)
 
     def on_message_complete(self) -> None:
-        """A response is complete. After an interim response, the next response is awaited."""
+        """A response is complete. An interim response is followed by the next response."""
         self._is_chunk_open = False
         if self.status is not None:
             self.is_complete = True

@@ -1,5 +1,4 @@
-"""Identifiers: UUIDv7 everywhere. Ids that have a public form in the specification are shown as a prefix and 26
-characters of Crockford base32.
+"""Identifiers: UUIDv7 everywhere. The API shows some as a public id: a prefix and 26 characters of Crockford base32.
 
 A UUIDv7 begins with its timestamp in milliseconds, so ids sort by creation, and tables can be partitioned by time by
 their primary key (docs/architecture.md).
@@ -20,9 +19,7 @@ _VALUES = {character: value for value, character in enumerate(ALPHABET)}
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _BODY = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _END = (datetime(9000, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) << 80
-"""Ids from this time on are invalid, because Python's moments end with the year 9999, and time is added to some of
-them.
-"""
+"""Later ids are invalid. Python's moments end with the year 9999, and code adds time to the moments of some ids."""
 
 EVENT = "evt_"
 DELIVERY = "dlv_"
@@ -38,7 +35,7 @@ def uuid7() -> UUID:
 
 
 def uuid7_at(millisecond: int) -> UUID:
-    """A new UUIDv7 with the time of `millisecond`, counted since 1970."""
+    """A new UUIDv7 whose time is `millisecond`, counted since 1970."""
     return UUID(int=millisecond << 80 | uuid7().int & ((1 << 80) - 1))
 
 
@@ -49,7 +46,7 @@ def encode(prefix: str, value: UUID) -> str:
 
 
 def decode(prefix: str, text: str) -> UUID | None:
-    """The id of a public form. None for any other text (callers answer 404, or 400 in a query)."""
+    """The id that a public id names. None for any other text (callers answer 404, or 400 in a query)."""
     if not text.startswith(prefix) or not _BODY.fullmatch(body := text[len(prefix) :]):
         return None
     number = 0
@@ -59,7 +56,7 @@ def decode(prefix: str, text: str) -> UUID | None:
 
 
 def typed(text: str) -> str:
-    """A public id in its canonical form, from upper or lower case."""
+    """A public id in its canonical letter case."""
     prefix, mark, rest = text.partition("_")
     return f"{prefix.lower()}{mark}{rest.upper()}"
 
@@ -81,12 +78,12 @@ class MadeById:
 
     @property
     def created_at(self) -> datetime:
-        """The creation time from the id, exact to the millisecond."""
+        """The creation time that the id contains, exact to the millisecond."""
         return created_at(self.id)
 
 
 class PublicId:
-    """A row whose id callers know in its public form."""
+    """A row that callers name by a public id."""
 
     id: Any
     id_prefix: ClassVar[str]
@@ -97,7 +94,7 @@ class PublicId:
 
 
 def month_of(value: UUID) -> date:
-    """The first day of the month of a UUIDv7."""
+    """The first day of the month in which a UUIDv7 was created."""
     return _month_of_day(milliseconds(value) // 86_400_000)
 
 
@@ -107,5 +104,5 @@ def _month_of_day(day: int) -> date:
 
 
 def first_at(moment: datetime) -> UUID:
-    """The smallest UUIDv7 of a moment: the bound for `id >= …` and for partitions. No id is older than 1970."""
+    """The smallest UUIDv7 of a moment, for `id >= …` and the bounds of partitions. No id is older than 1970."""
     return UUID(int=max(0, (moment - _EPOCH) // timedelta(milliseconds=1)) << 80)

@@ -1,8 +1,8 @@
-"""Positions of the values in a JSON text, so that some bytes can be replaced while all others stay.
+"""Positions of the values in a JSON text, so that some bytes can be replaced and all others stay the same.
 
-Used to split a notification by tenant, and to rewrite the links of a template library's page. Whole messages are parsed
-by msgspec (`messaging/sending/outbound.py`). It is much faster but gives no positions, so blanks and repeated members
-would be lost. The texts must have been accepted by a parser before. No recursion is used.
+Used to split a notification by tenant, and to rewrite the links of a template library's page. For whole messages,
+`messaging/sending/outbound.py` uses msgspec. It is much faster but gives no positions, so blanks and repeated members
+would be lost. A parser must have accepted the texts before. No function recurses.
 """
 
 import json
@@ -39,7 +39,7 @@ def root_members(body: bytes) -> dict[str, Member]:
 
 
 def members_at(body: bytes, at: int) -> dict[str, Member]:
-    """The members of the object at `at`. Of members with the same name, the last is used."""
+    """The members of the object at `at`. For a repeated name, the last member is used."""
     members: dict[str, Member] = {}
     at = _after_space(body, at + 1)
     while body[at] != ord("}"):
@@ -63,7 +63,7 @@ def items_at(body: bytes, at: int) -> list[ByteSpan]:
 
 
 def _end(body: bytes, at: int) -> int:
-    """The end of the value at `at`. Without recursion, so any depth works."""
+    """The end of the value at `at`. Any depth of nesting works, because the function does not recurse."""
     if body[at] not in b'"[{':
         scalar = _SCALAR.match(body, at)
         if scalar is None:

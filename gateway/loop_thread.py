@@ -1,6 +1,6 @@
-"""The loop of a role: it runs as long as the process, and is started again whenever it ends by itself.
+"""The loop of a role: runs as long as its process, and is started again whenever it ends by itself.
 
-It runs on the event loop of the web role (`keep_running`), or in its own thread (`LoopThread`).
+`keep_running` runs it on the event loop of the web role. `LoopThread` runs it in its own thread.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 1.0
-"""Pause after a loop that failed, or that another thread of the process runs."""
+"""The pause after a loop that failed, or that already runs in another thread of the process."""
 
 
 class Loop(Protocol):
@@ -22,7 +22,7 @@ class Loop(Protocol):
     __name__: str
 
     async def work(self) -> bool:
-        """Run until idle for long. Returns whether it ran and may run again."""
+        """Run until there has been no work for long. Returns whether the loop ran and may run again."""
 
     def stop(self) -> None:
         """Stop the loop soon, for good."""
@@ -31,8 +31,8 @@ class Loop(Protocol):
 async def keep_running(loop: Loop, ending: asyncio.Event) -> None:
     """Run a loop again and again until `ending` is set. Call its `stop` after setting it.
 
-    An error is logged, and the loop starts again after a pause. Without this, rows for which no other process polls
-    could wait forever.
+    An error is logged, and the loop starts again after a pause. If the loop stayed ended, rows that no other process
+    polls could wait forever.
     """
     while not ending.is_set():
         try:
@@ -65,7 +65,7 @@ class LoopThread:
         self._is_ending = True
         self._loop.stop()
         if self._events is not None and self._ending is not None:
-            # Its event loop may have ended already.
+            # The event loop may have ended already.
             with contextlib.suppress(RuntimeError):
                 self._events.call_soon_threadsafe(self._ending.set)
         self._thread.join()

@@ -1,9 +1,8 @@
-"""Meta's error codes: the codes that the service treats specially, and an explanation of every code with its cause, its
-repair and whether the call may be repeated.
+"""Meta's error codes: those that the service treats specially, and the explanation of every code.
 
-The explanations are in `meta_errors.yaml`. They are shown at `/errors/131047` and in the guides, beside `source` in
-responses of `/v1`, in the look-up of a message, in the console, and to agents. Bodies on the Cloud API's own paths
-never contain them.
+`meta_errors.yaml` explains each code: its cause, its repair, and whether the call may be repeated. Explanations are
+shown at `/errors/131047` and in the guides, beside `source` in responses of `/v1`, in the look-up of a message, in the
+console, and to agents. Bodies on the Cloud API's own paths never contain them.
 """
 
 import re
@@ -19,13 +18,13 @@ from django.conf import settings
 
 SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
 LONG_THROTTLES = frozenset({131048, 131064, 133016})
-"""Codes that Meta also classes as throttling, but for which a wait of seconds does not help."""
+"""Codes that Meta also classes as throttling. A wait of seconds does not help against them."""
 LONG_THROTTLE_SECONDS = 3600
 PAIR_RATE = 131056
 PAIR_RATE_SECONDS = 6
-"""How long to wait after the pair rate limit, which allows a message to one customer every six seconds."""
+"""How long to wait after the pair rate limit, which allows one message to a customer every six seconds."""
 THROUGHPUT = 130429
-"""The code for a number whose throughput was reached. The message was certainly not sent."""
+"""The code of a number that has reached its throughput. The message was certainly not sent."""
 TOKEN_PROBLEMS = frozenset({0, 102, 190})
 MAINTENANCE = 131057
 INVALID_PARAMETER = 100
@@ -38,17 +37,17 @@ RETRY: Mapping[Retry, str] = {
     "never": "no",
 }
 MARK = b'"source":"meta"'
-"""The member that `/v1` inserts as the first into an error of Meta (`gateway/upstream/calls.py`)."""
+"""The first member that `/v1` inserts into an error of Meta (`gateway/upstream/calls.py`)."""
 _WORDS = re.compile(rb'(?:,"hint":"(?:[^"\\]|\\.)*","doc_url":"[^"]*")?,"request_id":(?:"[^"]*"|null)')
 """The members that `explained` adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """A code of Meta, or a range of codes with one name."""
+    """One of Meta's codes, or a range of codes with one name."""
 
     name: str
-    """The name to search for: `131047`, `200-299`."""
+    """The name by which to search for the code, such as `131047` or `200-299`."""
     first: int
     last: int
     title: str
@@ -56,16 +55,16 @@ class ErrorCode:
     repair: str
     retry: Retry
     page: str
-    """The page in Meta's documentation."""
+    """The code's page in Meta's documentation."""
 
     @property
     def hint(self) -> str:
-        """Cause and repair in one text."""
+        """Cause and repair as one text."""
         return f"{self.cause} {self.repair}"
 
     @property
     def again(self) -> str:
-        """A sentence that says whether the same call may be repeated."""
+        """A sentence that says whether to repeat the call."""
         return RETRY[self.retry]
 
     @property
@@ -76,8 +75,8 @@ class ErrorCode:
 
 @cache
 def catalogue() -> tuple[ErrorCode, ...]:
-    """All known codes by number."""
-    # Uses the parser in C, if available, because the first error of a process waits for the parsing.
+    """All known codes, in numerical order."""
+    # The parser in C, if available, because the first error of a process waits for the parsing.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = Path(__file__).with_name("meta_errors.yaml").read_text()
     source: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe loaders
@@ -95,7 +94,7 @@ def _by_number() -> dict[int, ErrorCode]:
 
 
 def error_code(code: object, subcode: object = None) -> ErrorCode | None:
-    """The entry of a code, or of its subcode if the subcode has an entry. None for an unknown code."""
+    """The entry of a subcode if it has one, else of the code. None for an unknown code."""
     known = _by_number()
     for number in (subcode, code):
         if type(number) is int and number in known:
@@ -119,7 +118,7 @@ def explained(body: bytes, request_id: str | None) -> bytes:
 
 
 def in_metas_form(body: bytes) -> bytes:
-    """Only Meta's error, without `source` and the explanation."""
+    """Meta's error as Meta sent it, without `source` and the explanation."""
     start = _after_mark(body)
     if start is None:
         return body

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 FILE_DESCRIPTORS = 65_536
 YOUNG_OBJECTS = 50_000
-"""New objects between two garbage collections. A batch of 10,000 messages has 80,000 objects that all stay in use, and
-a delivery creates hundreds of short-lived ones. With Python's default of 700 the collector takes a third of the CPU
-time.
+"""New objects between two garbage collections. A batch of 10,000 messages has 80,000 objects that all stay in use,
+and a delivery creates hundreds of short-lived ones. With Python's default of 700 the collector would take a third
+of the CPU time.
 """
 
 
@@ -22,7 +22,7 @@ def raise_open_files() -> None:
 
 
 def calm_collector() -> None:
-    """Make the garbage collector run rarely, and skip the objects that exist now."""
+    """Make the garbage collector run rarely and skip the objects that exist now."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 100)
@@ -30,7 +30,7 @@ def calm_collector() -> None:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Turn the garbage collector off while modules are loaded, which produces hardly any garbage."""
+    """Turn the garbage collector off while modules are loaded. Loading produces hardly any garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

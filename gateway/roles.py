@@ -1,8 +1,8 @@
 """Permissions: the roles of members (specification 5.8), and the scopes of API keys.
 
 A role opens areas to the console's pages (`console/urls.py`) and to console tokens. A scope opens operations to a key.
-Each operation names its scope beside its view, and each scope belongs to one area, so
-`gateway.api.authentication.check_scope` can check both.
+Each operation names its scope beside its view, and each scope belongs to one area. So
+`gateway.api.authentication.check_scope` can check both a role and a scope.
 """
 
 from collections.abc import Iterable
@@ -56,19 +56,17 @@ class KeyScope(StrEnum):
 
     @property
     def area(self) -> Area:
-        """The area that a member's role must open."""
+        """The area that a member's role must open for this scope."""
         return _AREAS.get(self, Area.INTEGRATION)
 
 
 ALL_SCOPES = frozenset(KeyScope)
 LIVE_SCOPES = frozenset({KeyScope.BILLING, KeyScope.SETTINGS})
-"""Scopes of operations on data that both environments share. A test key cannot use them, except for a
-sandbox tenant.
+"""Scopes of operations on data that both environments share. A test key cannot use them, unless its tenant is a
+sandbox.
 """
 NUMBER_SCOPES = frozenset({KeyScope.MESSAGES, KeyScope.NUMBERS, KeyScope.EVENTS})
-"""Scopes of operations on data that belongs to one number. A key that is limited to numbers can have
-only these scopes.
-"""
+"""Scopes of operations on data of one number. A key that is limited to numbers can have only these scopes."""
 _AREAS = {KeyScope.BILLING: Area.BILLING, KeyScope.SETTINGS: Area.SETTINGS}
 
 _CHANGES: dict[Role, set[Area]] = {
@@ -99,7 +97,7 @@ def may_change(role: str, area: Area) -> bool:
 
 
 def allows(role: str, area: Area, method: str) -> bool:
-    """Whether a role allows an HTTP method in an area. Safe methods read; all others change."""
+    """Whether a role allows an HTTP method in an area. Safe methods read, and all others change."""
     return may_read(role, area) if method in _SAFE_METHODS else may_change(role, area)
 
 
@@ -109,5 +107,5 @@ def scopes_of_role(role: str) -> frozenset[KeyScope]:
 
 
 def known_scopes(names: Iterable[str]) -> frozenset[KeyScope]:
-    """Stored names as scopes. Skips a name that a later version stored, so it opens nothing here."""
+    """The scopes with these stored names. An unknown name, stored by a later version, opens nothing here."""
     return frozenset(KeyScope(name) for name in names if name in ALL_SCOPES)

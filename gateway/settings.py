@@ -1,8 +1,8 @@
 """Settings of every process, read from the environment. `.env.example` documents each variable with its default.
 
-A variable of the caller takes precedence, then a `.env` file beside `manage.py`, then the default. The defaults are
-those of the embedded run, so `make run` needs no variables. `NAME_FILE` names a file with the value of `NAME`. In
-production the settings do not load while a secret is missing or published (`gateway/environment.py`).
+A variable of the process's environment comes first, then a `.env` file beside `manage.py`, then the default. The
+defaults suit the embedded servers, so `make run` needs no variables. `NAME_FILE` names a file with the value of `NAME`.
+In production the settings do not load while a secret is missing or published (`gateway/environment.py`).
 `gateway/checks.py` finds other bad values.
 """
 
@@ -32,7 +32,7 @@ Env.read_env(BASE_DIR / ".env", overwrite=False)
 
 # --- The kind of run ----------------------------------------------------------------------------------
 ENVIRONMENT: str = env.str("ENVIRONMENT", "development")
-"""`development` or `production`. Production uses safe defaults and makes unsafe values errors."""
+"""`development` or `production`. Production has safe defaults and turns unsafe values into errors."""
 if ENVIRONMENT not in {"development", "production"}:
     raise ImproperlyConfigured("ENVIRONMENT must be development or production.")
 PRODUCTION: bool = ENVIRONMENT == "production"
@@ -66,8 +66,8 @@ ENCRYPTION_KEYS: list[str] = env.list("ENCRYPTION_KEYS", default=[DEVELOPMENT_EN
 META_APP_ID: str = env.str("META_APP_ID", SIMULATOR_APP_ID)
 META_APP_SECRET: str = env.str("META_APP_SECRET", SIMULATOR_APP_SECRET)
 META_APP_SECRET_FALLBACKS: list[str] = env.list("META_APP_SECRET_FALLBACKS", default=[])
-"""Former app secrets. Notifications that are signed with a former secret are accepted. The service signs nothing with
-them.
+"""Former app secrets. Notifications signed with a former secret are accepted. The service signs nothing with a
+former secret.
 """
 META_WEBHOOK_VERIFY_TOKEN: str = env.str("META_WEBHOOK_VERIFY_TOKEN", DEVELOPMENT_VERIFY_TOKEN)
 META_GRAPH_URL: str = env.str("META_GRAPH_URL", "https://graph.facebook.com").rstrip("/")
@@ -98,15 +98,15 @@ WEBHOOK_RETRY_SCHEDULE: list[float] = [
         default=["5", "30", "120", "600", "1800", "7200", "18000", "36000", "50400", "72000", "86400"],
     )
 ]
-"""Seconds between one attempt and the next. After the last step a delivery is dead."""
+"""Seconds between an attempt and the next. After the last step a delivery is dead."""
 DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
-"""Requests in flight in one worker process. Requests that take longer than a second are counted separately."""
+"""Requests in flight in one worker process. Requests that take longer than a second have a count of their own."""
 DELIVERY_LEASE_SECONDS = 60
-"""Lease of a claimed delivery. The leases of a dead worker end earlier (`database/live_workers.py`)."""
+"""Lease of a claimed delivery, in seconds. A dead worker's leases end earlier (`database/live_workers.py`)."""
 
 # --- Batches --------------------------------------------------------------------------------------------
 BATCH_LEASE_SECONDS = 15.0
-"""Lease of a running batch. The leases of a dead worker end earlier (`database/live_workers.py`)."""
+"""Lease of a running batch, in seconds. A dead worker's leases end earlier (`database/live_workers.py`)."""
 
 # --- Retention ------------------------------------------------------------------------------------------
 EVENT_METADATA_DAYS: int = env.int("EVENT_METADATA_DAYS", 730)
@@ -120,7 +120,7 @@ API_RATE_BURST: int = env.int("API_RATE_BURST", 400)
 # --- Tenants --------------------------------------------------------------------------------------------
 TRIAL_DAYS: int = env.int("TRIAL_DAYS", 14)
 EMAIL_MODE: str = env.str("EMAIL_MODE", "log")
-"""`smtp`, `console` or `log` (stored in the database for `/v1/admin/mail/last`)."""
+"""`smtp`, `console`, or `log` to store mails in the database for `/v1/admin/mail/last`."""
 _MAIL_SERVER = env.email_url_config(env.str("EMAIL_URL", "smtp://localhost:25"))
 EMAIL_HOST: str = _MAIL_SERVER["EMAIL_HOST"]
 EMAIL_PORT: int = _MAIL_SERVER["EMAIL_PORT"] or 25
@@ -130,12 +130,12 @@ EMAIL_USE_TLS: bool = _MAIL_SERVER.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL: bool = _MAIL_SERVER.get("EMAIL_USE_SSL", False)
 EMAIL_TIMEOUT = 15
 TEXTS_DIR: str = env.str("TEXTS_DIR", "")
-"""Folder with the operator's own `terms.md` and `privacy.md`. The service has a default text for each missing file."""
+"""Folder with the operator's own `terms.md` and `privacy.md`. For a missing file the service has a default text."""
 SUPPORT_EMAIL: str = env.str("SUPPORT_EMAIL", "support@localhost")
 """Reply-To of mails, and the contact on pages and in mails."""
 DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", f"{SERVICE_NAME} <{SUPPORT_EMAIL}>")
 WEBSITE_CHECK: bool = env.bool("WEBSITE_CHECK", False)
-"""Whether to fetch a new tenant's website once, for the reviewer's flags."""
+"""Whether to fetch a new tenant's website once, for the flags that reviewers see."""
 STAFF_SECOND_FACTOR: bool = env.bool("STAFF_SECOND_FACTOR", PRODUCTION)
 """Whether staff need a second factor for the admin and for console tokens."""
 
@@ -144,16 +144,16 @@ BILLING_INSTALLED: bool = env.bool("BILLING_INSTALLED", True)
 """Whether the deployment has billing: its tables, routes, pages and tasks."""
 BILLING_ENABLED: bool = env.bool("BILLING_ENABLED", False) and BILLING_INSTALLED
 BILLING_FIRST_PERIOD: str = env.str("BILLING_FIRST_PERIOD", "")
-"""The first month that is billed, such as `2026-12`. Earlier months are never billed. If empty, only the previous month
-is billed.
+"""The first month that is billed, such as `2026-12`. Earlier months are never billed. If it is empty, only the
+previous month is billed.
 """
 BILLING_SAC: str = env.str("BILLING_SAC", "998315")
 """The service accounting code on invoices. An accountant has to choose it."""
 BILLING_SERVICE: str = env.str("BILLING_SERVICE", "WhatsApp messaging gateway")
 """Description of the service on invoices."""
 BILLING_LUT_NUMBERS: dict[str, str] = env.dict("BILLING_LUT_NUMBERS", default={})
-"""The letter of undertaking of each financial year. In a year without one, special zones and exports are charged
-IGST.
+"""The letter of undertaking of each financial year. In a year without a letter, special zones and exports are
+charged IGST.
 """
 BILLING_INVOICE_PREFIX: str = env.str("BILLING_INVOICE_PREFIX", "WG")
 BILLING_CREDIT_NOTE_PREFIX: str = env.str("BILLING_CREDIT_NOTE_PREFIX", "WGCN")
@@ -164,7 +164,7 @@ BILLING_SELLER_GSTIN: str = env.str("BILLING_SELLER_GSTIN", "27AAPFU0939F1ZV")
 BILLING_SELLER_CITY: str = env.str("BILLING_SELLER_CITY", "Mumbai")
 BILLING_SELLER_PIN: str = env.str("BILLING_SELLER_PIN", "400001")
 BILLING_LOGO_FILE: str = env.str("BILLING_LOGO_FILE", "")
-"""Path of the seller's logo, an SVG, for invoices. Empty for none."""
+"""Path of the seller's logo for invoices, an SVG. Empty for no logo."""
 BILLING_SELLER_CONTACT: str = env.str("BILLING_SELLER_CONTACT", "")
 """Contact for questions about an invoice: a mail address or a phone number."""
 BILLING_BANK_ACCOUNT: str = env.str("BILLING_BANK_ACCOUNT", "")
@@ -172,12 +172,12 @@ BILLING_BANK_ACCOUNT: str = env.str("BILLING_BANK_ACCOUNT", "")
 BILLING_UPI_ID: str = env.str("BILLING_UPI_ID", "")
 """The UPI address in the QR codes on invoices and pay pages. Empty for no QR codes."""
 BILLING_EINVOICES: bool = env.bool("BILLING_EINVOICES", False)
-"""Whether invoices must be registered at the portal (IRN). Invoices to registered buyers are then mailed only after
-that.
+"""Whether invoices must be registered at the portal (IRN). Invoices to registered buyers are then mailed only once
+they are registered.
 """
 BILLING_SECOND_PERSON_RUPEES: int = env.int("BILLING_SECOND_PERSON_RUPEES", 100_000)
-"""The amount that one staff member may move for a tenant in a day. More needs the approval of a second one. 0 for no
-limit.
+"""The amount that one staff member may move for a tenant in a day. A larger amount needs a second member's
+approval. 0 for no limit.
 """
 PAYMENT_PROVIDER: str = env.str("PAYMENT_PROVIDER", "razorpay")
 """Provider of new mandates and payment links. Existing mandates and links stay with their provider."""
@@ -190,7 +190,7 @@ RAZORPAY_KEY_SECRET: str = env.str("RAZORPAY_KEY_SECRET", SIMULATOR_RAZORPAY_SEC
 RAZORPAY_WEBHOOK_SECRETS: list[str] = env.list(
     "RAZORPAY_WEBHOOK_SECRETS", default=[] if PRODUCTION else [SIMULATOR_RAZORPAY_SECRET]
 )
-"""The webhook's secret and, during a change, the former secret. Without a secret, no notice is accepted."""
+"""The webhook's secret and, during a change, its former secret. Without a secret, no notice is accepted."""
 
 # --- Django ---------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -221,7 +221,7 @@ MIDDLEWARE = [
     "gateway.api.middleware.service_response",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    # Before all that follow, so that it also covers middleware that rejects a request with its own page.
+    # First of those below, so that it also covers the page of middleware that rejects a request.
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.api.middleware.ContentSecurityPolicy",
     "gateway.api.middleware.Sessions",
@@ -257,26 +257,25 @@ _LOST_HOST = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
 }
-"""Time limits, in seconds, after which a connection to a lost database host ends, and its call is answered 503.
+"""Time limits, in seconds, after which a connection to a lost database host ends. Its call is then answered 503.
 
-A host without power or network sends nothing. Without time limits a statement would wait a quarter of an hour for the
-kernel after the last bytes were sent, or endlessly if those had arrived.
+A host without power or network sends nothing. Without these limits a statement would wait for the kernel: a quarter of
+an hour while sent bytes are unacknowledged, otherwise without end.
 """
 DATABASES["default"]["OPTIONS"] = {**_LOST_HOST, **DATABASES["default"].get("OPTIONS", {})}
-DATABASES["default"]["CONN_MAX_AGE"] = 600  # while idle, a new connection costs a worker more than its tasks
+DATABASES["default"]["CONN_MAX_AGE"] = 600  # A worker's tasks cost less than a connection for each
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", True)
 """Whether to prepare the statements of publishing and of the dispatchers, and to read long lists with server-side
 cursors.
 
-Turn it off for a pooler in transaction mode, which supports neither, because each transaction may use another
-connection.
+Turn it off for a pooler in transaction mode. It supports neither, because each transaction may use another connection.
 """
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not DATABASE_PREPARED_STATEMENTS
 DATABASE_IS_DISTRIBUTED: bool = env.bool("DATABASE_IS_DISTRIBUTED", False)
 """Whether `DATABASE_URL` names the coordinator of a Citus cluster (`gateway/database/distribution.py`)."""
 DATABASE_REPLICA_URL: str = env.str("DATABASE_REPLICA_URL", "")
-"""A read replica for lists and analytics, which may then be a few seconds old. Empty to use the primary."""
+"""A read replica for lists and analytics, whose rows may be a few seconds old. Empty to use the primary."""
 if DATABASE_REPLICA_URL:
     _REPLICA = env.db_url_config(DATABASE_REPLICA_URL)
     DATABASES["replica"] = {
@@ -302,13 +301,13 @@ CACHES = {
 AUTH_USER_MODEL = "tenants.User"
 PASSWORD_HASHERS = [
     "tenants.credentials.log_in.Argon2idHasher",
-    # For accounts that have not logged in since the change to Argon2id.
+    # For accounts whose last log-in was before the change to Argon2id.
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {
         "NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator",
-        # The form of a sign-up sets `company`, which is not a field of the user.
+        # The sign-up form sets `company`, which is not a field of the user.
         "OPTIONS": {"user_attributes": ("company", "first_name", "last_name", "email")},
     },
     {
@@ -347,10 +346,10 @@ ACCOUNT_RATE_LIMITS = {
     "signup": "20/h/ip,5/h/key",
     "reset_password": "20/h/ip,5/h/key",
     "reset_password_from_key": "20/h/ip",
-    # A program redeems 20 times a minute, so thirty colleagues behind one office address can log in at once.
+    # A program redeems 20 times a minute, so thirty colleagues behind one office's address can log in at once.
     "device_login": "30/10m/ip",
     "device_redeem": "600/m/ip,30/m/key",
-    # The servers of an assistant register and redeem for all of its users, from few addresses.
+    # An assistant's servers register and redeem for all of its users, from few addresses.
     "app_registration": "100/h/ip",
     "app_token": "600/m/ip",
     "call_while_waiting": "60/h/key",
@@ -366,7 +365,7 @@ MFA_TOTP_ISSUER = SERVICE_NAME
 MFA_TOTP_TOLERANCE = 1
 MFA_ALLOW_UNVERIFIED_EMAIL = True
 ALLAUTH_TRUSTED_PROXY_COUNT: int = env.int("TRUSTED_PROXY_COUNT", 0)
-"""Trusted proxies that append to X-Forwarded-For. 0: the caller is the address of the connection."""
+"""The number of trusted proxies that append to X-Forwarded-For. 0 if callers connect directly."""
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -402,8 +401,8 @@ WHITENOISE_INDEX_FILE = True
 WHITENOISE_ADD_HEADERS_FUNCTION = documentation.add_headers
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
-"""A second limit behind the limits that views declare (`gateway/api/limits.py`). It equals the largest of them, that of
-a batch. Files do not count.
+"""A second limit behind the limits that views declare (`gateway/api/limits.py`). It equals the largest of those,
+that of a batch. Files do not count.
 """
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")
@@ -413,7 +412,7 @@ SECURE_HSTS_SECONDS: int = env.int("SECURE_HSTS_SECONDS", 31_536_000 if PRODUCTI
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = PRODUCTION
 SECURE_SSL_REDIRECT: bool = env.bool("SECURE_SSL_REDIRECT", PRODUCTION)
 SECURE_REDIRECT_EXEMPT = [r"^metrics$"]
-"""Paths that are called by address inside the network."""
+"""Paths that programs in the network call by IP address."""
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TRUST_PROXY_HEADERS", False) else None
 )
@@ -448,8 +447,8 @@ SPECTACULAR_SETTINGS = {
     "CONTACT": {"name": "Support"},
     "LICENSE": {"name": "Proprietary", "identifier": "LicenseRef-Proprietary"},
     "SERVERS": [{"url": "/", "description": "The host that serves this document."}],
-    # No drf_spectacular.hooks.postprocess_schema_enums: an enumeration stays where it is used, so no generator makes
-    # two constants with one name. gateway.api.openapi.names names some of them.
+    # drf_spectacular.hooks.postprocess_schema_enums is left out: an enumeration stays where it is used, so no generator
+    # makes two constants with one name. gateway.api.openapi.names names some enumerations.
     "POSTPROCESSING_HOOKS": [
         "gateway.api.openapi.schema.any_json",
         "gateway.api.openapi.schema.closed_bodies",
@@ -475,7 +474,7 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_DB_REUSE_MAX = (
-    1_000_000_000  # Celery closes no connection: `gateway/celery.py` does, like Django between requests
+    1_000_000_000  # Celery closes none of them: `gateway/celery.py` does, like Django between requests
 )
 CELERY_TASK_ROUTES = {
     "webhooks.tasks.deliver_due": {"queue": "deliveries"},
@@ -486,15 +485,15 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "socket_timeout": 5,
     "retry_on_timeout": True,
-    # How often each worker searches for tasks whose worker died more than an hour ago. The default is ten seconds.
+    # How often each worker searches for tasks whose worker died more than an hour ago. Celery's default is ten seconds.
     "unacked_restore_interval": 60,
     **_BROKER_OPTIONS,
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-# No interval exceeds an hour: on a replaced host, beat does not know when each task last ran, and waits again at each
-# roll-out.
+# No interval exceeds an hour. On a replaced host, beat does not know when each task last ran, and would wait a whole
+# interval at each roll-out.
 CELERY_BEAT_SCHEDULE = {
-    # Fallbacks: dispatchers and runners poll and restart by themselves (`gateway/loop_thread.py`), and each release of
+    # Fallbacks. Dispatchers and runners restart and poll by themselves (`gateway/loop_thread.py`), and each release of
     # a replay queues the next one.
     "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 30.0, "options": {"expires": 30}},
     "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 30.0, "options": {"expires": 30}},
@@ -606,13 +605,13 @@ UNFOLD = {
 # --- Logs and metrics -----------------------------------------------------------------------------------
 LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO")
 METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")
-"""Token of the scraper of `/metrics`, `Authorization: Bearer …`. Empty to disable the page."""
+"""Token of the scraper of `/metrics`, `Authorization: Bearer …`. Empty to disable `/metrics`."""
 SENTRY_DSN: str = env.str("SENTRY_DSN", "")
 """Sentry's address for error reports. Empty to send none."""
 OTEL_EXPORTER_OTLP_ENDPOINT: str = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")
 """The collector to which traces are exported (OTLP over HTTP). Empty for no traces. See `monitoring/tracing.py`.
 
-OpenTelemetry's SDK reads the other `OTEL_*` variables itself, such as the sampler's.
+OpenTelemetry's SDK itself reads the other `OTEL_*` variables, such as that of the sampler.
 """
 OTEL_EXPORTER_OTLP_HEADERS: str = env.str("OTEL_EXPORTER_OTLP_HEADERS", "")
 """Headers for the collector, as `name=value,name=value`."""

@@ -1,7 +1,6 @@
-"""The Celery queue for its producers. A task is named and never imported, so a flow does not import its callers.
+"""The Celery queue for its producers. They name a task and never import it, so a flow does not import its callers.
 
-The loss of the broker loses no work, because every task works on a row in Postgres, and a periodic task finds the row
-again.
+Losing the broker loses no work, because every task works on a row in Postgres, and a periodic task finds the row again.
 """
 
 from typing import Any
@@ -20,9 +19,9 @@ def enqueue(
 ) -> bool:
     """Enqueue a task by its full name, such as `tenants.tasks.send_mail`. Call it after the commit, never before.
 
-    `expires` is in seconds; a worker that receives the task later drops it. `countdown` is the delay in seconds. Keep
-    it to one or two, because periodic tasks must find again what the broker loses. Returns False when the broker is
-    unavailable. The caller's rows then wait for the periodic task that polls them.
+    A worker that receives the task more than `expires` seconds later drops it. `countdown` is the delay, at most one or
+    two seconds, because a periodic task must find the rows again if the broker loses the task. Returns False while the
+    broker is unavailable. The caller's rows then wait for that periodic task.
     """
     try:
         app.send_task(task, kwargs=arguments, expires=expires, countdown=countdown)

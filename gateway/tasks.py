@@ -9,5 +9,5 @@ from gateway.database import partitions
 
 @shared_task
 def maintain_partitions(**_: Any) -> None:
-    """Hourly: create coming partitions, and drop partitions past retention."""
+    """Hourly: create upcoming partitions, and drop partitions past retention."""
     partitions.maintain()

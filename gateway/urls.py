@@ -20,7 +20,7 @@ from gateway.api.openapi.document import DocumentView, YamlDocumentView
 from gateway.guides import well_known
 from gateway.monitoring.metrics import metrics_page
 
-# Only a process that serves pages needs the staff pages.
+# Only a process that serves pages needs the staff pages, so the import is here.
 autodiscover_modules("admin", register_to=admin.site)
 
 _API = (
@@ -40,7 +40,7 @@ def _of_apps(*names: str) -> Iterator[URLPattern]:
 _BILLING = ["billing"] if apps.is_installed("billing") else []
 """The URLs of billing, if the deployment has it."""
 
-# Tried in order, so the busiest come first.
+# Django tries these in order, so the busiest come first.
 urlpatterns = [
     path(
         "v1/",
@@ -96,7 +96,7 @@ handler404 = _json_or_page(unknown_paths.answer, defaults.page_not_found)
 
 
 def handler500(request: HttpRequest) -> HttpResponse:
-    """The response to a crash: JSON for the API, Django's page elsewhere. It says so when the database is
+    """The response to a crash: JSON for the API, Django's page elsewhere. The JSON says so if the database is
     unavailable.
     """
     import sys

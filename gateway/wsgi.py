@@ -1,4 +1,4 @@
-"""Django's WSGI application. A web process runs it in its threads (`web/django_threads.py`)."""
+"""Django's WSGI application. Threads of a web process run it (`web/django_threads.py`)."""
 
 import os
 from importlib import import_module
@@ -9,5 +9,5 @@ from django.core.wsgi import get_wsgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
 application = get_wsgi_application()
-# Every view is imported before the process listens, so its first caller does not wait.
+# Imports every view before the process listens, so that the first caller does not wait for the imports.
 import_module(settings.ROOT_URLCONF)

@@ -1,6 +1,6 @@
 """The API reference as Markdown pages, generated from the committed OpenAPI document: a page for each tag.
 
-Called by the MkDocs hooks. The examples are those of the document.
+The MkDocs hooks call it. The examples are the OpenAPI document's.
 """
 
 import html
@@ -30,13 +30,13 @@ ORDER = (
     "Console sessions",
     "Health",
 )
-"""Tags for tenants, in this order. Tags for staff have no page."""
+"""Tags of operations for tenants, in this order. Tags of operations for staff have no page."""
 STAFF_TAGS = frozenset({"Admin"})
 DEPTH = 2
-"""How deep the members of an object are listed. The contract has the deeper ones."""
+"""How many levels of an object's members are listed. The contract has the deeper levels."""
 
 _MOMENTS = {"from": "2026-11-01T00:00:00Z", "to": "2026-11-22T00:00:00Z"}
-"""Values of the parameters that a call needs."""
+"""Values of the parameters that an example call needs."""
 
 
 @cache
@@ -122,7 +122,7 @@ class _Reader:
         return joined
 
     def _union(self, schema: Json) -> Json:
-        """A union as one object with the members of all its kinds. A member is required if every kind requires it."""
+        """A union as one object with the members of all its kinds. A member that every kind requires is required."""
         kinds = [self._object(part) for part in schema["oneOf"]]
         members: Json = {}
         for kind in kinds:

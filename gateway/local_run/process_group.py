@@ -1,9 +1,9 @@
-"""A process group whose members die with the process that created it, even when that is killed with SIGKILL.
+"""A process group whose members die with the process that created it, even after a SIGKILL.
 
-The supervisor and the tests start every child in such a group. A small watchdog holds the read end of a pipe. The
-kernel closes the write end when the owner ends for any reason. The watchdog then sends SIGTERM to the group, after a
-grace period SIGKILL, and exits. This module knows nothing about the children. The watchdog runs as a separate script
-with the standard library only, so it starts in milliseconds.
+The supervisor and the tests start every child in such a group. A small watchdog holds the read end of a pipe. When the
+owner ends for any reason, the kernel closes the write end. The watchdog then sends SIGTERM to the group, SIGKILL after
+a grace period, and exits. The watchdog runs this module as a script that imports only the standard library, so it
+starts in milliseconds.
 """
 
 import contextlib
@@ -14,14 +14,14 @@ import sys
 import time
 
 GRACE_SECONDS = 5.0
-"""Time from SIGTERM to SIGKILL for processes that are left when the owner has ended."""
+"""Time from SIGTERM to SIGKILL for processes that outlive the owner."""
 
 
 class ProcessGroup:
-    """Pass `id` as `process_group` to `subprocess.Popen`. Call `close()` when the members were stopped."""
+    """The group. Pass `id` as `process_group` to `subprocess.Popen`. Call `close()` once the members are stopped."""
 
     def __init__(self, *, keep_open: tuple[int, ...] = (), grace_seconds: float = GRACE_SECONDS) -> None:
-        """Start the watchdog. It holds the file descriptors `keep_open` (a lock) until no member is left."""
+        """Start the watchdog. Until no member is left, it holds open the file descriptors `keep_open` (a lock's)."""
         self._grace_seconds = grace_seconds
         reading_end, self._life_line = os.pipe()
         self._watchdog = subprocess.Popen(
@@ -36,9 +36,7 @@ class ProcessGroup:
         self.id = self._watchdog.pid
 
     def close(self) -> None:
-        """End everything that is left in the group. Returns when it is gone, at the latest soon after the grace
-        period.
-        """
+        """End all remaining members. Returns when they are gone, at the latest soon after the grace period."""
         os.close(self._life_line)
         self._watchdog.wait()
         deadline = time.monotonic() + self._grace_seconds + 1

@@ -1,8 +1,8 @@
 """The processes of one run: start, log, watch, restart with back-off, stop.
 
 `gateway/local_run/supervisor.py` lists the processes, and `gateway/local_run/embedded_servers.py` uses this module to
-start the servers. A child that ends by itself repeatedly, right after its start, is a crash loop and ends the run. A
-child that was killed is always restarted.
+start the servers. A child that repeatedly exits right after its start is in a crash loop, which ends the run. A child
+that was killed is always restarted.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Protocol
 
 MAX_LOG_BYTES = 10 * 1024 * 1024
 LONG_ENOUGH_SECONDS = 10.0
-"""A child that ran this long was healthy, so its end is not part of a crash loop."""
+"""A child that ran this long was healthy, so its exit is not part of a crash loop."""
 MAX_CRASHES = 5
 MAX_BACK_OFF_SECONDS = 10.0
 
@@ -31,12 +31,10 @@ class Process(Protocol):
     pid: int
 
     def poll(self) -> int | None:
-        """The exit code of a process that has ended, negative for the number of a signal. None for a process
-        that runs.
-        """
+        """The exit code of a process that has ended, negative if a signal ended it. None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once the process has ended. Raises `subprocess.TimeoutExpired`."""
+        """Wait until the process has ended, and return its exit code. Raises `subprocess.TimeoutExpired`."""
 
     def send_signal(self, number: int, /) -> None:
         """Send a signal."""
@@ -46,11 +44,11 @@ class Process(Protocol):
 
 
 class StartError(Exception):
-    """A server or process did not start. The message says why in one line, and may then show the end of its log."""
+    """A server or process did not start. The message says why in one line, sometimes followed by the end of the log."""
 
 
 def service_command(*roles: str, port: int | None = None) -> list[str]:
-    """The command of a service process with some roles, or with all of them."""
+    """The command of a process of the service with these roles, or with all roles if none is named."""
     return [sys.executable, "-m", "gateway", *roles, *([f"--port={port}"] if port is not None else [])]
 
 
@@ -63,7 +61,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a process group. Its output is appended to `logs/<name>.log`."""
+    """Start a command in a process group. Append its output to `logs/<name>.log`."""
     log = open_log(data_dir, name)
     try:
         return subprocess.Popen(
@@ -90,8 +88,8 @@ def stop(process: Process, *, seconds: float, signal_number: int = signal.SIGTER
 
 
 def back_off(short_lives: int) -> float:
-    """Seconds to wait before a restart, after this many short lives in a row: none at first, then about twice as long
-    each time.
+    """Seconds to wait before a restart after this many short lives in a row: none at first, then about twice the
+    last wait.
     """
     return min(0.25 * (2.0**short_lives - 1), MAX_BACK_OFF_SECONDS)
 
@@ -111,9 +109,9 @@ def log_tail(data_dir: Path, name: str, *, lines: int = 15) -> str:
 
 
 def bound_logs(data_dir: Path) -> None:
-    """Copy each log over `MAX_LOG_BYTES` to `<name>.log.1` and empty it.
+    """Copy each log over `MAX_LOG_BYTES` to `<name>.log.1`, and empty the log.
 
-    The processes append, so they continue at the new end. A line written in between may be lost.
+    The processes append, so they continue at the new end. A line written between copying and emptying is lost.
     """
     for path in (data_dir / "logs").glob("*.log"):
         if path.stat().st_size > MAX_LOG_BYTES:
@@ -131,8 +129,8 @@ def open_log(data_dir: Path, name: str) -> int:
 class Child:
     """One process of the run and its restarts.
 
-    `start` starts the process and returns it. `stop` stops it; `gateway/local_run/embedded_servers.py` has these
-    functions for the servers. `tend` must be called a few times a second.
+    The function `start` starts the process and returns it, and `stop` stops it. `gateway/local_run/embedded_servers.py`
+    has both for the servers. Call `tend` a few times a second.
     """
 
     def __init__(
@@ -160,14 +158,14 @@ class Child:
         self._process = self._start()
 
     def check_alive(self) -> None:
-        """Raise `StartError` when the process has already ended, during the start of the run."""
+        """Raise `StartError` if the process has ended during the start of the run."""
         if self._process is not None and (code := self._process.poll()) is not None:
             raise StartError(
                 f"{self.name} ended {_how(code)} while starting; {log_tail(self._data_dir, self.name)}"
             )
 
     def tend(self) -> str | None:
-        """Restart the process when it has ended and its back-off is over. Returns a message for the user, or None.
+        """Restart the process if it has ended and its back-off is over. Returns a message for the user, or None.
 
         Raises `StartError` for a crash loop.
         """
@@ -184,7 +182,7 @@ class Child:
         return self._plan_restart(code, now)
 
     def stop(self) -> None:
-        """Stop the process if it runs. Returns when it has ended."""
+        """Stop the process if it is running. Returns when it has ended."""
         if self._process is not None and self._process.poll() is None:
             self._stop(self._process)
 
@@ -208,11 +206,11 @@ def _how(code: int) -> str:
     return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
 
 
-# --- The TCP ports of a run on this machine: free before the run, and answering before it reports ready.
+# --- The TCP ports of a run: each is free before the run, and answers before the run reports ready.
 
 
 def check_free(variable: str, port: int) -> None:
-    """Raise `StartError` when another program uses the port in the environment variable `variable`."""
+    """Raise `StartError` if another program uses the port that the environment variable `variable` names."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -225,9 +223,9 @@ def check_free(variable: str, port: int) -> None:
 
 
 def wait_for_answer(port: int, path: str, *, seconds: float, check_alive: Callable[[], None]) -> None:
-    """Poll every 50 ms until the answer is 200. `check_alive` raises when no answer can come.
+    """Poll every 50 ms until the answer is 200. `check_alive` raises when the server has ended.
 
-    Raises `StartError` after this many seconds.
+    Raises `StartError` after `seconds`.
     """
     deadline = time.monotonic() + seconds
     answer = "no answer"

@@ -4,9 +4,9 @@
 
 Starts the embedded servers (unless `DATABASE_URL` or `REDIS_URL` name others), migrates, starts the simulator and the
 service, waits until they answer, creates the demo data and prints all addresses. Then it watches the processes until
-SIGINT, SIGTERM or SIGHUP, and stops them in the reverse order of the data's flow. The service is one process with all
-roles; with `ROLES=split` each role has its own process, as on several hosts. If the supervisor itself is killed, the
-watchdog of `gateway/local_run/process_group.py` ends all processes.
+SIGINT, SIGTERM or SIGHUP, and stops first those that accept work and last those that store it. The service is one
+process with all roles. With `ROLES=split` each role has its own process, as on several hosts. If the supervisor is
+killed, the watchdog of `gateway/local_run/process_group.py` ends all processes.
 """
 
 import argparse
@@ -29,9 +29,9 @@ from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import GRACE_SECONDS, ProcessGroup
 from gateway.local_run.processes import Child, Process, StartError, log_tail
 
-# --- One run owns a data directory: `make run` and `make reset` acquire this lock first.
+# --- One run owns a data directory: `make run` and `make reset` first acquire this lock.
 #
-# It is an advisory lock of the kernel on `DATA_DIR/run.lock`. It ends with the processes that hold it, so a crash
+# It is an advisory lock of the kernel on `DATA_DIR/run.lock`. The lock ends with the processes that hold it, so a crash
 # leaves nothing to clean up. The file also marks a directory as one that `make run` created.
 
 LOCK = "run.lock"
@@ -39,9 +39,9 @@ LOCK = "run.lock"
 
 @contextlib.contextmanager
 def locked(data_dir: Path) -> Iterator[int]:
-    """Lock the data directory. Yields the lock's file descriptor. Raises `StartError` when a run owns it.
+    """Lock the data directory. Yields the lock's file descriptor. Raises `StartError` while another run owns it.
 
-    The watchdog of a killed run holds the lock until the last child is gone, so this function waits for it.
+    The watchdog of a killed run holds the lock until the last child is gone, so this function waits a few seconds.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -77,9 +77,9 @@ def _alive(process_id: str) -> bool:
 
 
 READY_SECONDS = 90.0
-"""How long the service and the simulator may take to answer."""
+"""How long the service and the simulator may take to start answering."""
 WATCH_SECONDS, LOGS_SECONDS = 0.5, 10.0
-"""Intervals at which the processes, and the sizes of their logs, are checked."""
+"""Intervals between checks of the processes, and between checks of the logs' sizes."""
 _ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 _STOP_ORDER = ["gateway", "web", "beat", "tasks", "batches", "deliveries", "simulator", "valkey", "postgres"]
 """The order in which processes are stopped: first those that accept new work, last those that store it."""
@@ -88,7 +88,7 @@ _MANAGE = [sys.executable, "-m", "django"]
 
 
 class Stopped(BaseException):
-    """A signal asked the run to end. Not an `Exception`, so that no handler on the way treats it as an error."""
+    """A signal asked the run to end. Not an `Exception`, so that no handler treats the signal as an error."""
 
 
 def main() -> int:
@@ -106,7 +106,7 @@ def main() -> int:
 
 
 def run() -> None:
-    """Start everything, watch it, stop everything. Raises `StartError` with a message of one line."""
+    """Start everything, watch the processes, stop everything. Raises `StartError` with a message of one line."""
     data_dir = settings.DATA_DIR
     with locked(data_dir) as lock:
         processes.check_free("PORT", settings.PORT)
@@ -133,7 +133,7 @@ def run() -> None:
 
 
 def reset() -> None:
-    """Delete the data directory. Raises `StartError` while a run uses it, or when `make run` did not create it."""
+    """Delete the data directory. Raises `StartError` while a run uses it, or if `make run` did not create it."""
     data_dir = settings.DATA_DIR
     if not data_dir.exists():
         return _say(f"There is nothing in {_shown(data_dir)}.")
@@ -146,7 +146,7 @@ def reset() -> None:
 
 
 def follow_logs() -> None:
-    """Show the end of every log and new lines, until interrupted. Raises StartError when there are no logs."""
+    """Show the end of every log and each new line, until interrupted. Raises StartError if there are no logs."""
     logs = sorted((settings.DATA_DIR / "logs").glob("*.log"))
     if not logs:
         raise StartError(f"There are no logs in {_shown(settings.DATA_DIR)}: `make run` writes them.")
@@ -205,7 +205,7 @@ def set_environment() -> None:
 
 
 def _use_simulator_for_live() -> None:
-    """Let the simulator serve the live environment too when no app at Meta is configured, so that a live number can be
+    """Let the simulator serve the live environment too, if no app at Meta is configured. Then a live number can be
     connected.
 
     Variables that the caller has set are not changed.
@@ -215,7 +215,7 @@ def _use_simulator_for_live() -> None:
 
 
 def _commit() -> str:
-    """The commit of this working copy, which `/v1/health` reports."""
+    """The commit of this working copy, for `/v1/health`."""
     try:
         git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -224,7 +224,7 @@ def _commit() -> str:
 
 
 def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
-    """Start everything in order. The workers load while the demo data is created."""
+    """Start everything in order. The workers load while the demo data is being created."""
 
     def check_alive() -> None:
         for child in children.values():
@@ -255,7 +255,7 @@ def _manage(command: str, *options: str, data_dir: Path, group: int) -> None:
 
 
 def _watch(children: dict[str, Child]) -> None:
-    """Keep the children running until a signal; under `make`, also until make has ended."""
+    """Keep the children running until a signal, or under `make` until make has ended."""
     parent = os.getppid()
     under_make = "MAKELEVEL" in os.environ
     logs_due = 0.0
@@ -270,7 +270,7 @@ def _watch(children: dict[str, Child]) -> None:
 
 
 def _summary(data_dir: Path, seconds: float) -> str:
-    """The text for a new user: addresses, credentials, a first request. From `ready.json`, which `demo` writes."""
+    """The text for a new user: addresses, credentials, a first request. Reads `ready.json`, which `demo` writes."""
     ready = json.loads((data_dir / "ready.json").read_text())
     base, simulator = ready["base_url"], ready["simulator_url"]
     body = json.dumps(

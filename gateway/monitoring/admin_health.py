@@ -1,4 +1,4 @@
-"""The registry behind `GET /v1/admin/health`: each app adds its own figures, with their schema."""
+"""The registry behind `GET /v1/admin/health`: each app adds its own figures and their schema."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -10,7 +10,7 @@ ReadFigures = Callable[[], dict[str, Any]]
 
 
 class Section(NamedTuple):
-    """The figures of an app, and the schema field of each."""
+    """The figures of an app, and the schema field of each figure."""
 
     figures: ReadFigures
     shape: dict[str, serializers.Field[Any, Any, Any, Any]]
@@ -20,7 +20,7 @@ _sections: list[Section] = []
 
 
 def register(**shape: serializers.Field[Any, Any, Any, Any]) -> Callable[[ReadFigures], ReadFigures]:
-    """Register a function whose members, described by `shape`, become part of `/v1/admin/health`."""
+    """Register a function that returns members of `/v1/admin/health`. `shape` describes the members."""
 
     def add(figures: ReadFigures) -> ReadFigures:
         _sections.append(Section(figures, shape))

@@ -1,7 +1,6 @@
 """Structured logs: one JSON object a line on standard error, with request id and tenant id if known.
 
-Never log content: no secret, token, message text or phone number is passed to a logger. `redact` is only the last
-defence.
+Never log content: pass no secret, token, message text or phone number to a logger. `redact` is only the last defence.
 """
 
 import logging
@@ -32,12 +31,12 @@ _NOISY = (
 
 
 def type_alone(value: object) -> str:
-    """The `__repr__` of values that hold a credential or a text, which errors, traces and log lines must not show."""
+    """The `__repr__` of values with a credential or a text. Errors, traces and log lines must not show these."""
     return f"<{type(value).__name__}>"
 
 
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Remove credentials from every text value, in case one ever reaches a logger."""
+    """Remove credentials from every text value, in case one reaches a logger."""
     for key, value in event.items():
         if isinstance(value, str) and _SECRET.search(value):
             event[key] = _SECRET.sub(r"\1…", value)
@@ -60,7 +59,7 @@ def configure(config: Mapping[str, Any]) -> None:
         redact,
     ]
     handler = logging.StreamHandler(_stream)
-    # Changed in place, because loggers in use refer to the list.
+    # Changed in place, because loggers in use refer to this list.
     processors = structlog.get_config()["processors"]
     processors[:] = [
         structlog.stdlib.filter_by_level,
@@ -83,9 +82,9 @@ def configure(config: Mapping[str, Any]) -> None:
     root.setLevel(config["level"])
     for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # urllib3's warning about a broken header contains the whole address, possibly of a customer's file.
+    # urllib3's warning about a broken header contains the whole address, which may be that of a customer's file.
     logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
-    # Errors of tenants' brokers are recorded with the attempts. Their users and hosts must not be in this log.
+    # Errors of tenants' brokers are recorded with the attempts. Their users and hosts must not appear in this log.
     for client in ("aiokafka", "aiormq"):
         logging.getLogger(client).setLevel(logging.CRITICAL)
     logging.getLogger("django.request").setLevel(logging.CRITICAL)
@@ -97,9 +96,8 @@ _REQUESTS = logging.getLogger("gateway.request")
 def log_answer(**facts: Any) -> None:
     """Write the line of an answered request, in the form of all lines.
 
-    The line bypasses the processors, which take ten times as long, because it is written for every request. It does not
-    need redaction, because no value comes from a caller, so none contains a credential. An error while writing does not
-    fail the call.
+    Every request has such a line, so it bypasses the processors, which take ten times as long. It needs no redaction,
+    because no value comes from a caller. An error while writing does not fail the call.
     """
     if not _REQUESTS.isEnabledFor(logging.INFO):
         return
@@ -119,7 +117,7 @@ _REQUEST_MEMBERS = ("method", "url")
 
 
 def start() -> None:
-    """Start reporting if a DSN is set. Called once a process."""
+    """Start reporting if a DSN is set. Call it once a process."""
     if not settings.SENTRY_DSN:
         return
     import sentry_sdk

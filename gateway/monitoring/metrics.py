@@ -1,8 +1,8 @@
 """Metrics for Prometheus: counted in each process, summed in Valkey, shown by any web process at `/metrics`.
 
-Counters and histograms are in one hash of Valkey. So they are correct for any number of processes and hosts, and start
-again with Valkey, which Prometheus expects of counters. Gauges are evaluated at the scrape. A flow calls `add` or
-`observe`, which cost a dictionary look-up, and `flush` regularly. Each app registers its metrics in its module
+Counters and histograms are in one hash of Valkey, so they are correct for any number of processes and hosts. They start
+again when Valkey does. Prometheus expects that of counters. Gauges are evaluated at the scrape. A flow calls `add` or
+`observe`, which cost a dictionary look-up, and regularly `flush`. Each app registers its metrics in its module
 `monitoring`.
 """
 
@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 KEY = "metrics"
 GAUGE_SECONDS = 2.0
 GAUGES_SECONDS = 5.0
-"""Time limits for one database gauge, and for all together, within the ten seconds that a scraper waits. A scrape uses
-a connection of its process: scrapes that wait for a locked table would eventually leave none for API calls.
+"""Time limits of one database gauge and of all together. A scraper waits ten seconds, and a scrape uses a
+connection of its process: without limits, scrapes that wait for a locked table would leave none for API calls.
 """
 UP, UNREADABLE = "gateway_valkey_up", "gateway_metrics_unreadable"
 _SEPARATOR = "|"
@@ -43,7 +43,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A count that only grows. `label` is the name of its one label, if any."""
+    """A count that only grows. `label` is the name of its label, if it has one."""
 
     name: str
     help: str
@@ -53,13 +53,13 @@ class Counter:
         _counters.append(self)
 
     def add(self, amount: float = 1, label: str = "") -> None:
-        """Count. Visible to all after the next `flush`."""
+        """Count. The next `flush` makes the count visible to all processes."""
         _note({f"{self.name}{_SEPARATOR}{label}": amount})
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Seconds in buckets. `buckets` are their upper bounds."""
+    """Durations in seconds, counted in buckets. `buckets` are the buckets' upper bounds."""
 
     name: str
     help: str
@@ -69,7 +69,7 @@ class Histogram:
         _histograms.append(self)
 
     def observe(self, *seconds: float) -> None:
-        """Count values."""
+        """Count durations."""
         amounts = {f"{self.name}{_SEPARATOR}sum": sum(seconds)}
         for each in seconds:
             bucket = f"{self.name}{_SEPARATOR}{bisect_left(self.buckets, each)}"
@@ -99,8 +99,8 @@ def gauge(
 ) -> None:
     """Register a value that is evaluated at each scrape. None means unknown.
 
-    A value `of_valkey` is skipped while Valkey is unavailable, because each such value would wait, and the scraper
-    would give up.
+    A value `of_valkey` is skipped while Valkey is unavailable. Each such value would wait for a time-out, and the
+    scraper would give up.
     """
 
     def values() -> dict[str, float]:
@@ -133,7 +133,7 @@ def is_pending() -> bool:
 
 
 def flush() -> None:
-    """Add this process's counts to the shared ones. Without Valkey they wait for the next flush."""
+    """Add this process's counts to the shared counts. Without Valkey they wait for the next flush."""
     with _lock:
         amounts = dict(_pending)
         _pending.clear()
@@ -181,13 +181,13 @@ class _Everything(Collector):
 
 
 def _from_database(gauge: _Gauge, ends_at: float) -> dict[str, float]:
-    """The values of a gauge. Raises TimeoutError when the time for all gauges is over."""
+    """The values of a gauge. Raises TimeoutError when the time limit of all gauges is over."""
     if time.monotonic() > ends_at:
         raise TimeoutError
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(int(GAUGE_SECONDS * 1000))])
         found = gauge.values()
-        # A test's transaction continues after this one.
+        # In a test, this transaction is part of the test's own, which continues.
         cursor.execute("SELECT set_config('statement_timeout', '0', true)")
         return found
 
@@ -216,7 +216,7 @@ _registry.register(_Everything())
 
 
 def metrics_page(request: HttpRequest) -> HttpResponse:
-    """`GET /metrics` for a scraper with METRICS_TOKEN. For all others the page does not exist."""
+    """`GET /metrics` for a scraper with METRICS_TOKEN. All others get a 404."""
     token = settings.METRICS_TOKEN.encode()
     sent = request.headers.get("Authorization", "").encode()
     if not token or not hmac.compare_digest(sent, b"Bearer " + token):
@@ -224,7 +224,7 @@ def metrics_page(request: HttpRequest) -> HttpResponse:
     return HttpResponse(generate_latest(_registry), content_type=CONTENT_TYPE_LATEST)
 
 
-# --- Metrics of Valkey: whether it may evict, and how full its memory is.
+# --- Metrics of Valkey: whether it may evict keys, and how full its memory is.
 
 
 def _memory() -> dict[str, Any]:

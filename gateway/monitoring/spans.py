@@ -1,4 +1,4 @@
-"""Spans, as traced code uses them. `tracing.py` creates them."""
+"""Spans, in the form that traced code uses. `tracing.py` creates them."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -14,10 +14,10 @@ LOST = Counter("gateway_spans_lost_total", "Spans that the collector of traces d
 
 
 class Span:
-    """A traced piece of work, for a `with` statement. This class is used while traces are off."""
+    """A traced piece of work, for a `with` statement. While traces are off, this class is used and does nothing."""
 
     traceparent: str | None = None
-    """The span as the parent of another span, in the form of W3C Trace Context."""
+    """The span's id as the parent of another span, in the form of W3C Trace Context."""
 
     def __enter__(self) -> Self:
         return self
@@ -31,7 +31,7 @@ class Span:
         """Set an attribute. None sets nothing."""
 
     def answered(self, status: int, route: str | None = None) -> None:
-        """Record the status of an HTTP response, and the pattern of the requested path."""
+        """Record the status of an HTTP response, and the route pattern of the request."""
 
     def failed(self, reason: str) -> None:
         """Mark the work as failed, with a word for the reason."""

@@ -1,7 +1,8 @@
 """Export of traces: OpenTelemetry's SDK, with a queue in each process and OTLP over HTTP.
 
-Imported only while traces are on. Finished spans wait in a bounded queue for the exporting thread. With a slow or
-unavailable collector, spans are lost, but no request is delayed. The SDK reads the other `OTEL_*` variables itself.
+Imported only while traces are on. Finished spans wait in a bounded queue for the exporting thread. A slow or
+unavailable collector loses spans but delays no request. The SDK itself reads all `OTEL_*` variables that the settings
+do not.
 """
 
 import atexit
@@ -24,7 +25,7 @@ from opentelemetry.util.re import parse_env_headers
 from gateway.monitoring.spans import LOST, Attributes, Kind, Span, Value
 
 EXIT_SECONDS = 2.0
-"""How long the end of a process waits for the collector."""
+"""How long an ending process waits for the collector."""
 
 _KINDS: dict[Kind, SpanKind] = {
     "server": SpanKind.SERVER,
@@ -41,7 +42,7 @@ class Tracer:
     """The traces of one process."""
 
     def __init__(self) -> None:
-        # Not the SDK's global provider, to which tracing libraries would add their own spans.
+        # Not the SDK's global provider: tracing libraries would add their own spans to it.
         self._provider = TracerProvider(
             resource=Resource.create(
                 {
@@ -89,7 +90,7 @@ class Tracer:
 
 
 class _Current(Span):
-    """A span that is the current one of its thread or task within its `with` statement."""
+    """A span that is its thread's or task's current span within its `with` statement."""
 
     def __init__(self, span: trace.Span, above: Context, kind: Kind, name: str) -> None:
         self._span, self._above, self._kind, self._name = span, above, kind, name
@@ -104,7 +105,7 @@ class _Current(Span):
     ) -> None:
         otel_context.detach(self._token)
         if kind is not None:
-            # Only the name, because an exception's text may quote its arguments.
+            # Only the exception's name, because its text may quote arguments.
             self.failed(kind.__name__)
         self._span.end()
 
@@ -126,7 +127,7 @@ class _Current(Span):
 
 
 class _Exporter(OTLPSpanExporter):
-    """The OTLP exporter, which counts the spans that the collector did not accept."""
+    """The OTLP exporter. It counts the spans that the collector did not accept."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = super().export(spans)
@@ -136,7 +137,7 @@ class _Exporter(OTLPSpanExporter):
 
 
 def _headers() -> dict[str, str]:
-    """Headers for the collector, from the settings, because they may come from a file."""
+    """Headers for the collector. Read from the settings, because their value may come from a file."""
     return dict(parse_env_headers(settings.OTEL_EXPORTER_OTLP_HEADERS, liberal=True))
 
 

@@ -1,7 +1,7 @@
 """Traces: requests, Graph API calls, tasks and deliveries as spans of OpenTelemetry.
 
-Off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. While off, the SDK is not imported, no trace is stored with an event, and
-a span costs a function call. Only `trace_export.py` uses OpenTelemetry.
+Traces are off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. While they are off, the SDK is not imported, no trace is
+stored with an event, and a span costs a function call. Only `trace_export.py` uses OpenTelemetry.
 
 A span never contains content, credentials, addresses or phone numbers. Nor does it contain a wamid, which is a phone
 number in base64.
@@ -25,7 +25,7 @@ _tracer: "Tracer | None" = None
 
 
 def begin() -> None:
-    """Start traces in this process, with a thread for the export. A second call does nothing."""
+    """Start traces in this process, with a thread that exports them. A second call does nothing."""
     global _tracer
     if settings.OTEL_EXPORTER_OTLP_ENDPOINT and _tracer is None:
         from gateway.monitoring.trace_export import Tracer
@@ -42,16 +42,16 @@ def end() -> None:
 
 
 def is_on() -> bool:
-    """Whether this process traces. If not, callers do not compute expensive attributes."""
+    """Whether this process traces. Callers skip expensive attributes if it does not."""
     return _tracer is not None
 
 
 def span(
     name: str, kind: Kind = "internal", *, parent: str | None = None, attributes: Attributes | None = None
 ) -> Span:
-    """A span under `parent`, a traceparent, or else under the current span of this thread or task.
+    """A span under `parent`, a traceparent, otherwise under the current span of this thread or task.
 
-    Without either, the span starts a new trace.
+    Without a parent and a current span, it starts a new trace.
     """
     if _tracer is None:
         return OFF
@@ -59,7 +59,7 @@ def span(
 
 
 def serving(method: str, path: str, traceparent: str | None) -> Span:
-    """The span of an incoming request, under the caller's span. Health checks and static files have no span."""
+    """The span of an incoming request, under the caller's span. Health checks and static files get no span."""
     if _tracer is None or path.startswith(_UNTRACED):
         return OFF
     known = method if method in _METHODS else "_OTHER"
@@ -67,7 +67,7 @@ def serving(method: str, path: str, traceparent: str | None) -> Span:
 
 
 def current() -> str | None:
-    """The current span of this thread or task as a traceparent, to be stored. None while traces are off."""
+    """The traceparent of this thread's or task's current span, for storing. None while traces are off."""
     return None if _tracer is None else _tracer.current()
 
 

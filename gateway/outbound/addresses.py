@@ -1,7 +1,7 @@
 """Addresses of outbound requests: URLs that tenants choose, DNS look-up, and the check that addresses are public.
 
-The form of a URL is validated when a webhook endpoint or a website is saved, and parsed again when
-`gateway.outbound.client` sends to it. The addresses of its host are checked at every connection, because names change.
+`validate_url` checks the form of a URL when a webhook endpoint or a website is saved. `gateway.outbound.client` parses
+the URL again when it sends. It checks the addresses of the host at every connection, because DNS answers change.
 """
 
 import asyncio
@@ -28,8 +28,9 @@ class InvalidUrlError(ValueError):
 def validate_url(url: str, *, allow_http: bool, max_length: int) -> str:
     """Return `url` unchanged, or raise `InvalidUrlError`.
 
-    Requires https, or http with `allow_http`; a host; no user information; no fragment; at most `max_length`
-    characters. Any port is allowed. Host names may be in any script; path and query are percent-encoded.
+    Requires https, or http with `allow_http`, and a host. Rejects user information, a fragment, and more than
+    `max_length` characters. Any port is allowed. Host names may be in any script. Path and query must be
+    percent-encoded.
     """
     if len(url) > max_length:
         raise InvalidUrlError(f"The URL is longer than {max_length} characters.")
@@ -52,9 +53,9 @@ def validate_url(url: str, *, allow_http: bool, max_length: int) -> str:
 
 @lru_cache(maxsize=4096)
 def parse_url(url: str) -> URL:
-    """A URL ready to be sent: path and query byte for byte, the host in ASCII (IDNA).
+    """Parse a URL for sending: path and query byte for byte, the host in ASCII (IDNA).
 
-    Raises `InvalidUrlError` when it has no host, a host that cannot be encoded, or no usable port.
+    Raises `InvalidUrlError` without a host, for a host that cannot be encoded, and without a usable port.
     """
     scheme, _, rest = url.partition("://")
     authority = _authority(rest)
@@ -77,7 +78,7 @@ def _authority(rest: str) -> str:
 # --- Public IP addresses: the check that restricts outbound requests to the Internet.
 #
 # The guard of `gateway.outbound.client` calls `is_public` before every connection to an address that a tenant chose. So
-# a webhook can never reach the machine itself, its private network or a cloud's metadata service. The table has the
+# a webhook can never reach the machine itself, its private network or a cloud's metadata service. The tables have the
 # IANA special-purpose address registries (RFC 6890 and successors) and multicast. `ipaddress.is_global` would allow
 # multicast and some forms that contain an IPv4 address.
 _REFUSED_IPV4 = tuple(
@@ -101,8 +102,8 @@ _REFUSED_IPV4 = tuple(
     )
 )
 
-# Only 2000::/3 is routed at all. Outside of it are loopback, unique local, link-local, multicast, the addresses that
-# contain an IPv4 address (::ffff:0:0/96, ::/96) and NAT64 (64:ff9b::/96, 64:ff9b:1::/48).
+# Only 2000::/3 is routed at all. Loopback, unique local, link-local and multicast addresses are outside of it, and so
+# are the addresses that contain an IPv4 address (::ffff:0:0/96, ::/96) and NAT64 (64:ff9b::/96, 64:ff9b:1::/48).
 _ROUTED_IPV6 = ipaddress.IPv6Network("2000::/3")
 _REFUSED_IPV6 = tuple(
     ipaddress.IPv6Network(network)
@@ -133,10 +134,10 @@ def is_public(address: str) -> bool:
 # --- DNS for outbound calls: concurrent look-ups of a name are shared, and its addresses are cached for a while.
 #
 # c-ares (aiodns) resolves names. It queries the servers of `/etc/resolv.conf` and reads `/etc/hosts`. The system's
-# `getaddrinfo` needs a thread for each name: with 32 threads, 40 names whose servers do not answer blocked the names of
-# all other tenants until their time-outs.
+# `getaddrinfo` needs a thread for each look-up: 40 names whose servers do not answer would occupy all of 32 threads,
+# and block other tenants' names until the time-out.
 QUERY_SECONDS = 2.0
-"""How long the first query of a look-up waits for an answer. The second waits twice as long."""
+"""How long the first query of a look-up waits for an answer. The second query waits twice as long."""
 QUERIES = 2
 
 _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
@@ -144,8 +145,8 @@ _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 """An address in the form of `socket.getaddrinfo`."""
 Resolve = Callable[[str, int], Awaitable[list[AddressInfo]]]
-"""Returns the addresses of a host and port. Raises `UnknownNameError` when there are none, TimeoutError without an
-answer.
+"""Returns the addresses of a host and port. Raises `UnknownNameError` when there are none. Raises TimeoutError
+without an answer.
 """
 
 
@@ -169,7 +170,7 @@ class Names:
             found = self._found[key] = loop.create_task(self._resolve_one(host, port))
             loop.call_later(self._keep_seconds, self._remove, key, found)
             found.add_done_callback(lambda task: self._remove_failure(key, task))
-        # Cancelling one caller must not cancel the look-up for the others.
+        # If one caller is cancelled, the look-up continues for the others.
         return await asyncio.shield(found)
 
     async def close(self) -> None:
@@ -208,14 +209,14 @@ class Names:
 
 
 def _literal(host: str, port: int) -> AddressInfo | None:
-    """The address of a host that is an IP address and needs no look-up. None for a name. Raises `InvalidUrlError` for
-    an ambiguous form.
+    """The address of a host that is an IP address and needs no look-up. None for a name. Raises `InvalidUrlError`
+    for an ambiguous form.
     """
     host = host.rstrip(".")
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        # A host that ends in a number is an address, never a name. Resolvers disagree on unusual forms: 0177.0.0.1 is
+        # A host that ends with a number is an address, never a name. Resolvers disagree on unusual forms: 0177.0.0.1 is
         # 127.0.0.1 for one resolver and 177.0.0.1 for another.
         if _NUMBER.fullmatch(host.rpartition(".")[2]):
             raise InvalidUrlError("The host is an IP address in a form that is not accepted.") from None

@@ -1,13 +1,13 @@
-"""Outbound HTTP client: every request to an address that a tenant chose uses it.
+"""Outbound HTTP client for every request to an address that a tenant chose.
 
 Callers are webhook deliveries (thousands a second, from the dispatcher), verify pings, single replays and website
-checks. It connects to public addresses only. The address is checked when the socket is opened, so DNS rebinding fails.
-One deadline covers everything from the DNS look-up to the last byte of the response. Memory is bounded, whatever the
-receiver sends. The result is always an `Answer`, never an exception.
+checks. The client connects only to public addresses. It checks the address when it opens the socket, so DNS rebinding
+fails. One deadline covers everything from the DNS look-up to the last byte of the response. Memory is bounded, whatever
+the receiver sends. The result is always an `Answer`, never an exception.
 
 With `WEBHOOK_PROXY_URL`, connections go through an HTTP proxy by CONNECT. The proxy gives deliveries fixed source
 addresses, which tenants can allow, and is a second defence behind the address check. It receives exactly the checked
-address, never a name, because a proxy that resolves names itself could be directed to another address.
+address, never a name. A proxy that resolved names itself could be directed to another address.
 """
 
 import asyncio
@@ -61,16 +61,16 @@ MOST_HEAD_BYTES = 8 * 1024
 """Most bytes of the proxy's response to CONNECT."""
 
 PROXY_CONNECT_SECONDS = 3.0
-"""Time to connect to the proxy. Not part of the receiver's time, so a slow proxy does not look like a slow receiver."""
+"""Time to connect to the proxy. The receiver's time excludes it, so a slow proxy does not look like a slow receiver."""
 
 
 class ProxyError(BrokenOffError):
-    """The proxy opened no tunnel, perhaps because the receiver is unreachable."""
+    """The proxy opened no tunnel. The receiver may be unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class EgressProxy:
-    """The proxy's address, and the header with its credentials, if any."""
+    """The proxy's address, and the header with its credentials, if it has any."""
 
     host: str
     port: int
@@ -78,7 +78,7 @@ class EgressProxy:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """Parse the URL of a proxy. Raises ValueError for a URL that is not `http://[user:password@]host:port`."""
+        """Parse the URL of a proxy, `http://[user:password@]host:port`. Raises ValueError for any other form."""
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname or parts.port is None or parts.path.strip("/"):
             raise ValueError("The proxy's URL must have the form http://[user:password@]host:port.")
@@ -90,7 +90,7 @@ class EgressProxy:
 
 
 def configured() -> EgressProxy | None:
-    """The proxy of WEBHOOK_PROXY_URL. None when it is not set."""
+    """The proxy of WEBHOOK_PROXY_URL. None when no proxy is set."""
     return _parsed(settings.WEBHOOK_PROXY_URL) if settings.WEBHOOK_PROXY_URL else None
 
 
@@ -100,7 +100,7 @@ def _parsed(url: str) -> EgressProxy:
 
 
 async def open_tunnel(proxy: EgressProxy, addresses: Sequence[AddressInfo], *, until: float) -> socket.socket:
-    """Open a socket through the proxy to the first reachable address of these checked addresses.
+    """Open a socket through the proxy to the first reachable one of these checked addresses.
 
     Raises `ProxyError`, or `ProxyAwayError` when the proxy itself is unavailable. Raises TimeoutError when no tunnel is
     open at `until`, a time of the loop's clock.
@@ -149,7 +149,7 @@ async def _tunnel(
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, proxy: EgressProxy) -> socket.socket:
-    """A socket to the proxy. The operator chose its address, so it may be private."""
+    """A socket to the proxy. The proxy's address may be private, because the operator chose it."""
     found = await loop.getaddrinfo(proxy.host, proxy.port, type=socket.SOCK_STREAM)
     family, kind, proto, _, address = found[0]
     opened = socket.socket(family, kind, proto)
@@ -163,7 +163,7 @@ async def _connected(loop: asyncio.AbstractEventLoop, proxy: EgressProxy) -> soc
 
 
 async def _status(loop: asyncio.AbstractEventLoop, opened: socket.socket) -> int:
-    """The status of the proxy's response. No bytes may follow its headers, because the receiver does not send first."""
+    """The status of the proxy's response. The receiver does not send first, so no bytes may follow the headers."""
     head = b""
     while b"\r\n\r\n" not in head:
         data = await loop.sock_recv(opened, MOST_HEAD_BYTES - len(head))
@@ -191,16 +191,16 @@ def _note(reason: str) -> None:
 
 __all__ = ["Answer", "InvalidUrlError", "Outbound", "get_once", "validate_url"]
 
-# The defaults of a delivery attempt: seconds, seconds, bytes.
+# The defaults of a delivery attempt, in seconds, seconds and bytes.
 CONNECT_TIMEOUT = 5.0
 TOTAL_TIMEOUT = 15.0
 
 _NEXT_ADDRESS_AFTER = 0.25
-"""Seconds until the next address of a name is tried in parallel to one that does not answer (RFC 8305)."""
+"""Seconds to wait for one address before also trying the next (RFC 8305)."""
 
 
 class Limits(TypedDict, total=False):
-    """Limits of one request: time-outs in seconds, bytes to read of the response body.
+    """Limits of one request: time-outs in seconds, and how many bytes of the response body to read.
 
     `tls` replaces the client's own TLS settings.
     """
@@ -213,7 +213,7 @@ class Limits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The address in a URL, and the parts of its request."""
+    """The address in a URL, and the parts of the URL that a request needs."""
 
     origin: Origin
     path: str
@@ -224,8 +224,8 @@ class Outbound:
     """A pool of connections to tenants' addresses: an async context manager, for one event loop.
 
     `allow_private` disables the guard (setting WEBHOOK_ALLOW_PRIVATE_NETWORKS). WEBHOOK_PROXY_URL is a proxy for all
-    connections. The number of simultaneous requests is not limited here. Addresses of a name are cached for
-    `dns_seconds`, idle connections are kept for `keepalive` seconds. `resolve` and `tls` replace the system's resolver
+    connections. The pool does not limit the number of simultaneous requests. It caches the addresses of a name for
+    `dns_seconds`, and keeps idle connections for `keepalive` seconds. `resolve` and `tls` replace the system's resolver
     and certificates.
     """
 
@@ -275,8 +275,8 @@ class Outbound:
     ) -> Answer:
         """Send a request to a URL that `validate_url` accepted. Redirects are not followed.
 
-        When the receiver has closed a reused connection before any response, the request is sent again on a new
-        connection, within the same deadline.
+        If the receiver closes a reused connection before it responds, the request is sent again on a new connection,
+        within the same deadline.
         """
         attempt = Attempt()
         deadline = attempt.started + total_timeout
@@ -289,7 +289,7 @@ class Outbound:
                 {"Accept": "*/*", **headers},
                 body_bytes=None if body is None else len(body),
             )
-            # The key contains everything with which a connection was opened, so only equal calls share a connection.
+            # The key is everything with which a connection was opened, so only equal calls share a connection.
             key = target.origin if tls is None else (target.origin, tls)
             connection = self._idle.take(key)
             while True:
@@ -324,7 +324,7 @@ class Outbound:
     async def open_socket(self, host: str, port: int, attempt: Attempt, *, until: float) -> socket.socket:
         """A socket to a host, through the guard and the proxy, for protocols other than HTTP.
 
-        `until` is a time of the loop's clock. Raises the errors that `Attempt.answer` classifies.
+        `until` is a time of the loop's clock. Raises errors that `Attempt.answer` classifies.
         """
         async with asyncio.timeout_at(until):
             addresses = await self._names.addresses(host, port)
@@ -342,7 +342,7 @@ class Outbound:
         return socket.socket(family, kind, proto)
 
     def _public(self, attempt: Attempt, addresses: Sequence[AddressInfo]) -> list[AddressInfo]:
-        """The addresses that may be called. Raises OSError when there are none."""
+        """The addresses that may be called. Raises OSError if none may be."""
         passed, refusal = [], None
         for address in addresses:
             try:
@@ -356,7 +356,7 @@ class Outbound:
         return passed
 
     def _check_address(self, attempt: Attempt, address: AddressInfo) -> None:
-        """The guard: every address to be called, looked up or literal, is checked here.
+        """The guard, which checks every address before a call, looked up or literal.
 
         Raises OSError for an address that is not public.
         """

@@ -1,11 +1,11 @@
 """HTTP/1.1 connections of an event loop, to tenants' addresses and to the Graph API, and the outcome of an exchange.
 
 A connection has one exchange at a time. A delivery or a send needs little of HTTP: a request in one piece and a
-response read up to a limit, without redirects, cookies or decompression. A general client spends more CPU on an
-exchange than the rest of a delivery takes.
+response read up to a limit, without redirects, cookies or decompression. A general client would take more CPU for an
+exchange than all other work of a delivery.
 
-An `Attempt` is filled while a request is under way and becomes an `Answer`: the status, the beginning of the body, the
-wait that the receiver requested, and one word of `last_error` for any failure (specification 2).
+An `Attempt` collects the state of a request under way and becomes an `Answer`: the status, the beginning of the body,
+the wait that the receiver requested, and a word for a failure, as in `last_error` (specification 2).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from gateway.monitoring.logs import type_alone
 from gateway.outbound.addresses import InvalidUrlError, UnknownNameError
 
 READ_LIMIT = 16 * 1024
-"""Most bytes that are read of a receiver's response."""
+"""Most bytes of a receiver's response that are read."""
 
 _MAX_RETRY_AFTER = 30 * 86400.0
 
@@ -83,13 +83,13 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def concerns_receiver(self) -> bool:
-        """Whether the outcome says anything about the receiver: not when the service's own proxy is unavailable."""
+        """Whether the outcome says anything about the receiver. An unavailable proxy of the service says nothing."""
         return self.error != PROXY_AWAY
 
 
 @dataclass(slots=True)
 class Attempt:
-    """State of a request under way, including one that fails.
+    """State of a request under way, or of one that failed.
 
     `started` is a time of the event loop's clock. `opened`: a public address was called. `blocked`: an address was
     rejected.
@@ -104,7 +104,7 @@ class Attempt:
     fields: Sequence[tuple[bytes, bytes]] = field(default=(), repr=False)
 
     def answer(self, failure: Exception | None) -> Answer:
-        """The answer. `failure` is the exception that ended the request, if any."""
+        """The answer of this attempt. `failure` is the exception that ended the request, if any."""
         error = _refusal(self.status)
         if error is None and failure is not None:
             error = self._reason(failure)
@@ -141,14 +141,14 @@ def _refusal(status: int | None) -> str | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait according to `Retry-After` (RFC 9110, 10.2.3), at most 30 days. None when it is unreadable."""
+    """Seconds to wait according to `Retry-After` (RFC 9110, 10.2.3), at most 30 days. None without a readable value."""
     value = headers.get("Retry-After", "").strip()
     if re.fullmatch("[0-9]+", value):
         return min(float(value), _MAX_RETRY_AFTER)
     until = _http_date(value)
     if until is None:
         return None
-    # Uses the receiver's own clock if the receiver sends its time, because the clock of this machine may be wrong.
+    # Uses the receiver's own clock if the response has its time, because this machine's clock may be wrong.
     now = _http_date(headers.get("Date", "")) or datetime.now(UTC)
     return min(max((until - now).total_seconds(), 0.0), _MAX_RETRY_AFTER)
 
@@ -180,11 +180,11 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection can be used again: neither side is known to have closed it."""
+        """Whether the connection can be used again, because neither side is known to have closed it."""
         return not (self._lost or self._transport.is_closing())
 
     def abort(self) -> None:
-        """Close at once. A graceful close waits until the receiver has read everything, which may never happen."""
+        """Close at once. A graceful close would wait until the receiver has read everything, which may never happen."""
         self._transport.abort()
 
     async def exchange(
@@ -193,8 +193,8 @@ class HttpConnection(asyncio.Protocol):
         """Send a request and put its response into `attempt`, with at most `read_limit` bytes of its body.
 
         Raises TimeoutError at `deadline`, a time of the loop's clock, and `StaleError`, `BrokenOffError`,
-        `AnswerTooLargeError` or an SSLError. Afterwards the connection is closed unless it can be used again. A
-        cancelled exchange closes it too.
+        `AnswerTooLargeError` or an SSLError. Closes the connection if it cannot be used again, and when the exchange is
+        cancelled.
         """
         if not self.is_open:
             raise StaleError
@@ -223,7 +223,7 @@ class HttpConnection(asyncio.Protocol):
             raise self._failure
 
     async def _send_in_pieces(self, head: bytes, body: bytes, ended: asyncio.Future[None]) -> None:
-        """Write as fast as the receiver reads. Stop when it has answered."""
+        """Write as fast as the receiver reads. Stop once the receiver has answered."""
         self._transport.write(head)
         whole = memoryview(body)
         for start in range(0, len(body), _PIECE):
@@ -243,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""
-        # The interface of a stream socket. uvloop's class does not inherit from asyncio's.
+        # uvloop's class has the interface of a stream socket's transport, but does not inherit from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
 
     def pause_writing(self) -> None:
@@ -257,7 +257,7 @@ class HttpConnection(asyncio.Protocol):
         self._writable = None
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the response. Unrequested bytes must not count as the next response."""
+        """Bytes of the response. Unrequested bytes close the connection, so they never count as the next response."""
         if self._ended is None or self._ended.done():
             self.abort()
             return
@@ -266,7 +266,7 @@ class HttpConnection(asyncio.Protocol):
         except (BrokenOffError, AnswerTooLargeError) as error:
             self._end(error)
         else:
-            # Bytes beyond the limit are not read, because a receiver may send endlessly.
+            # Bytes beyond the limit are not read, because a receiver may send without end.
             if self._reader.is_enough:
                 self._end()
 
@@ -286,7 +286,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 async def connect(sock: socket.socket, origin: Origin, tls: ssl.SSLContext) -> HttpConnection:
-    """An HTTP connection over a socket to an origin. Closes the socket if that fails. Raises OSError."""
+    """An HTTP connection to an origin over a socket. Closes the socket if it fails. Raises OSError."""
     try:
         _, connection = await asyncio.get_running_loop().create_connection(
             HttpConnection,
@@ -301,7 +301,7 @@ async def connect(sock: socket.socket, origin: Origin, tls: ssl.SSLContext) -> H
 
 
 class IdleConnections:
-    """Open connections that are not in use. Each is closed after `seconds` of idle time."""
+    """Open connections that are not in use. A connection is closed after `seconds` of idle time."""
 
     def __init__(self, *, seconds: float) -> None:
         self._seconds = seconds
@@ -309,7 +309,7 @@ class IdleConnections:
         self._sweep: asyncio.TimerHandle | None = None
 
     def take(self, key: Hashable) -> HttpConnection | None:
-        """The open connection with this key that was used last. None without one. The key is the origin and the other
+        """The open connection with this key that was used last, or None. The key is the origin and the other
         settings with which a connection is opened.
         """
         kept = self._idle.get(key)
@@ -320,7 +320,7 @@ class IdleConnections:
         return None
 
     def keep(self, key: Hashable, connection: HttpConnection) -> None:
-        """Keep a connection for the next exchange, unless the last exchange has closed it."""
+        """Keep a connection for the next exchange, unless the last exchange closed it."""
         if connection.is_open:
             loop = asyncio.get_running_loop()
             self._idle[key].append((loop.time(), connection))

@@ -1,1 +1,1 @@
-"""The request log: one row for each API call, stored for days, which its own caller may read."""
+"""The request log: one row for each API call. A row is stored for days, and its caller may read it."""

@@ -1,4 +1,4 @@
-"""Rows of the request log: one for each API call on a tenant. Written only by `recorder.py`."""
+"""Rows of the request log: one for each API call for a tenant. Only `recorder.py` writes them."""
 
 from typing import ClassVar, Self
 from uuid import UUID
@@ -19,7 +19,7 @@ class RequestRows(models.QuerySet["ApiRequest"]):
 
 
 class ApiRequest(ids.PublicId, ids.MadeById, models.Model):
-    """A finished call. Its id is the request id (`X-Service-Request-Id`). Partitioned by day of its id."""
+    """A finished call. Its id is the request id (`X-Service-Request-Id`). Partitioned by the day of the id."""
 
     id = models.UUIDField(primary_key=True, editable=False)
     id_prefix = ids.REQUEST
@@ -48,7 +48,7 @@ class ApiRequest(ids.PublicId, ids.MadeById, models.Model):
 
     @property
     def is_error_of_upstream(self) -> bool:
-        """Whether the error is Meta's, whose codes are numbers. Codes of the service are words."""
+        """Whether the error is Meta's. Meta's codes are numbers, and the service's codes are words."""
         return (self.error_code or "").isdecimal()
 
 

@@ -1,7 +1,7 @@
-"""Recorder of the request log: a bounded buffer, written in groups by a background thread.
+"""Recorder of the request log: a bounded buffer, which a background thread writes in groups.
 
 No call waits for it. Calls are dropped and counted when the buffer is full, because the database is unavailable or one
-tenant floods the buffer. A crash loses the last second.
+tenant makes very many calls. A crash loses the calls of the last second.
 """
 
 import threading
@@ -31,7 +31,7 @@ LONGEST_METHOD = 16
 
 unlogged = metrics.Counter("gateway_requests_unlogged_total", "Calls that the request log could not take.")
 
-# The log may lose its last second anyway, so its commit does not wait for the disk.
+# The commit does not wait for the disk, because the log may lose its last second anyway.
 _INSERT = """
 INSERT INTO api_requests (id, tenant_id, environment, method, route, status, error_code, key_prefix, own_ms,
                           upstream_ms)
@@ -51,7 +51,7 @@ class Buffer:
         self._of_tenant: Counter[UUID] = Counter()
 
     def add(self, call: FinishedCall, tenant_id: UUID) -> bool:
-        """Add a call. Returns False when the buffer has no room for it."""
+        """Add a call. Returns False when the buffer has no room."""
         with self._lock:
             if len(self._calls) >= MOST_WAITING or self._of_tenant[tenant_id] >= MOST_OF_ONE_TENANT:
                 return False
@@ -60,7 +60,7 @@ class Buffer:
             return True
 
     def take(self) -> list[FinishedCall]:
-        """Take all waiting calls, oldest first."""
+        """Remove and return all waiting calls, oldest first."""
         with self._lock:
             calls, self._calls = self._calls, []
             self._of_tenant.clear()
@@ -82,7 +82,7 @@ def record(call: FinishedCall) -> None:
 
 
 def write() -> None:
-    """Write the waiting calls. Calls that cannot be written are dropped and counted."""
+    """Write the waiting calls. Drop and count the calls that cannot be written."""
     calls = _buffer.take()
     written = 0
     try:

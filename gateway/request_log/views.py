@@ -26,7 +26,7 @@ from gateway.database.statements import StoredRows
 from gateway.request_log.models import ApiRequest
 from gateway.roles import KeyScope
 
-# --- Search of the request log: keyset pages, each of which reads a bounded number of calls (`bounded_walk`).
+# --- Search of the request log: keyset pages. Each page reads a bounded number of calls (`bounded_walk`).
 
 FILTERS: Mapping[str, str] = {
     "method": "method = %(method)s",
@@ -36,7 +36,7 @@ FILTERS: Mapping[str, str] = {
     "error_code": "error_code = %(error_code)s",
     "key_prefix": "key_prefix = %(key_prefix)s",
 }
-# In a day's small partition the primary key looks as good to the planner, but a walk by it passes the calls of all
+# In a day's small partition, the planner may prefer the primary key. A walk by the primary key passes the calls of all
 # other tenants.
 _CALLS = BoundedList(StoredRows(ApiRequest), plans_once=False)
 _WALK = Walk("tenant_id = %(tenant_id)s AND environment = %(environment)s")
@@ -51,7 +51,7 @@ SELECT key_prefix, count(*) FROM (
 
 
 def counts_by_key(*, tenant_id: UUID, environment: str) -> dict[str, int]:
-    """Calls of each key, by its prefix, among the newest `MOST_WALKED` of the last `REQUEST_LOG_DAYS`."""
+    """Calls of each key, by its prefix. Counts the newest `MOST_WALKED` calls of the last `REQUEST_LOG_DAYS`."""
     first = ids.first_at(_oldest(now()))
 
     def ask(alias: str) -> list[Any]:
@@ -106,7 +106,7 @@ def _oldest(moment: datetime) -> datetime:
     return moment - timedelta(days=settings.REQUEST_LOG_DAYS)
 
 
-# --- `/v1/requests*`: the calls that a tenant's keys made (decision "Request log").
+# --- `/v1/requests*`: the calls made with a tenant's keys (decision "Request log").
 
 _STATUS = re.compile(r"([1-5])(?:(\d\d)|xx)")
 _TEXTS = {"method": 16, "route": 200, "error_code": 64, "key_prefix": 16}
@@ -147,7 +147,7 @@ class RequestOut(serializers.ModelSerializer[ApiRequest]):
 
 
 class RequestsView(ResourceViewSet):
-    """The calls of the caller's environment in the last days, including rejected ones."""
+    """The calls of the caller's environment in the last days, including rejected calls."""
 
     tag = "Requests"
     scope = KeyScope.EVENTS

@@ -1,1 +1,1 @@
-"""Meta: calls of the Graph API, the classification of its answers, and its notifications."""
+"""Meta: calls of the Graph API, the classification of their answers, and Meta's notifications."""

@@ -1,8 +1,8 @@
 """Graph API calls from threads, with urllib3: kept connections, streamed files, and no call sent twice.
 
-From top to bottom: bodies that are read from a file while they are sent, the transport, and JSON calls: one call, a
-node by its fields, a list page by page (upstream fact 1.0). Event loops use `calls.AsyncPool`. Sends of messages never
-use this module.
+From top to bottom: bodies that are read from a file while they are sent, the transport, a call with a JSON body, and
+reads of nodes and lists (upstream fact 1.0). Event loops use `calls.AsyncPool`. Sends of messages never use this
+module.
 """
 
 import http.client
@@ -40,7 +40,7 @@ _READ_BYTES = 64 * 1024
 
 
 class FileBody:
-    """The next `length` bytes of a file as a body that is read while it is sent."""
+    """A request body: the next `length` bytes of a file, read while they are sent."""
 
     def __init__(self, file: IO[bytes], *, length: int) -> None:
         self._file, self._length = file, length
@@ -56,10 +56,10 @@ class FileBody:
 
 
 class MultipartFile:
-    """A multipart form with one file, as a body of known length. The file is read while it is sent.
+    """A multipart form with one file, as a body of known length. The file is read while the form is sent.
 
-    aiohttp and urllib3 build forms in memory, for which a file of 100 MB is too large. requests-toolbelt, whose encoder
-    streams, had its last release in May 2023.
+    aiohttp and urllib3 build forms in memory, but a file of 100 MB is too large for that. requests-toolbelt's encoder
+    streams, but its last release was in May 2023.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class MultipartFile:
 
 
 def _line(text: str) -> str:
-    """A text for the value of a header: line breaks and NUL become spaces."""
+    """A text as the value of a header, with spaces for line breaks and NUL."""
     return re.sub(r"[\r\n\0]", " ", text)
 
 
 def _quoted(name: str) -> str:
-    """A file name in quotes, escaped as by browsers."""
+    """A file name in quotes, escaped as browsers escape it."""
     return _line(name).replace("\\", "_").replace('"', "%22")
 
 
 KEPT_CONNECTIONS = 40
-"""Connections kept to one host: as many as a web process has threads."""
+"""Connections kept to one host, as many as a web process has threads."""
 PIECE_BYTES = 64 * 1024
 
 
@@ -119,7 +119,7 @@ class Stream:
         self.headers: Mapping[str, str] = _headers(response)
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body as it arrives, in bounded pieces. Raises UpstreamUnreachable when it stalls or is interrupted."""
+        """The body as it arrives, in bounded pieces. Raises UpstreamUnreachable when the body stalls or breaks off."""
         started = perf_counter()
         try:
             yield from _pieces(self._response)
@@ -129,7 +129,7 @@ class Stream:
             self.close()
 
     def close(self) -> None:
-        """Release the connection. It is closed when the answer was not read to its end."""
+        """Release the connection. Close it unless the answer was read to its end."""
         if not self._response.closed:
             self._response.close()
         self._response.release_conn()
@@ -156,7 +156,7 @@ def send(call: GraphCall) -> GraphAnswer:
 
 
 def stream(call: GraphCall) -> Stream:
-    """Send a call whose answer may be large: only the head is read.
+    """Send a call whose answer may be large. Reads only the head.
 
     Raises UpstreamUnreachable. Never call it inside a transaction.
     """
@@ -174,7 +174,7 @@ def close() -> None:
 
 
 def _begin(call: GraphCall, started: float) -> urllib3.BaseHTTPResponse:
-    """The head of the answer to a call. Raises UpstreamUnreachable."""
+    """Send a call and return its answer's head. Raises UpstreamUnreachable."""
     leave_database()
     if any("\0" in value for value in call.headers.values()):
         raise ValueError("A header has a NUL in it.")
@@ -197,7 +197,7 @@ def _begin(call: GraphCall, started: float) -> urllib3.BaseHTTPResponse:
 
 
 def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """The body of an answer. Raises OSError when the body is too large, or is still arriving at the deadline."""
+    """The body of an answer. Raises OSError when the body is too large, or incomplete at the deadline."""
     parts: list[bytes] = []
     size = 0
     for part in _pieces(response):
@@ -213,11 +213,11 @@ def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
 def _pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     """The body of an answer in bounded pieces. Raises HTTPError or OSError when it is interrupted.
 
-    urllib3 accepts an interrupted head as complete. Its body is then empty and ends with the connection, which no
-    answer of the Graph API does.
+    urllib3 accepts an interrupted head as complete. The body is then empty, without a length. No answer of the Graph
+    API is like that.
     """
     is_empty = True
-    # `read` and `stream` wait until a piece is full.
+    # urllib3's `read` and `stream` would wait until a piece is full.
     while piece := response.read1(PIECE_BYTES):
         is_empty = False
         yield piece
@@ -226,7 +226,7 @@ def _pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _unreachable(error: Exception, started: float) -> Exception:
-    # The certificate is verified before anything is sent.
+    # TLS verifies the certificate before anything is sent.
     is_unsent = isinstance(error, ConnectTimeoutError | NewConnectionError) or (
         isinstance(error, SSLError) and isinstance(error.args[0], SSLCertVerificationError)
     )
@@ -257,7 +257,7 @@ class _HeadReader(io.RawIOBase):
         return self._bytes.readinto(buffer)
 
     def end_head(self) -> None:
-        """End the deadline of the head. From now on each wait has the whole time-out."""
+        """End the deadline of the head. From now on each read may take the whole time-out."""
         self.deadline = None
         self._sock.settimeout(self._seconds)
 
@@ -267,8 +267,8 @@ class _HeadReader(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """A response whose head must arrive within the time-out, however slowly its bytes come. A socket's time-out applies
-    only to each read.
+    """A response whose head must arrive within the time-out, even if its bytes come slowly. A socket's time-out
+    applies only to each read.
     """
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
@@ -318,7 +318,7 @@ def request(
     json: Any = None,
     body: bytes | None = None,
 ) -> GraphAnswer:
-    """Prepare and send a call. `json` is serialised, `body` is sent as it is. Raises UpstreamUnreachable."""
+    """Prepare and send a call. `json` is serialised, `body` is sent unchanged. Raises UpstreamUnreachable."""
     payload = orjson.dumps(json) if json is not None else body
     return send(
         prepare(environment=environment, method=method, path=path, token=token, params=params, body=payload)
@@ -327,8 +327,8 @@ def request(
 
 # --- Reads of the Graph API: nodes by field names, lists page by page (upstream fact 1.0).
 #
-# Used by the modules of the nodes (`numbers.py`, `templates.py`). Every field is requested by name, because Meta's
-# default has only a few. A field that Meta has retired is left out, so the read does not fail.
+# The modules of the nodes use it (`numbers.py`, `templates.py`). Reads name every field, because by default Meta
+# returns only a few. A read leaves out a field that Meta has retired, and so does not fail.
 PAGE_SIZE = 100
 MAX_PAGES = 100
 
@@ -343,7 +343,7 @@ def read(
     fields: tuple[str, ...],
     params: Mapping[str, str] | None = None,
 ) -> GraphAnswer:
-    """Read a node by field names. A field that Meta has retired (error 100 names it) is left out."""
+    """Read a node by field names. Leave out a field that Meta has retired (error 100 names it)."""
     wanted = list(fields)
     while True:
         answer = request(
@@ -364,7 +364,7 @@ def read(
 def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -> Iterator[GraphAnswer]:
     """Read a list page by page. Ends after the last page or the first error.
 
-    The `next` link is never followed: its cursor goes into a request that is made here.
+    Never follows the `next` link. Only its cursor goes into the next request.
     """
     after: str | None = None
     for _ in range(MAX_PAGES):
@@ -380,8 +380,8 @@ def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -
 
 
 def rows(answer: GraphAnswer) -> list[dict[str, Any]]:
-    """The objects of a list answer. Raises UpstreamUnreachable when the answer is not a list, so that no caller
-    concludes that rows are gone.
+    """The objects of a list answer. Raises UpstreamUnreachable for any other answer, so that no caller takes its
+    rows for deleted.
     """
     data = answer.json().get("data")
     if not isinstance(data, list):

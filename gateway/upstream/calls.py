@@ -2,13 +2,13 @@
 
 `prepare` creates a call. `blocking_client.send` sends it from a thread, an `AsyncPool` from an event loop. An answer is
 a status, bytes and milliseconds. Answers are not parsed or re-serialised more than needed. No transport retries
-(upstream fact 1.0), follows a redirect or reads a proxy from the environment. The pool uses the same connections
-as deliveries, because a general client costs twice the CPU (decision "Calls to the upstream").
+(upstream fact 1.0), follows a redirect or reads a proxy from the environment. The pool uses the connection class of
+deliveries, because a general client costs twice the CPU (decision "Calls to the upstream").
 
 `classify` evaluates an answer (upstream fact 2.5; specification 7). Success passes verbatim. An error keeps its bytes,
 with `"source": "meta"` inserted as the first member, and its status, with two exceptions: throttling codes become 429,
-and codes such as 190 become 401. A refusal of the service's own app secret is not the caller's error, and raises
-`AppSecretRefused`.
+and codes such as 190 become 401. If Meta rejects the service's own app secret, the caller is not at fault, and
+`classify` raises `AppSecretRefused`.
 """
 
 import asyncio
@@ -51,11 +51,11 @@ from gateway.outbound.connection import Attempt, HttpConnection, IdleConnections
 log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS = 5.0
-"""Time limit for a new connection. UPSTREAM_TIMEOUT_MS is the limit of the whole call."""
+"""Time limit for a new connection. UPSTREAM_TIMEOUT_MS limits the whole call."""
 _EDGE = re.compile(r"[a-z_]{1,40}")
 """The last part of a path if it is a name, such as `messages`."""
 IDLE_SECONDS = 10.0
-"""A connection idle for longer is not used again, because Meta may have closed it."""
+"""A connection that was idle for longer is not reused, because Meta may have closed it."""
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """Most bytes of an answer in memory. A streamed answer has no limit."""
 
@@ -63,7 +63,7 @@ MOST_BODY_BYTES = 16 * 1024 * 1024
 class UpstreamUnreachable(Exception):
     """No answer: refused, reset, or silent for longer than the time-out.
 
-    The outcome of a command is unknown, unless `is_unsent`. Then there was no connection over which it could be sent.
+    The outcome of a command is unknown, unless `is_unsent`: there was no connection to send it over.
     """
 
     def __init__(self, reason: str, ms: float, *, is_unsent: bool) -> None:
@@ -117,7 +117,7 @@ class GraphCall:
 
     @property
     def body_bytes(self) -> int | None:
-        """The length of the body. None for a GET without a body."""
+        """The length of the body in bytes. None for a GET without a body."""
         return None if self.body is None and self.method == "GET" else len(self.body or b"")
 
 
@@ -136,11 +136,11 @@ class GraphAnswer:
         return 200 <= self.status < 300
 
     def json(self) -> dict[str, Any]:
-        """The body as an object. Anything else reads as empty."""
+        """The body as an object. Empty for any other body."""
         return self.object() or {}
 
     def object(self) -> dict[str, Any] | None:
-        """The body as an object. None for anything else."""
+        """The body as an object. None for any other body."""
         try:
             value = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -149,7 +149,7 @@ class GraphAnswer:
 
 
 def appsecret_proof(token: str, app_secret: str) -> str:
-    """Proof that the caller knows the app's secret (upstream fact 1.8)."""
+    """A proof that the caller knows the app's secret (upstream fact 1.8)."""
     return hmac.new(app_secret.encode(), token.encode(), hashlib.sha256).hexdigest()
 
 
@@ -180,7 +180,7 @@ def prepare(
 
 
 def request_of(call: GraphCall) -> tuple[Origin, bytes]:
-    """The address of a call, and its request without the body. Both pools send the same bytes."""
+    """The address of a call, and its request without the body. All transports send these bytes."""
     url = urlsplit(call.url)
     is_tls = url.scheme == "https"
     origin = Origin(url.hostname or "", url.port or (443 if is_tls else 80), is_tls)
@@ -195,7 +195,7 @@ def request_of(call: GraphCall) -> tuple[Origin, bytes]:
 
 
 def span_of(call: GraphCall) -> Span:
-    """The span of a call. It is not sent to the Graph API (decision "Traces"). Ids in the path are removed."""
+    """The span of a call, without the ids in its path. It is not sent to the Graph API (decision "Traces")."""
     if not tracing.is_on():
         return OFF
     url = urlsplit(call.url)
@@ -209,7 +209,7 @@ def span_of(call: GraphCall) -> Span:
 
 
 def upstream_unreachable(error: Exception, started: float, *, is_unsent: bool = False) -> UpstreamUnreachable:
-    """Map the errors of all transports. `started` is the begin of the call by `perf_counter`."""
+    """Map an error of any transport. `started` is when the call began, by `perf_counter`."""
     ms = (perf_counter() - started) * 1000
     access_log.add_upstream_ms(ms)
     reason = "timeout" if isinstance(error, TimeoutError) else "connection_error"
@@ -224,13 +224,13 @@ def upstream_unreachable(error: Exception, started: float, *, is_unsent: bool = 
 
 
 MOST_REGAIN_MINUTES = 24 * 60
-"""Longest time to regain access that is accepted from Meta's answer."""
+"""The longest time to regain access that is accepted from Meta's answer."""
 _PROOF_REFUSED = "Invalid appsecret_proof"
 """The text of code 100 for a proof made with another secret (upstream fact 1.8)."""
 
 
 class AppSecretRefused(MetaUnreachable):
-    """Meta rejected the call because of the service's app secret, which was changed at Meta and not here."""
+    """Meta rejected the call because of the service's app secret. The secret was changed at Meta but not here."""
 
     message = "WhatsApp refuses this service at the moment. Nothing was sent or changed."
     hint = "The service's operator is notified. Repeat in a minute."
@@ -259,15 +259,15 @@ class Verdict:
 
     @property
     def is_unsent(self) -> bool:
-        """Whether the refusal does not concern the message itself. Then the message was certainly not sent, and may be
-        sent again later.
+        """Whether the refusal does not concern the message itself. The message was then certainly not sent, and may
+        be sent again later.
         """
         return self.throttled or self.token_problem or self.code == MAINTENANCE
 
 
 def classify(answer: GraphAnswer) -> Verdict:
-    """Classify an answer. Raises MetaUnreachable (502) for a redirect, for an answer that is not a JSON object and for
-    an error without content. Raises AppSecretRefused.
+    """Classify an answer. Raises MetaUnreachable (502) for a redirect, an answer that is not a JSON object, and an
+    error without content. Raises AppSecretRefused.
     """
     body = answer.object()
     if body is None or not (body or answer.ok) or 300 <= answer.status < 400:
@@ -295,7 +295,7 @@ def classify(answer: GraphAnswer) -> Verdict:
 
 
 def _number(code: object) -> int | None:
-    """The code of an error. None for anything but an integer, such as `false`, which Python treats as 0."""
+    """The code of an error. None for anything but an integer, such as `false`, which Python would treat as 0."""
     return code if type(code) is int else None
 
 
@@ -327,7 +327,7 @@ def passed_through(answer: GraphAnswer, verdict: Verdict | None = None) -> HttpR
 def meta_unreachable(
     error: UpstreamUnreachable, text: str | None = None, *, hint: str | None = None
 ) -> MetaUnreachable:
-    """The 502 for a call without an answer (send rule 7), with the text of its operation."""
+    """The 502 for a call without an answer (send rule 7), with the operation's text."""
     details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": error.reason}
     return MetaUnreachable(text, hint=hint, details=details)
 
@@ -337,8 +337,8 @@ def _content_type(headers: Mapping[str, str]) -> str:
 
 
 def _regain_seconds(headers: Mapping[str, str]) -> int | None:
-    """The longest `estimated_time_to_regain_access` (minutes) of X-Business-Use-Case-Usage, in seconds. None without a
-    wait.
+    """The longest `estimated_time_to_regain_access` (minutes) of X-Business-Use-Case-Usage, in seconds. None if
+    there is no wait.
     """
     try:
         usage: Any = orjson.loads(headers.get("X-Business-Use-Case-Usage") or b"{}")
@@ -354,7 +354,7 @@ def _regain_seconds(headers: Mapping[str, str]) -> int | None:
 NAMES_SECONDS = 10.0
 """How long the addresses of a name are cached."""
 _NEXT_ADDRESS_AFTER = 0.25
-"""Seconds until the next address of a name is tried in parallel to one that does not answer (RFC 8305)."""
+"""Seconds to wait for one address before also trying the next (RFC 8305)."""
 
 
 class AsyncPool:
@@ -375,7 +375,7 @@ class AsyncPool:
         await self._names.close()
 
     async def send(self, call: GraphCall) -> GraphAnswer:
-        """Send a call when it has its turn, and read the whole answer within UPSTREAM_TIMEOUT_MS.
+        """Send a call when its turn comes, and read the whole answer within UPSTREAM_TIMEOUT_MS.
 
         Raises UpstreamUnreachable.
         """

@@ -1,7 +1,7 @@
-"""Media of the Graph API (upstream fact 1.2): upload, info, bytes, delete. Files are streamed, never in memory.
+"""Media of the Graph API (upstream fact 1.2): upload, info, bytes, delete. Files are streamed, never held in memory.
 
-The info call returns the address of the bytes, and requests to that address carry the account's token. So it must be
-Meta's own: any other address is rejected before anything is sent.
+The info call returns the address of the bytes. A request to that address carries the account's token, so the address
+must be Meta's own. Any other address is rejected before anything is sent.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ FILE_HOST = "lookaside.fbsbx.com"
 
 
 _KEPT_IN_ADDRESSES = "!#$%&'()*+,/:;=?@[]~"
-"""Characters of an address (RFC 3986, 2). Any other character in an answer is percent-encoded."""
+"""Characters that an address may contain (RFC 3986, 2). Any other character in an answer is percent-encoded."""
 
 
 class UnexpectedAddress(Exception):
-    """Meta returned an address that is not its own, so it does not get the token."""
+    """Meta returned an address of another host. The service does not send the token there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class MediaGraph:
         mime_type: str,
         others: Mapping[str, str] | None = None,
     ) -> GraphAnswer:
-        """`POST /{PNID}/media`: the file, streamed, and other fields of its form such as `ttl_minutes`.
+        """`POST /{PNID}/media`: the streamed file, and other fields of its form such as `ttl_minutes`.
 
-        The answer contains its id. Raises UpstreamUnreachable.
+        The answer contains the id of the media. Raises UpstreamUnreachable.
         """
         body = MultipartFile(
             {**(others or {}), "messaging_product": "whatsapp", "type": mime_type},
@@ -84,8 +84,8 @@ class MediaGraph:
         return blocking_client.stream(GraphCall("GET", quote(url, safe=_KEPT_IN_ADDRESSES), headers))
 
     def is_upstreams(self, url: str) -> bool:
-        """Whether the token may be sent to an address, because it is the Graph API's or, in the live environment, that
-        of Meta's file host.
+        """Whether an address may receive the token: one of the Graph API or, in the live environment, of Meta's
+        file host.
         """
         try:
             address, own = urlsplit(url), urlsplit(platform(self.environment).graph_url)
@@ -112,7 +112,7 @@ class MediaGraph:
 
 
 def media_url(media_id: str) -> str:
-    """The service's own address of a media's bytes, for a key of the tenant. It replaces Meta's address, which needs
-    the account's token.
+    """The service's own address of a media's bytes, for a key of the tenant. It replaces Meta's address, which
+    requires the account's token.
     """
     return f"{settings.BASE_URL}/{settings.META_GRAPH_VERSION}/{media_id}/content"

@@ -1,7 +1,6 @@
-"""Business accounts and phone numbers of the Graph API (upstream facts 1.5 to 1.7): one function for each call.
+"""Business accounts and phone numbers of the Graph API (upstream facts 1.5 to 1.7): one method for each call.
 
-Each returns Meta's answer unchanged. `number_columns` converts a number's fields to the columns of the service's own
-view.
+Each returns Meta's answer unchanged. `number_columns` converts a number's fields to columns of the service's own table.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,7 +55,7 @@ _NOT_REGISTERED = frozenset({"DISCONNECTED", "UNVERIFIED", "BANNED", "DELETED", 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The Graph API with one account's token."""
+    """The Graph API's accounts and numbers, with one account's token."""
 
     environment: str
     token: str = field(repr=False)
@@ -124,7 +123,7 @@ class Graph:
         return self._call("POST", f"{phone_number_id}/verify_code", orjson.dumps({"code": code}))
 
     def migrate(self, waba_id: str, *, cc: str, phone_number: str) -> GraphAnswer:
-        """`POST /{WABA}/phone_numbers` for a number at another provider. `id` is its new id."""
+        """`POST /{WABA}/phone_numbers` for a number at another provider. The answer's `id` is the number's new id."""
         body = {"cc": cc, "phone_number": phone_number, "migrate_phone_number": True}
         return self._call("POST", f"{waba_id}/phone_numbers", orjson.dumps(body))
 
@@ -141,7 +140,7 @@ class Graph:
         return self._call("POST", f"{phone_number_id}/whatsapp_business_profile", body)
 
     def set_encryption_key(self, phone_number_id: str, public_key: str) -> GraphAnswer:
-        """`POST /{PNID}/whatsapp_business_encryption`: the key that encrypts data requests of its Flows (PEM)."""
+        """`POST /{PNID}/whatsapp_business_encryption`: the key (PEM) that encrypts data requests of Flows."""
         body = orjson.dumps({"business_public_key": public_key})
         return self._call("POST", f"{phone_number_id}/whatsapp_business_encryption", body)
 
@@ -167,7 +166,7 @@ def digits_of(text: str) -> str:
 
 
 def registered(view: Mapping[str, Any]) -> bool | None:
-    """Whether a number is registered with the Cloud API. None when the view does not say (upstream fact 1.5)."""
+    """Whether a number is registered with the Cloud API. None when the view does not show it (upstream fact 1.5)."""
     platform_type, status = view.get("platform_type"), view.get("status")
     if platform_type not in {None, "CLOUD_API"} or status in _NOT_REGISTERED:
         return False
@@ -175,9 +174,9 @@ def registered(view: Mapping[str, Any]) -> bool | None:
 
 
 def number_columns(view: Mapping[str, Any]) -> dict[str, Any]:
-    """Meta's view of a number as columns of `PhoneNumber`. Fields that the view lacks are left out.
+    """Meta's view of a number as columns of `PhoneNumber`. Leaves out fields that the view lacks.
 
-    The messaging limit is the number's old field or the portfolio's new one (upstream fact 0.18).
+    The messaging limit is the number's old field or the portfolio's new field (upstream fact 0.18).
     """
     throughput = view.get("throughput")
     display = view.get("display_phone_number")

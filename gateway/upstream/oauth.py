@@ -1,7 +1,7 @@
-"""Codes and tokens of the Graph API (upstream fact 1.8): exchange a code, look up what a token may do.
+"""Codes and tokens of the Graph API (upstream fact 1.8): exchange a code, look up a token's permissions.
 
 Called by the onboarding and the token health of `phone_numbers`. A code works once and is valid for seconds, so its
-exchange is never retried here.
+exchange is never retried.
 """
 
 from collections.abc import Iterator, Mapping
@@ -83,7 +83,7 @@ def token_facts(answer: GraphAnswer) -> TokenFacts:
 
 
 def _moment(seconds: object) -> datetime | None:
-    """A moment from seconds since the epoch. None for 0, which means never, and for other values that are no moment."""
+    """A moment from seconds since the epoch. None for 0, which means never, and for values that are not a moment."""
     if isinstance(seconds, int) and 0 < seconds < 253_402_300_800:
         return datetime.fromtimestamp(seconds, UTC)
     return None

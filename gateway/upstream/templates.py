@@ -1,6 +1,6 @@
 """Message templates of the Graph API (upstream fact 1.3) and the upload of their header samples (upstream fact 1.4).
 
-One function for each call, which returns Meta's answer unchanged. Nothing is retried here.
+One method for each call, which returns Meta's answer unchanged and retries nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ TEMPLATE_FIELDS = (
     "library_template_name",
 )
 GONE = 33
-"""The subcode of error 100 for an object that does not exist or that the token may not see."""
+"""The subcode of error 100 for an object that does not exist, or that the token may not see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class TemplateGraph:
         return self._call("DELETE", f"{waba_id}/message_templates", params={**one, "name": name})
 
     def library(self, params: Mapping[str, str]) -> GraphAnswer:
-        """`GET /message_template_library`: the same for every account."""
+        """`GET /message_template_library`: Meta's template library, the same for every account."""
         return self._call("GET", "message_template_library", params=params)
 
     def start_upload(self, *, name: str, length: int, mime_type: str) -> GraphAnswer:
-        """`POST /{APP}/uploads`: an upload session for this many bytes. Its id is the `upload:…` of
+        """`POST /{APP}/uploads`: an upload session for this many bytes. The answer's id is the session of
         `continue_upload`.
         """
         return self._call(
@@ -81,17 +81,17 @@ class TemplateGraph:
         )
 
     def upload_offset(self, session: str) -> GraphAnswer:
-        """`GET /upload:…`: how many bytes of an interrupted upload arrived, in `file_offset`."""
+        """`GET /upload:…`: how many bytes of an interrupted upload have arrived, in the answer's `file_offset`."""
         return self._upload("GET", session, {})
 
     def continue_upload(self, session: str, rest: StreamedBody, *, offset: int) -> GraphAnswer:
-        """`POST /upload:…`: the file from `offset` on, streamed. The handle is in `h`."""
+        """`POST /upload:…`: the file from `offset` on, streamed. The answer's `h` is the handle."""
         return self._upload("POST", session, {"file_offset": str(offset)}, rest)
 
     def _upload(
         self, method: str, session: str, headers: Mapping[str, str], content: StreamedBody | None = None
     ) -> GraphAnswer:
-        """A call on an upload session, with `OAuth` instead of `Bearer`. The signature in the session's id is kept."""
+        """A call on an upload session, with `OAuth` instead of `Bearer`. Keeps the signature in the session's id."""
         path, _, signature = session.partition("?")
         call = prepare(environment=self.environment, method=method, path=path, token=self.token)
         return blocking_client.send(

@@ -1,11 +1,11 @@
 """Django's cache in Valkey. While Valkey is unavailable, each process uses its own memory.
 
-After a failed call Valkey is not called for `ALONE_SECONDS`, because a log-in makes ten calls, and each to a hanging
-Valkey takes seconds to fail.
+After a failed call, a process does not call Valkey for `ALONE_SECONDS`. A log-in makes ten calls, and each call to a
+hanging Valkey takes seconds to fail.
 
 Used by the log-in and sign-up limits (allauth), by the admin's search and first page, and by the console's forms of API
-keys. Nothing here is authoritative. Without Valkey the limits apply to each process, so guesses are bounded by the
-limit times the number of processes.
+keys. Nothing here is authoritative. Without Valkey the limits apply to each process, so an attacker's guesses are
+bounded by the limit times the number of processes.
 """
 
 import time
@@ -23,13 +23,13 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 log = structlog.get_logger(__name__)
 
 ALONE_SECONDS = 5.0
-"""How long a process uses only its own memory after Valkey failed."""
+"""How long a process uses only its own memory after a failed call to Valkey."""
 
 
 class JSONSerializer:
-    """JSON instead of pickle, so that access to Valkey is not enough to run code here.
+    """JSON instead of pickle, so that an attacker with access to Valkey cannot run code here.
 
-    A value that JSON cannot hold raises TypeError, because it would be read back as another value.
+    A value that JSON cannot represent raises TypeError, because it would be read back as another value.
     """
 
     def dumps(self, value: Any) -> bytes:
@@ -59,7 +59,7 @@ def _or_memory(name: str) -> Callable[..., Any]:
 
 
 class _SharedClient(RedisCacheClient):
-    """The process's own client, which can also find a primary through Sentinels."""
+    """The client that the whole process uses. It can also find a primary through Sentinels."""
 
     def get_client(self, key: Any = None, *, write: bool = False) -> Any:
         return valkey()
@@ -69,7 +69,7 @@ class ValkeyCache(RedisCache):
     """Django's Redis cache, with the process's own memory as fallback."""
 
     alone_until: ClassVar = 0.0
-    """A time of `time.monotonic`, shared in the process, because each thread has its own cache object."""
+    """A time of `time.monotonic`. The process shares it, because each thread has its own cache object."""
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
         options = {"serializer": JSONSerializer, **params.get("OPTIONS", {})}

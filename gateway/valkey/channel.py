@@ -1,6 +1,6 @@
 """Messages between processes through Valkey's publish and subscribe. They arrive within milliseconds.
 
-Best effort: a message is lost while Valkey is unavailable. Receivers must find the same fact later without the message.
+Best effort: messages are lost while Valkey is unavailable. Receivers must later find the same fact without a message.
 """
 
 import threading
@@ -14,16 +14,16 @@ from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 10.0
-"""How long one wait for a message lasts. In between, the connection is checked."""
+"""How long one wait for a message lasts. The connection is checked between two waits."""
 AGAIN_SECONDS = 1.0
-"""The wait before a broken connection is opened again."""
+"""The wait before a broken connection is reopened."""
 
 
 class Channel:
     """One kind of message. `received` is called with each message of another process.
 
     `missed` is called when the connection works again after an interruption, because messages may have been lost. A
-    process does not receive its own messages, because they may be out of date when they come back.
+    process does not receive its own messages, which may be out of date on arrival.
     """
 
     def __init__(self, name: str, *, received: Callable[[str], None], missed: Callable[[], None]) -> None:
@@ -33,12 +33,12 @@ class Channel:
         self._starting = threading.Lock()
         self._listens = False
         self._was_subscribed = False
-        """Whether the process was subscribed before, so that a new subscription follows an interruption. redis-py may
-        have renewed it by itself.
+        """Whether the process was subscribed before. If so, a new subscription follows an interruption, even if
+        redis-py renewed the subscription by itself.
         """
         self._never = threading.Event()
         self._sender = uuid4().hex
-        """The name of the sender in each message."""
+        """The sender's name in each message."""
 
     def send(self, message: str) -> None:
         """Send a message to all other listening processes. While Valkey is unavailable, the loss is only logged."""
@@ -48,7 +48,7 @@ class Channel:
             log.warning("message_not_sent", channel=self._name, error=type(error).__name__)
 
     def listen(self) -> None:
-        """Start to receive in a thread. A second call does nothing."""
+        """Start receiving in a thread. A second call does nothing."""
         if self._listens:
             return
         with self._starting:
@@ -62,7 +62,7 @@ class Channel:
                 self._receive()
             except VALKEY_UNAVAILABLE as error:
                 if not threading.main_thread().is_alive():
-                    # The process is ending, and its Valkey may have ended before it.
+                    # The process is ending. Its Valkey may have ended first.
                     return
                 log.warning("channel_lost", channel=self._name, error=type(error).__name__)
             except Exception:

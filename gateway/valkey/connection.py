@@ -4,8 +4,8 @@
 
     sentinel://:password@first:26379,second:26379,third:26379/0?master=gateway
 
-Valkey Cluster is not supported: Celery's transport and the scripts here use several keys at once, which a cluster
-stores on different servers.
+Valkey Cluster is not supported. Celery's transport and this package's scripts use several keys at once, and a cluster
+stores these on different servers.
 """
 
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ def async_client(url: str, **options: Any) -> Any:
 
 
 def celery_broker(url: str) -> tuple[str, dict[str, Any]]:
-    """The address in Celery's form, and the options that its transport needs."""
+    """The address in Celery's form, and the options of Celery's transport."""
     if not is_sentinel(url):
         return embedded_addresses.celery_broker_url(url), {}
     found = Sentinels.from_url(url)
@@ -93,8 +93,8 @@ VALKEY_UNAVAILABLE = (
 
 @cache
 def valkey() -> Any:
-    """The process's client: pooled, thread-safe. A call to a hanging server fails after 4 seconds, because the
-    connection is opened twice, and each time waits for the greeting.
+    """The process's client: pooled, thread-safe. A call to a hanging server fails after 4 seconds: the connection is
+    opened twice, and each time waits for the greeting.
 
     Loosely typed: redis-py declares every answer for its synchronous and its asynchronous client at once.
     """

@@ -44,8 +44,8 @@ return math.ceil(arrival - now)
 
 @dataclass(frozen=True, slots=True)
 class BucketAnswer:
-    """The bucket's answer: whether a token was taken, the remaining tokens, and the seconds until a token is free and
-    until the bucket is full.
+    """The bucket's answer: whether a token was taken, how many remain, the seconds until a token is free, and the
+    seconds until the bucket is full.
     """
 
     allowed: bool
@@ -61,7 +61,7 @@ ScriptCall = tuple[str | int, ...]
 def take(key: str, *, rate: float, burst: int, owed: int = 0) -> BucketAnswer:
     """Take a token from a bucket that refills at `rate` a second and holds `burst`.
 
-    `owed` is the number of tokens that were used and not yet taken from the bucket. These tokens are taken first, as
+    `owed` is the number of tokens that were used but not yet taken from the bucket. These tokens are taken first, as
     many as the bucket has. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached. The
     caller then decides whether to allow the call.
     """
@@ -74,7 +74,7 @@ def taking(key: str, *, rate: float, burst: int, owed: int = 0) -> ScriptCall:
 
 
 def answer_of(values: Sequence[int]) -> BucketAnswer:
-    """Parse the result of the script of `taking`."""
+    """Parse the result of the script that `taking` calls."""
     allowed, remaining, retry_us, reset_us = values
     return BucketAnswer(bool(allowed), max(0, remaining), max(0, retry_us) / 1e6, reset_us / 1e6)
 
@@ -82,7 +82,7 @@ def answer_of(values: Sequence[int]) -> BucketAnswer:
 def reserve(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> float:
     """Take tokens that the bucket may not have yet. Returns the seconds until the first of them is due.
 
-    Never rejects, but the bucket's debt never exceeds `at_most_ahead` seconds. Raises
+    Never rejects a call, but the bucket's debt never exceeds `at_most_ahead` seconds. Raises
     `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached, so that the caller decides.
     """
     wait_us: Any = valkey().eval(*reserving(key, rate=rate, tokens=tokens, at_most_ahead=at_most_ahead))

@@ -1,9 +1,9 @@
 """Write-behind: background threads for work that calls do not wait for.
 
-`Debounced` runs a piece of work at most once per interval. The pending writes to Valkey are such work: tokens that
-calls took from buckets without asking first, and keys that calls used. A call that asks Valkey would wait for it and
-switch threads twice. All writes of a process share one pipeline, because in a process with little work a wake-up costs
-more than the writes. Best effort, like the buckets: writes that Valkey does not accept are lost.
+`Debounced` runs a piece of work at most once per interval. Pending writes to Valkey are such work: tokens that calls
+used before they were taken from a bucket, and keys that calls used. A call that wrote to Valkey itself would wait and
+switch threads twice. All writes of a process share one pipeline, because in an idle process a wake-up costs more than
+the writes. Best effort, like the buckets: writes that Valkey does not accept are lost.
 """
 
 import math
@@ -22,10 +22,10 @@ log = structlog.get_logger(__name__)
 class Debounced:
     """Runs `work` soon after `ask`: at once, or `seconds` after its last run.
 
-    With `collects`, the work runs `seconds` after the first `ask`. So it handles together all requests of that time,
-    and does not compete with the asking call. The work runs once for any number of calls, and always begins after the
-    last `ask`. It has its own thread, so a slow Valkey delays no caller. Best effort: requested runs are lost when the
-    process exits, so something else must repeat the work.
+    With `collects`, the work runs `seconds` after the first `ask`. One run then serves all requests of that time, and
+    does not compete with the asking call. However many calls ask, the work runs once, and always begins after the last
+    `ask`. It has its own thread, so a slow Valkey delays no caller. Best effort: when the process exits, requested runs
+    are lost. So something else must repeat the work.
     """
 
     def __init__(self, work: Callable[[], None], *, seconds: float, collects: bool = False) -> None:
@@ -38,7 +38,7 @@ class Debounced:
         self._has_begun = False
 
     def ask(self, *, hurry: bool = False) -> None:
-        """Request a run. With `hurry` at once, regardless of the interval."""
+        """Request a run. With `hurry`, it begins at once, whatever the interval."""
         if hurry and not self._hurried.is_set():
             self._hurried.set()
         if not self._asked.is_set():
@@ -56,7 +56,7 @@ class Debounced:
         ran_at = -math.inf
         while True:
             self._asked.wait()
-            # No sleep after each run: at a moderate rate the thread would wake once more for every run.
+            # The wait comes before a run: at a moderate rate, a sleep after each run would wake the thread once more.
             rest = self._seconds if self._collects else ran_at + self._seconds - monotonic()
             if rest > 0:
                 self._hurried.wait(rest)
@@ -73,13 +73,13 @@ class Debounced:
 
 FLUSH_SECONDS = 0.25
 MOST_PENDING = 8
-"""A bucket with this many pending tokens is flushed at once, because other processes do not see tokens before they are
+"""A bucket with this many pending tokens is flushed at once. Other processes do not see tokens before they are
 flushed.
 """
 
 
 class PendingWrite(NamedTuple):
-    """A command, and the function that receives its answer."""
+    """A command, and the function that receives the command's answer."""
 
     command: tuple[Any, ...]
     answered: Callable[[Any], None] | None = None
@@ -92,17 +92,17 @@ _writing = threading.Lock()
 
 
 def register(source: Source) -> None:
-    """Add a function that returns pending writes, each once."""
+    """Add a function that returns pending writes. It returns each write once."""
     _sources.append(source)
 
 
 def flush_soon(pending: int = 1) -> None:
-    """Request a flush within `FLUSH_SECONDS`, or at once for a bucket with many pending tokens. Never waits."""
+    """Request a flush within `FLUSH_SECONDS`, or for many `pending` tokens of a bucket at once. Never waits."""
     _debounced.ask(hurry=pending >= MOST_PENDING)
 
 
 def flush() -> None:
-    """Write everything that is pending now."""
+    """Write all pending writes."""
     with _writing:
         writes = [write for source in _sources for write in source()]
         if not writes:

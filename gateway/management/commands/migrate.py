@@ -1,4 +1,4 @@
-"""`manage.py migrate`: Django's command, which can also wait for a database that is still starting."""
+"""`manage.py migrate`: Django's command, with an option to wait for a database that is still starting."""
 
 import time
 from typing import Any
@@ -22,7 +22,7 @@ class Command(migrate.Command):
         )
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Migrate once the database answers. Raises CommandError if it does not in time."""
+        """Migrate once the database answers. Raises CommandError if the wait is over before."""
         if options["wait"]:
             _wait(options["database"], seconds=options["wait"])
         return super().execute(*args, **options)

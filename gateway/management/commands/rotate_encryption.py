@@ -1,4 +1,4 @@
-"""`manage.py rotate_encryption`: re-encrypt every stored secret under the first of ENCRYPTION_KEYS."""
+"""`manage.py rotate_encryption`: re-encrypts every stored secret with the first of ENCRYPTION_KEYS."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 _SOURCE: Json = yaml.safe_load(Path(__file__).with_name("bodies.yaml").read_text())
 OPERATIONS: dict[str, dict[str, str]] = _SOURCE["operations"]
 MESSAGE_TYPES: dict[str, str] = _SOURCE["message_types"]
-"""`type` of an outgoing message → the schema of its content."""
+"""For each `type` of an outgoing message, the schema of its content."""
 
 JSON_BODY = "application/json"
 PLACEHOLDERS = {
@@ -25,7 +25,7 @@ PLACEHOLDERS = {
     "$MEDIA_ID": "510000000000001",
     "$WAMID": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAEhgg01",
 }
-"""Placeholders in the examples of docs/sending.md, and their values in the document."""
+"""Placeholders in the examples of docs/sending.md, and the values that replace them in the document."""
 
 
 def reference(name: str) -> Json:
@@ -34,7 +34,7 @@ def reference(name: str) -> Json:
 
 
 def opened(schema: Any) -> Any:
-    """The schema with every object marked as open, unless it says otherwise."""
+    """The schema with every object marked as open, unless the object declares otherwise."""
     if isinstance(schema, list):
         return [opened(part) for part in schema]
     if not isinstance(schema, dict):
@@ -47,7 +47,7 @@ def opened(schema: Any) -> Any:
 
 
 def discriminated(names: dict[str, str], description: str) -> Json:
-    """A union of schemas, discriminated by their `type`."""
+    """A union of schemas, with their `type` as the discriminator."""
     return {
         "description": description,
         "oneOf": [reference(name) for name in names.values()],
@@ -93,7 +93,7 @@ def _message(kind: str, content: str, address: Json, *, required: list[str]) -> 
 
 
 def typed_bodies(result: Json, **_: Any) -> Json:
-    """Postprocessing: operations with Meta's bodies get their schemas."""
+    """Postprocessing: give operations with Meta's bodies the schemas of these bodies."""
     result["components"].setdefault("schemas", {}).update(schemas())
     for operations in result["paths"].values():
         for operation in operations.values():
@@ -110,7 +110,7 @@ def typed_bodies(result: Json, **_: Any) -> Json:
 
 
 def _examples(schema: str) -> Json:
-    """The examples of docs/sending.md for a body of that page. Its test sends them to the simulator."""
+    """The examples of docs/sending.md for a body that the page has. The page's test sends them to the simulator."""
     if schema not in {"OutgoingMessage", "ReadMark"}:
         return {}
     text = (settings.BASE_DIR / "docs/sending.md").read_text()

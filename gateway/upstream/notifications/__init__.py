@@ -1,1 +1,1 @@
-"""Notifications of Meta: their events, the account of each change, and splitting by tenant. Pure functions."""
+"""Meta's notifications: their events, the facts of each change, and splitting by tenant. Pure functions."""

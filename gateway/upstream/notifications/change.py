@@ -1,7 +1,7 @@
 """A change of a notification: the facts of its messages, its event drafts, and its source for handlers. Pure functions.
 
-The functions of `events` receive a `Source` and return its drafts. `Source` guarantees that each dedupe key is bounded,
-and that an item without the identifiers of its key is identified by its content. The incoming flow takes each `Change`,
+The functions of `events` receive a `Source` and return its drafts. `Source` bounds the length of each dedupe key, and
+identifies an item by its content if the item lacks the identifiers of its key. The incoming flow takes each `Change`,
 finds its tenant by `route`, gives every `EventDraft` an id and the columns that only the database knows, and stores it.
 
 Identifiers, texts and times are Meta's. Characters that cannot be stored are removed (U+0000, half surrogates), so that
@@ -30,10 +30,10 @@ STATUS_OF_WORD: Mapping[str, Status] = {
     "played": "read",
     "failed": "failed",
 }
-"""Meta's status words, each with the status of the message. A voice message that was played was read."""
+"""Meta's status words, each with its status of a message. A voice message that was played counts as read."""
 
 STATUS_OF_OLD: Mapping[str, Status] = {**STATUS_OF_WORD, "pending": "accepted", "error": "failed"}
-"""The status words in `history_context`, each with the status of a message of the business."""
+"""The status words of `history_context`, each with its status of a message from the business."""
 
 LONGEST_TYPE, LONGEST_NAME, LONGEST_LANGUAGE, LONGEST_WORD = 40, 512, 20, 20
 LONGEST_COLUMN = 255
@@ -43,18 +43,18 @@ LAST_SECOND = 253_402_300_799
 
 
 class MessageFacts(NamedTuple):
-    """The facts that one event reports about its message. None for unknown facts. A tuple, because every event creates
-    one.
+    """The facts that one event reports about its message. Unknown facts are None. A tuple, because every event
+    creates one.
     """
 
     direction: Direction
     status: Status | None = None
     word: str | None = None
-    """Meta's word for the status, if the event is a status. The word may be one that is no `Status`."""
+    """Meta's word for the status, if the event is a status. Not every word has a `Status`."""
     at_ms: int | None = None
-    """When the status was reached, in milliseconds since 1970. None for the time of the event."""
+    """When the message reached the status, in milliseconds since 1970. None for the time of the event."""
     is_message: bool = False
-    """Whether the event contains the message itself, rather than a status of it."""
+    """Whether the event contains the message itself, rather than a status of the message."""
     type: str | None = None
     template: str | None = None
     template_language: str | None = None
@@ -65,14 +65,14 @@ class MessageFacts(NamedTuple):
     batch_id: UUID | None = None
     idx: int | None = None
     service_ms: int | None = None
-    """The service's own milliseconds of a single send, until its answer was ready."""
+    """For a single send, how many milliseconds the service itself took until its answer was ready."""
     upstream_ms: int | None = None
     referral_source_type: str | None = None
     referral_source_id: str | None = None
     """The ad or post from which the customer came (upstream fact 3.4)."""
     referral_ctwa_clid: str | None = None
     is_history: bool | None = None
-    """Whether the message is from the app's old chats. It is not counted, and keeps its original time."""
+    """Whether the message is from the app's old chats. Such a message is not counted and keeps its original time."""
 
 
 def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
@@ -103,7 +103,7 @@ def of_old_message(item: Mapping[str, Any], direction: Direction) -> MessageFact
 
 
 def of_status(item: Mapping[str, Any]) -> MessageFacts:
-    """The facts of a status in a notification (upstream fact 3.5)."""
+    """The facts that a status in a notification reports (upstream fact 3.5)."""
     word = _short(item.get("status"), LONGEST_WORD)
     pricing = _object(item.get("pricing"))
     billable = pricing.get("billable")
@@ -120,7 +120,7 @@ def of_status(item: Mapping[str, Any]) -> MessageFacts:
 
 
 def content_of(message: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    """Type, template name and template language of a message, sent or received."""
+    """Type, template name and template language of a sent or received message."""
     kind = _short(message.get("type"), LONGEST_TYPE)
     template = message.get("template")
     if not isinstance(template, dict):
@@ -138,7 +138,7 @@ def error_code_of(value: Mapping[str, Any]) -> int | None:
 
 
 def _short(value: object, longest: int) -> str | None:
-    """A text of Meta or of a caller, cut to the length of a column. None for a value that is no text."""
+    """A text of Meta or of a caller, cut to the length of a column. None for a value that is not a text."""
     word = text(value)
     return word if word is None or len(word) <= longest else word[:longest]
 
@@ -148,7 +148,7 @@ def _object(value: object) -> JsonObject:
 
 
 def _milliseconds(timestamp: object) -> int | None:
-    """Milliseconds from the epoch seconds of a notification, which are text. None for an unreadable text."""
+    """Milliseconds since 1970 from a notification's epoch seconds, which are text. None for an unreadable text."""
     seconds = text(timestamp)
     if seconds is None or not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 12):
         return None
@@ -185,17 +185,17 @@ EventType = Literal[
 ]
 """The closed vocabulary of event types (specification 6), in the order of lists and forms.
 
-The types of Meta's notifications are created here, with `meta.other` for unknown ones. The service creates the others
-itself.
+This package creates the events of Meta's notifications, with `meta.other` for unknown ones. Other parts of the service
+create all others.
 """
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The possible owners of a change, as far as the notification says, in the order to try them.
+    """The identifiers in a change by which its owner is found, in the order to try them.
 
-    `waba_info_id`, then `phone_number_id`, then `entry_id` as a business account (for partner events it is the id of a
-    business portfolio, which is no account), then `display_phone_number` (digits only), which names a number inside the
-    account of the entry.
+    First `waba_info_id`, then `phone_number_id`. Then `entry_id` as a business account, though for partner events it is
+    the id of a business portfolio. Last `display_phone_number` (digits only), which names a number of the entry's
+    account.
     """
 
     waba_info_id: str | None
@@ -208,9 +208,9 @@ class EventDraft(msgspec.Struct, frozen=True):
     """One event as Meta sent it, before it belongs to a tenant.
 
     `data` is the finished JSON of the envelope's `data`. `dedupe_key` has at most 255 characters and is unique per
-    tenant. `raw_path` leads from the root of the body to the item; `entry` and `change` are the indexes in it.
-    `phone_number_id` and `display_phone_number` are Meta's claim; a look-up by `Route` overrides them. Identifiers
-    longer than 255 characters are None here. `message` is what a message or a status says about its message.
+    tenant. `raw_path` leads from the root of the body to the item, with `entry` and `change` as its indexes. A look-up
+    by `Route` overrides `phone_number_id` and `display_phone_number`, which are Meta's claim. Identifiers longer than
+    255 characters are None. `message` has the facts that the event reports about its message.
     """
 
     type: EventType
@@ -234,7 +234,7 @@ class Change(msgspec.Struct, frozen=True):
     """One change of the notification, with at least one draft.
 
     `field` is Meta's field, with Meta's mistakes corrected. `value` is the parsed value of the change (None when it is
-    not an object). The gateway's own side effects need both, such as a refresh of a number or a template.
+    not an object). The gateway's own side effects, such as refreshing a number or a template, need both.
     """
 
     entry: int
@@ -246,7 +246,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Normalised(msgspec.Struct, frozen=True):
-    """A whole notification. `error` says what is malformed; `changes` has everything that was readable."""
+    """A whole notification. `error` names what is malformed. `changes` has everything that was readable."""
 
     changes: tuple[Change, ...]
     error: str | None = None
@@ -268,7 +268,7 @@ NOBODY = Person()
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A change. `path` leads to its value; `body_hash()` is the SHA-256 of the whole notification."""
+    """The source of events: a change. `path` leads to its value. `body_hash()` is the whole notification's SHA-256."""
 
     entry: int
     change: int
@@ -282,7 +282,7 @@ class Source(msgspec.Struct, frozen=True):
     def key(self, *parts: str | None, of: object) -> str:
         """The dedupe key made of `parts`. If a part is None, the content of the item `of` is added.
 
-        In a key of more than 255 characters, everything after the first part is replaced by a hash.
+        If the key exceeds 255 characters, a hash replaces everything after its first part.
         """
         if None in parts:
             parts = (*parts, self.content_hash(of))
@@ -292,18 +292,17 @@ class Source(msgspec.Struct, frozen=True):
         return key
 
     def content_hash(self, item: object) -> str:
-        """A hash that distinguishes items of equal identity. It covers the entry's sending time: an alert that is sent
-        again with the same words is a new event. So a repeated alert with a new time counts as new, because it must not
-        be lost.
+        """A hash that distinguishes items of equal identity. It includes the sending time of the entry, so a
+        repeated alert with a new time counts as a new event. An alert must not be lost.
         """
         return digest({"entry": self.route.entry_id, "time": self.time, "field": self.field, "item": item})
 
     def unnamed_key(self, item: object) -> str:
-        """The dedupe key of an item that has no identity except its content."""
+        """The dedupe key of an item whose only identity is its content."""
         return self.key(*self.unnamed(item), of=item)
 
     def unnamed(self, item: object) -> tuple[str, str, str]:
-        """The parts of the key of an item that has no identity except its content."""
+        """The parts of the dedupe key of an item whose only identity is its content."""
         return "meta", self.field, self.content_hash(item)
 
     def draft(
@@ -347,7 +346,7 @@ class Source(msgspec.Struct, frozen=True):
     ) -> list[EventDraft]:
         """One event for the whole value: its members and `field`. The key is made of `parts`.
 
-        The customer is `person`, or else the only customer in the value's contacts.
+        The customer is `person`, otherwise the only customer in the value's contacts.
         """
         data = {**self.value, "field": self.field}
         key = self.key(*parts, of=self.value)
@@ -356,7 +355,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def route_of(entry_id: str | None, value: JsonObject) -> Route:
-    """The possible owners in a change. Management fields name a number only by its display form."""
+    """The identifiers of a change's owner. Management fields name a number only by its display form."""
     named = _named_number(value)
     return Route(
         waba_info_id=text(member(value, "waba_info").get("waba_id")),
@@ -371,14 +370,14 @@ def route_of(entry_id: str | None, value: JsonObject) -> Route:
 
 
 def person_of(contacts: object) -> Person:
-    """The customer in `contacts`, if there is exactly one."""
+    """The customer in `contacts`, if `contacts` has exactly one."""
     if not isinstance(contacts, list) or len(contacts) != 1 or not isinstance(contacts[0], dict):
         return NOBODY
     return Person(text(contacts[0].get("wa_id")), text(contacts[0].get("user_id")))
 
 
 def column(identifier: str | None) -> str | None:
-    """An identifier for an indexed column. None for an identifier of more than 255 characters."""
+    """An identifier for an indexed column. None if it is longer than 255 characters."""
     return identifier if identifier is None or len(identifier) <= LONGEST_COLUMN else None
 
 

@@ -1,11 +1,11 @@
 """Events of each notification field, called through the table of `normalise`. Pure functions.
 
 A public function receives the change of one field and returns its events. A field with items (messages, statuses, calls
-…) makes one event per item. `split_items` adds to an item the `messaging_product`, `metadata`, the contacts of its
-customer and every other member of the value. A private function decides the item's event type, dedupe key and customer.
-An item of an unexpected kind becomes `meta.other`. A value without any item is left to the caller.
+…) makes one event per item. `split_items` adds `messaging_product`, `metadata`, the contacts of the item's customer and
+every other member of the value. A private function decides the item's event type, dedupe key and customer. An item of
+an unexpected kind becomes `meta.other`. A value without items has no events here, and the caller makes one.
 
-Any other field makes one event of its whole value: templates, numbers, the account, and everything unknown. The key
+Any other field makes one event of its whole value: templates, numbers, the account, and every unknown field. Its key
 contains the entry's sending time. So a repetition with another time counts as new, and no second change is lost.
 """
 
@@ -29,7 +29,7 @@ from gateway.upstream.notifications.lossless_json import JsonObject, digest, loa
 
 
 class Described(NamedTuple):
-    """The event of one item. `name` is its member in `data`; None keeps Meta's list with only this item."""
+    """The event of one item. `name` is the item's member in `data`. None keeps Meta's list with only this item."""
 
     type: EventType
     key: str
@@ -46,13 +46,13 @@ Describe = Callable[[Source, int, JsonObject], Described]
 
 _HEAD = ("messaging_product", "metadata")
 MOST_NESTED = 200
-"""Most objects and arrays in a Flow's response that is shown as an object. It is less than the nesting that can be
+"""Most objects and arrays in a Flow's response that is shown as an object. Below the most nested levels that can be
 written as JSON.
 """
 
 
 def split_items(source: Source, lists: Mapping[str, Describe], inside: str | None = None) -> list[EventDraft]:
-    """One event per item of the value's `lists`, or of the lists in its member `inside`. Empty without items."""
+    """One event per item in the value's `lists`, or in the lists of its member `inside`. Empty without items."""
     value = source.value
     holder: Any = value if inside is None else value.get(inside)
     if not isinstance(holder, dict):
@@ -108,22 +108,21 @@ def _describe(source: Source, describe: Describe, index: int, item: object) -> D
             return describe(source, index, item)
         return Described(META_OTHER, source.unnamed_key(item), None)
     except orjson.JSONEncodeError:
-        # The item is nested too deeply for a hash of its content. Its draft fails in the same way and becomes
-        # `Source.unwritable`.
+        # The item is nested too deeply to hash. Its draft fails in the same way, and `Source.unwritable` replaces it.
         return Described(META_OTHER, "", None)
 
 
 def _completed(person: Person, theirs: list[Any]) -> Person:
-    """The ids of an item, completed with those of its contact."""
+    """The ids of an item, completed by the ids of its contact."""
     contact = person_of(theirs)
     return Person(person.wa_id or contact.wa_id, person.user_id or contact.user_id)
 
 
 class _Directory:
-    """The contacts of a value, found by the customer they describe.
+    """The contacts of a value, found by the customer that they describe.
 
     There may be fewer contacts than items, more contacts (groups), or a contact with another form of the item's id. So
-    an item that matches no contact gets all contacts that match no other item. It never gets another customer's
+    an item without a matching contact gets all contacts that match no other item. No item gets another customer's
     profile.
     """
 
@@ -165,7 +164,8 @@ def message_echoes(source: Source) -> list[EventDraft]:
 def history(source: Source) -> list[EventDraft]:
     """One event for a piece of the old chats, and `message.history` for each message.
 
-    As `message.inbound`, old messages would be answered by bots. The files of messages come later, in separate lists.
+    Bots would answer old messages if their type were `message.inbound`. The files of messages come later, in separate
+    lists.
     """
     return [*_piece(source), *_old_messages(source)]
 
@@ -225,7 +225,7 @@ def _piece(source: Source) -> list[EventDraft]:
 
 
 def app_state_sync(source: Source) -> list[EventDraft]:
-    """Changes of the contact book in the business's own app."""
+    """Changes of contacts in the business's own app."""
     return split_items(source, {"state_sync": _contact_change})
 
 
@@ -255,7 +255,7 @@ def automatic_events(source: Source) -> list[EventDraft]:
 
 
 def standby(source: Source) -> list[EventDraft]:
-    """Messages in chats that Meta's own agent handles. Not `message.inbound`, because a bot must not answer them."""
+    """Messages in chats that Meta's own agent handles. They are not `message.inbound`, because bots must not answer."""
     lists = {"messages": _standby_message, "message_echoes": _standby_message, "statuses": _standby_status}
     return split_items(source, lists, inside="standby")
 
@@ -269,9 +269,9 @@ def _message(source: Source, _index: int, item: JsonObject) -> Described:
 
 
 def _with_flow_response(item: JsonObject) -> JsonObject | None:
-    """A finished Flow with `response`, the object in its text `response_json`. None for any other message.
+    """A finished Flow with the member `response`: the object in its text `response_json`. None for any other message.
 
-    A text that is not an object, or is nested too deeply for the event to be written, has no `response`.
+    There is no `response` if the text is not an object, or if it is too deeply nested for the event to be written.
     """
     interactive = member(item, "interactive")
     reply = member(interactive, "nfm_reply")
@@ -350,7 +350,7 @@ def _preference(source: Source, _index: int, item: JsonObject) -> Described:
 
 
 def _new_user_id(source: Source, _index: int, item: JsonObject) -> Described:
-    # Two forms are documented: {"user_id": {"previous", "current"}} and flat members.
+    # Meta documents two forms: {"user_id": {"previous", "current"}} and flat members.
     ids = member(item, "user_id")
     previous = text(ids.get("previous")) or text(item.get("previous_user_id"))
     current = text(ids.get("current")) or text(item.get("user_id"))
@@ -392,7 +392,7 @@ def _automatic_event(source: Source, _index: int, item: JsonObject) -> Described
 
 def _standby_message(source: Source, _index: int, item: JsonObject) -> Described:
     wamid = text(item.get("id"))
-    # An echo's `message` is the sent body, so the customer is its recipient.
+    # An echo's `message` is the body that was sent, so its recipient is the customer.
     sent = member(item, "message") or item
     outgoing = Person(text(sent.get("to")), text(sent.get("to_user_id")) or text(sent.get("recipient")))
     person = outgoing if outgoing != Person() else _sender(item)
@@ -414,7 +414,7 @@ def _holder(item: JsonObject) -> Person:
 
 
 def _recipient(item: JsonObject) -> Person:
-    """The customer of a status. In a group it is a participant, because `recipient_id` is the group."""
+    """The customer of a status. In a group that is a participant, because `recipient_id` is the group."""
     if item.get("recipient_type") == "group":
         return Person(
             text(item.get("recipient_participant_id")) or text(item.get("participant_recipient_id")),
@@ -424,7 +424,7 @@ def _recipient(item: JsonObject) -> Person:
 
 
 def _participant(item: JsonObject) -> tuple[str | None, ...]:
-    """The addition to a status key for groups, where each participant has a status for the same message."""
+    """An addition to the key of a group's status, because each participant has a status for the same message."""
     if item.get("recipient_type") != "group":
         return ()
     person = _recipient(item)
@@ -432,7 +432,7 @@ def _participant(item: JsonObject) -> tuple[str | None, ...]:
 
 
 def _key_by_place(source: Source, prefix: str, index: int) -> str:
-    """The key of an error, which has no identity, is made of its place in its notification."""
+    """The key of an error, made of its place in the notification, because an error has no identity."""
     return f"{prefix}:{source.body_hash()}:{source.entry}.{source.change}.{index}"
 
 
@@ -451,9 +451,9 @@ def template_quality(source: Source) -> list[EventDraft]:
 
 
 def template_category(source: Source) -> list[EventDraft]:
-    """A template that was moved, or will be, to another category."""
+    """A template that was moved to another category, or will be."""
     value = source.value
-    # Notifications of Direct Send name the present category `category`.
+    # Notifications of Direct Send name the current category `category`.
     present = _optional(value, "new_category") or _optional(value, "category")
     categories = f"{_optional(value, 'previous_category')}-{present}-{_optional(value, 'correct_category')}"
     time = text(value.get("category_update_timestamp")) or source.time
@@ -494,7 +494,7 @@ def account_update(source: Source) -> list[EventDraft]:
 
 
 def account_alerts(source: Source) -> list[EventDraft]:
-    """Warnings about a business, an account or a number. Older warnings have the `alert_*` members at the top."""
+    """Warnings about a business, an account or a number. Older warnings have the `alert_*` members at the top level."""
     value = source.value
     alert = member(value, "alert_info") or value
     return source.whole(
@@ -530,7 +530,7 @@ def handover(source: Source) -> list[EventDraft]:
 
 
 def other(source: Source) -> list[EventDraft]:
-    """The whole value of a change without its own event type."""
+    """The whole value of a change whose field has no event type of its own."""
     return source.whole(META_OTHER, *source.unnamed(source.value))
 
 

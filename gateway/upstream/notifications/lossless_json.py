@@ -1,8 +1,8 @@
 """Lossless reading of Meta's JSON for an event's `data`.
 
 Integers that a JavaScript client cannot represent become strings of the same digits, of any length. Half a surrogate
-pair becomes U+FFFD. Of duplicate keys the last is used. Everything else is read exactly as Meta wrote it, or rejected
-with ValueError.
+pair becomes U+FFFD. Of duplicate keys the last is used. All else is read exactly as Meta wrote it, or rejected with
+ValueError.
 """
 
 import hashlib
@@ -18,13 +18,13 @@ JsonObject = dict[str, Any]
 
 MAX_SAFE_INTEGER = 2**53 - 1
 
-# Sixteen digits are the fewest that can exceed 2^53-1. A match inside a string only costs time.
+# An integer above 2^53-1 has at least sixteen digits. A match inside a string only costs time.
 _LONG_INTEGER = re.compile(rb"[\[,:\s-][0-9]{16}")
 
 MOST_ESCAPES = 100_000
-"""Most escapes in a body that needs the exact reader, because each takes time."""
+"""Most escapes in a body that only the exact reader can read. Each escape takes time."""
 
-# Matches every escape in order, so the `u` after an escaped backslash never counts as one. Group 1 is a surrogate
+# Matches every escape in order, so that the `u` after an escaped backslash begins no escape. Group 1 is a surrogate
 # without its other half.
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -35,7 +35,8 @@ _ESCAPE = re.compile(
 def loads(body: bytes) -> Any:
     """Parse a JSON text. Raises ValueError when it is not JSON in UTF-8, or is nested too deeply to read.
 
-    Nearly every notification uses the fast reader. The exact reader handles what the fast one would round or reject.
+    The fast reader parses nearly every notification. The exact reader parses those that the fast one would round or
+    reject.
     """
     if not _LONG_INTEGER.search(body):
         try:
@@ -66,7 +67,7 @@ def digest(value: object) -> str:
 
 
 def text(value: object) -> str | None:
-    """An identifier as text: a non-empty string or an integer, otherwise None.
+    """An identifier as text. None for anything but a non-empty string or an integer.
 
     U+0000, which Postgres cannot store, becomes U+FFFD.
     """
@@ -78,13 +79,13 @@ def text(value: object) -> str | None:
 
 
 def member(value: Mapping[str, Any], name: str) -> JsonObject:
-    """The object at `name`, or an empty one if there is none."""
+    """The object at `name`. Empty if the member is missing or not an object."""
     found = value.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def objects(value: Mapping[str, Any], name: str) -> list[tuple[int, JsonObject]]:
-    """The objects in the list at `name`, each with its index. Empty when there is no list."""
+    """The objects in the list at `name`, each with its index. Empty if there is no list."""
     found = value.get(name)
     items = enumerate(found) if isinstance(found, list) else ()
     return [(place, item) for place, item in items if isinstance(item, dict)]

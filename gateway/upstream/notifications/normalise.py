@@ -1,6 +1,6 @@
 """Normaliser: splits a notification into event drafts, the first step of the incoming flow.
 
-Called with the raw body after its signature was checked. Pure: no database, no settings, no clock. It never raises, for
+Called with the raw body after the check of its signature. Pure: no database, no settings, no clock. Never raises, for
 any bytes. Each change of a well-formed notification yields at least one draft. Nothing is dropped: unknown content
 becomes `meta.other` with the whole value.
 """
@@ -28,7 +28,8 @@ __all__ = ["FIELDS", "Change", "EventDraft", "EventType", "Normalised", "Route",
 
 Handler = Callable[[Source], list[EventDraft]]
 
-# Meta's field -> the function that makes its events. A new field needs a function, a line here and a golden file.
+# Meta's fields, each with the function that makes its events. A new one needs a function, a line and a golden file.
+# file.
 FIELDS: Mapping[str, Handler] = {
     "messages": message.messages,
     "message_echoes": message.message_echoes,
@@ -69,7 +70,7 @@ FIELDS: Mapping[str, Handler] = {
     "campaign_status_update": management.other,
 }
 
-# A change without a field is recognised by its content. The first match wins.
+# Fields of changes that name no field, by a member of their value. The first match wins.
 _FIELD_BY_MEMBER: Mapping[str, str] = {
     "new_quality_score": "message_template_quality_update",
     "message_template_element": "message_template_components_update",
@@ -94,19 +95,19 @@ _FIELD_BY_MEMBER: Mapping[str, str] = {
 
 
 MOST_OBJECTS, MOST_MEMBERS = 100_000, 1_000_000
-"""Limits of a body, checked before it is parsed. A thousand messages have about 15,000 objects and as many members."""
+"""Limits of a body, checked before parsing. A thousand messages have about 15,000 objects and as many members."""
 MOST_ITEMS = 10_000
-"""Most members of all lists in a notification. Meta sends at most 1,000 messages, each with an entry, a change and a
-contact. A larger notification is stored whole, with the reason, and makes no events. Rejecting it would make Meta
-repeat it for days.
+"""Most members of all lists in a notification. Meta sends at most 1,000 messages, each with an entry, a change and
+a contact. A larger notification is stored whole, with the reason, and makes no events. If it were rejected, Meta
+would repeat it for days.
 """
 
 
 def normalise(body: bytes) -> Normalised:
     """The changes of a notification, each with its route and its events, in the order of the body.
 
-    Never raises. `error` names what is malformed: the whole body (then there are no changes) or the first unreadable
-    entry (the others are there). `error` contains nothing of the body's content.
+    Never raises. `error` names what is malformed: the whole body (then there are no changes), or the first unreadable
+    entry (then all other entries have their changes). `error` contains nothing of the body's content.
     """
     if body.count(b"{") > MOST_OBJECTS or body.count(b",") > MOST_MEMBERS:
         return Normalised((), f"more than {MOST_OBJECTS} objects or {MOST_MEMBERS} members")
@@ -122,7 +123,7 @@ def normalise(body: bytes) -> Normalised:
     if not isinstance(entries, list):
         return Normalised((), "entry is not a list")
 
-    # A list has at most one member more than it has commas, so nearly no notification needs the count.
+    # A list has at most one more member than commas, so nearly no notification needs the exact count.
     if body.count(b",") + body.count(b"[") > MOST_ITEMS and _items(entries, MOST_ITEMS) > MOST_ITEMS:
         return Normalised((), f"more than {MOST_ITEMS} items")
 
@@ -143,7 +144,7 @@ def normalise(body: bytes) -> Normalised:
 
 
 class _BodyHash:
-    """SHA-256 of the body, in hex, computed on demand, because few notifications need it."""
+    """SHA-256 of the body, in hex. Computed on demand, because few notifications need it."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -202,12 +203,12 @@ def _drafts(source: Source, handler: Handler) -> tuple[EventDraft, ...]:
     try:
         return tuple(handler(source) or management.other(source))
     except orjson.JSONEncodeError:
-        # The value can be read (up to 1,024 levels), but is nested too deeply to be written again (254).
+        # A value can be read with up to 1,024 nested levels, but written with only 254.
         return (source.unwritable(source.path),)
 
 
 def _field(entry: JsonObject, change: Any, value: JsonObject) -> str:
-    """The field of a change. In Meta's own samples the field may be inside `value`, beside `changes`, or wrong."""
+    """The field of a change. In Meta's own samples it may be inside `value`, beside `changes`, or wrong."""
     beside = text(change.get("field")) if isinstance(change, dict) else None
     field = beside or text(value.get("field")) or text(entry.get("field"))
     if field == "message_template_status_update" and "new_quality_score" in value:

@@ -1,9 +1,8 @@
 """Split by tenant: reduce a notification to the changes of one tenant. The remaining bytes are unchanged.
 
-The incoming flow splits a notification with changes of several tenants, because each tenant's `raw` must contain
-nothing of another tenant. Meta's delivery format uses it to build a notification with a single change. Each remaining
-change and member is copied byte for byte. Of members with the same key, only the last remains, because parsers use the
-last.
+The incoming flow splits a notification with changes of several tenants, because a tenant's `raw` must contain nothing
+of another tenant. Meta's delivery format uses the splitter to build a notification with a single change. Each remaining
+change and member is copied byte for byte. If members have the same key, only the last remains, because parsers use it.
 """
 
 import re
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.json_spans import ByteSpan, Member, cut, items_at, members_at, root_members
 
-Place = tuple[int, int]  # the indexes of an entry and of a change in it
+Place = tuple[int, int]  # the index of an entry, and the index of a change in the entry
 
 _PLACE = re.compile(r"entry\[\d+\]\.changes\[\d+\]")
 
@@ -41,7 +40,7 @@ class Splitter:
     def split(self, keep: Collection[Place]) -> tuple[bytes, dict[Place, Place]]:
         """The notification with only the changes at the places `keep`, and the new place of each.
 
-        Entries without remaining changes are left out. If everything remains, the body is returned as it is. Raises
+        Leaves out entries without remaining changes. If all changes remain, the body is returned unchanged. Raises
         ValueError when there is no change at one of the places.
         """
         kept = set(keep)
@@ -61,12 +60,12 @@ class Splitter:
 
 
 def rebase(raw_path: str, place: Place) -> str:
-    """The `raw_path` of a change after it moved to `place`."""
+    """The `raw_path` of a change that has moved to `place`."""
     return _PLACE.sub(f"entry[{place[0]}].changes[{place[1]}]", raw_path)
 
 
 def _entry(body: bytes, span: ByteSpan) -> _Entry:
-    """Parse an entry. An entry that is not an object or has no list of changes has nothing to keep."""
+    """Parse an entry. An entry without a list of changes, or that is not an object, has nothing to keep."""
     members = members_at(body, span.start) if body[span.start] == ord("{") else {}
     changes = members.get("changes")
     if changes is None or body[changes.value] != ord("["):
@@ -75,7 +74,7 @@ def _entry(body: bytes, span: ByteSpan) -> _Entry:
 
 
 def _with_list(body: bytes, members: dict[str, Member], name: str, items: list[bytes]) -> bytes:
-    """The object of `members`, with `items` as its member `name`."""
+    """The object of `members`, where `items` replace the list of the member `name`."""
     parts = [
         body[each.start : each.value] + b"[" + b",".join(items) + b"]" if key == name else cut(body, each)
         for key, each in members.items()

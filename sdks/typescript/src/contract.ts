@@ -8625,7 +8625,7 @@ export interface components {
         };
         /** @description A message: the member named like `type` holds its content. Unknown members pass through. */
         OutgoingMessage: components["schemas"]["TextMessage"] | components["schemas"]["ImageMessage"] | components["schemas"]["VideoMessage"] | components["schemas"]["AudioMessage"] | components["schemas"]["DocumentMessage"] | components["schemas"]["StickerMessage"] | components["schemas"]["LocationMessage"] | components["schemas"]["ContactsMessage"] | components["schemas"]["ReactionMessage"] | components["schemas"]["InteractiveMessage"] | components["schemas"]["TemplateMessage"];
-        /** @description The end of the last partition of each table: the first moment without one. */
+        /** @description The end of each table's last partition: the first moment without a partition. */
         PartitionsThrough: {
             /**
              * Format: date-time

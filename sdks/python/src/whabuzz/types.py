@@ -1515,7 +1515,7 @@ class OutboundMessageData(TypedDict):
 
 class PartitionsThrough(TypedDict):
     """
-    The end of the last partition of each table: the first moment without one.
+    The end of each table's last partition: the first moment without a partition.
     """
 
     api_requests: str | None
