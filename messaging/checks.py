@@ -1,4 +1,4 @@
-"""System check of the send journal. Without a writable directory, every send is rejected."""
+"""System check of the directory for the send journal. If it is not writable, every send fails."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from django.core.checks import Error, Tags, register
 
 @register(Tags.files, deploy=True)
 def data_dir_is_writable(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
-    """Check that this user can write `DATA_DIR`, or create it."""
+    """Check that this process can write or create `DATA_DIR`."""
     existing: Path = settings.DATA_DIR
     while not existing.exists():
         existing = existing.parent

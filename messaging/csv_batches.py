@@ -1,10 +1,10 @@
-"""Batches from a CSV file: rows become messages, an uploaded file waits for its start, and failed rows become a file.
+"""Batches from a CSV file: turns rows into messages, starts an uploaded file, and writes a file of failed rows.
 
-Mapping columns and checking rows are pure functions. A file becomes only one batch, however often it is started,
+Functions that map columns and check rows are pure. A file becomes only one batch, however often it is started,
 because its row is locked while the batch is created (decision "Batches from a file").
 
-The file of failed messages can be corrected and uploaded again. It is made of the sent bodies, so batches of the API
-have such a file too. After retention, or once the batch is expunged, it has only the errors.
+The file of failed rows can be corrected and uploaded again. It is built from the sent bodies, so a batch from the API
+has such a file too. After retention or expunging it has only the errors.
 """
 
 import csv
@@ -31,25 +31,25 @@ from messaging.sending.outbound import lacks_country_code, object_in, typed_numb
 from webhooks.events import envelope
 
 # --- CSV files as spreadsheets write them: a row of column names, then a row for each message. Pure functions with
-# bounds.
+# limits.
 MOST_COLUMNS = 50
 LONGEST_CELL = 4096
 MOST_CELLS = MOST_COLUMNS * (MAX_MESSAGES + 1)
 MOST_LINES = 10 * MAX_MESSAGES
-"""Most lines, including blank lines and line breaks in cells. Four million blank lines, or separators in a row, took
-0.7 seconds.
+"""How many lines a file may have, including blank lines and line breaks in cells. More lines would take too long to
+parse.
 """
 _SEPARATORS = ",;\t"
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
 class UnreadableFileError(ValueError):
-    """The file cannot become a batch. The message says why, and how to fix it."""
+    """Raised when a file cannot become a batch. The message gives the reason and how to fix the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the file. `number` is its number in the spreadsheet."""
+    """A row of a file. `number` is the row's number in the spreadsheet."""
 
     number: int
     cells: Sequence[str]
@@ -57,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The content of a file."""
+    """The content of a file: the names of its columns, and its rows."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
@@ -109,19 +109,19 @@ def _decoded(content: bytes) -> str:
 
 
 def _records(text: str, separator: str) -> Iterator[tuple[int, Sequence[str]]]:
-    """The records that are not empty, each with its number; the first is 1."""
+    """The records that are not empty, each with its number in the file, counted from 1."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for number, cells in enumerate(reader, 1):
             if "".join(cells).strip():
-                # Tuples of texts, because the garbage collector does not track them.
+                # Cells are stored in tuples, because the garbage collector does not track tuples of texts.
                 yield number, tuple([from_text(cell) if cell.startswith("'") else cell for cell in cells])
     except csv.Error as error:
         raise UnreadableFileError(f"The file cannot be read near line {reader.line_num}: {error}.") from None
 
 
 TO = "to"
-"""The key for the recipient's column. Other keys are those of the template's parameters."""
+"""The key of the recipient's column. All other columns have the key of a template parameter."""
 
 _TO_NAMES = {
     "to",
@@ -140,23 +140,23 @@ _BREAKS = re.compile(r"[\n\r\t]| {5}")
 _LONGEST_CODE = 15
 
 Mapped = Mapping[str, int]
-"""Which column fills which parameter: key → index of the column."""
+"""The index of the column for each key."""
 
 
 @dataclass(slots=True)
 class Filled:
-    """The rows of a file, filled into a template. The counts cover all rows, not only those kept."""
+    """The messages and problems of a file's rows. The counts include rows that the lists omit."""
 
     messages: list[tuple[Row, str, dict[str, str]]] = field(default_factory=list)
-    """Row, recipient and the values of parameters."""
+    """For each message: its row, its recipient and the values of the parameters."""
     problems: list[tuple[Row, str]] = field(default_factory=list)
-    """Rows that cannot be sent, with the reason."""
+    """Rows that cannot be sent, each with the reason."""
     message_count: int = 0
     problem_count: int = 0
 
 
 def guessed(table: Table, wanted: Sequence[Parameter]) -> dict[str, int]:
-    """Guess the columns by their names. Remaining parameters get the remaining columns in order."""
+    """Guess the column of each key by the column's name. Parameters without a match get the free columns in order."""
     names = {_plain(name): place for place, name in reversed(list(enumerate(table.columns)))}
     found = {TO: next((place for name, place in names.items() if name in _TO_NAMES), 0)}
     for parameter in wanted:
@@ -171,9 +171,9 @@ def guessed(table: Table, wanted: Sequence[Parameter]) -> dict[str, int]:
 
 
 def filled(table: Table, wanted: Sequence[Parameter], mapped: Mapped, *, keep: int = MAX_MESSAGES) -> Filled:
-    """Turn each row into a message or a problem. A repeated message is a problem, because it is sent only once.
+    """Turn each row into a message or a problem. A row that repeats an earlier message is a problem.
 
-    Only the first `keep` messages and problems are kept, enough for the preview of a long file.
+    The result lists only the first `keep` messages and problems, enough for the preview of a long file.
     """
     result = Filled()
     seen: dict[str, int] = {}
@@ -198,7 +198,7 @@ def filled(table: Table, wanted: Sequence[Parameter], mapped: Mapped, *, keep: i
 
 
 def bodies(document: Mapping[str, Any], found: Filled) -> Iterator[dict[str, Any]]:
-    """The messages of a batch."""
+    """The messages of a batch, built from a template and the rows of a file."""
     wanted = parameters.parameters_of(document)
     for _, to, values in found.messages:
         yield {"to": to, "type": "template", "template": parameters.message(document, values, wanted)}
@@ -212,7 +212,7 @@ def _problem(
     values: Mapping[str, str],
     mapped: Mapped,
 ) -> str | None:
-    """Why a row cannot be sent; None when it can."""
+    """Why a row cannot be sent. None when it can be sent."""
     if any(cell.strip() for cell in row.cells[len(table.columns) :]):
         return (
             f"It has {len(row.cells)} cells, but there are {len(table.columns)} columns: is a quote missing?"
@@ -249,11 +249,11 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 """The largest file, in bytes."""
 KEPT = timedelta(days=1)
 MOST_FILES = 10
-"""Most files of a tenant that wait for their start. A newer file replaces the oldest."""
+"""How many files of a tenant may wait for their start. A newer file replaces the oldest."""
 
 
 def store_file(*, tenant_id: UUID, environment: str, name: str, content: bytes) -> BatchFile:
-    """Store an uploaded file. Raises UnreadableFileError when it cannot become a batch."""
+    """Store an uploaded file. Raises UnreadableFileError when the file cannot become a batch."""
     read_table(content)
     with transaction.atomic():
         stored = BatchFile.objects.create(
@@ -273,7 +273,7 @@ def find_file(*, tenant_id: UUID, environment: str, file_id: UUID) -> BatchFile:
 
 
 def table_of(stored: BatchFile) -> Table:
-    """The table in a file that has no batch yet. Raises Conflict when the file has a batch, and UnreadableFileError."""
+    """The table in a file. Raises Conflict when the file already has a batch. Raises UnreadableFileError."""
     if stored.batch_id is not None:
         raise Conflict("This file was sent already.")
     return read_table(bytes(stored.content))
@@ -293,7 +293,7 @@ def start_batch(
     mapped: Mapped,
     skip_opted_out: bool = False,
 ) -> Batch | None:
-    """Create the batch of a file. None when the file has a batch already, which `batch_id` names.
+    """Create the batch of a file. Returns None if the file already has a batch (`batch_id`).
 
     Raises the errors of `lifecycle.create`, CannotBeFilled, and Conflict when no row can be sent.
     """
@@ -320,7 +320,7 @@ def start_batch(
 
 
 def row_numbers_of(batch_id: UUID) -> Sequence[int] | None:
-    """The row number in the file of each message. None for a batch without a file."""
+    """For each message of a batch, the number of its row in the file. None for a batch without a file."""
     return BatchFile.objects.filter(batch_id=batch_id).values_list("row_numbers", flat=True).first()
 
 
@@ -330,11 +330,11 @@ _READ = ("idx", "http_status", "event_id", "body", "response")
 
 
 def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
-    """The names of columns, then the rows. The last column is the number of the row or message, by `places_in`."""
+    """The names of columns, then the failed rows. The last column is the number by `places_in`."""
     name, place_of = places_in(batch.id)
     tail_names = (*_TAIL, name.lower())
     places: dict[str, int] = {TO: 0}
-    # Tuples of texts, because the garbage collector does not track them.
+    # Rows are stored in tuples, because the garbage collector does not track tuples of texts.
     found = [
         (*_in_columns(places, values), *tail, str(place_of(idx)))
         for chunk in _chunks(batch)
@@ -347,9 +347,9 @@ def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
 
 
 def places_in(batch_id: UUID) -> tuple[str, Callable[[int], int]]:
-    """How to number a batch's messages for people: a label, and the number of an item by its `idx`.
+    """A label for the numbers of a batch's messages, and a function that returns the number for an `idx`.
 
-    For a batch from a file this is the row in the spreadsheet, otherwise the position counted from 1.
+    For a batch from a file, it is the row in the spreadsheet. Otherwise it is the position, counted from 1.
     """
     rows_of_file = row_numbers_of(batch_id)
     if rows_of_file is None:
@@ -363,7 +363,7 @@ def error_of(response: bytes | None) -> dict[str, Any]:
 
 
 def _in_columns(places: dict[str, int], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Place values in the columns of their names. A new name gets the next column."""
+    """Arrange values in columns by their names. A new name gets the next free column."""
     for name in values:
         places.setdefault(name, len(places))
     return tuple([values.get(name, "") for name in places])

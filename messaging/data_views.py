@@ -1,5 +1,5 @@
-"""`/v1/customers/{customer_id}/data`, `/v1/erasures*` and `/v1/exports*`: what data-protection law lets a customer
-demand.
+"""`/v1/customers/{customer_id}/data`, `/v1/erasures*` and `/v1/exports*`: for customers' rights under data-protection
+law.
 """
 
 import re
@@ -30,7 +30,7 @@ CUSTOMER_ID = re.compile(r"\+?[0-9]{5,20}|[A-Z]{2}\.[A-Za-z0-9.]{1,128}")
 
 
 class ErasedOut(serializers.Serializer[dict[str, int]]):
-    """How many of each kind went."""
+    """How many rows of each kind were erased."""
 
     scheduled_messages = serializers.IntegerField()
     opt_outs = serializers.IntegerField()
@@ -81,7 +81,7 @@ class ExportOut(serializers.ModelSerializer[Export]):
 
 
 class ErasuresView(ResourceViewSet):
-    """Erasures of customers' data, and their receipts. In both environments."""
+    """Erasures of customers' data in both environments, and their receipts."""
 
     tag = "Customer data"
     scope = KeyScope.SETTINGS
@@ -126,7 +126,7 @@ class ErasuresView(ResourceViewSet):
 
 
 class ExportsView(ResourceViewSet):
-    """Files of one customer's data, or of the whole account."""
+    """Files with one customer's data, or with the data of the whole account."""
 
     tag = "Customer data"
     scope = KeyScope.EVENTS

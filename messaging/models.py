@@ -1,6 +1,6 @@
-"""Rows of the message flows, and the mirror of the upstream's message templates.
+"""Models of the message flows, and of the mirror of the upstream's message templates.
 
-The mirror has a row for each account and one for each template (docs/templates.md). Only
+The mirror has a row for each account and a row for each template (docs/templates.md). Only
 `message_templates/mirror.py` writes it and locks the account's row first, so writers of one account take turns.
 """
 
@@ -23,16 +23,16 @@ from webhooks.models import MAX_URL_LENGTH
 
 
 class TemplateMirror(models.Model):
-    """How current the mirror of an account's templates is, and when it is read again."""
+    """An account's part of the mirror: when its templates were last read, and when they are read again."""
 
     account = models.OneToOneField(
         BusinessAccount, on_delete=models.CASCADE, primary_key=True, related_name="template_mirror"
     )
     next_sync_at = models.DateTimeField(default=now)
-    """When the next read is due. A claim moves this to the end of its lease, so after a crash the read is due again."""
+    """When the next read is due. A claim sets it to the end of the lease, so after a crash the read is due again."""
     failures = models.PositiveSmallIntegerField(default=0)
     read_at = models.DateTimeField(null=True, blank=True)
-    """When the read of the newest stored list began. Older lists are ignored."""
+    """When the read of the last stored list began. A list whose read began earlier is ignored."""
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["next_sync_at"], name="template_mirror_by_sync")]
@@ -64,9 +64,9 @@ class MessageTemplate(models.Model):
     document = models.TextField()
     """Meta's object as JSON text. A jsonb column would not keep the order of members."""
     changed_at = models.DateTimeField()
-    """The time of the last stored update. A read that began earlier does not overwrite it."""
+    """The time of the last stored update. A read that began before it does not overwrite the row."""
     deleted_at = models.DateTimeField(null=True, blank=True)
-    """When a command or an event deleted the template. The row is removed when a later list lacks the template."""
+    """When a command or an event deleted the template. The row is deleted when a later list lacks the template."""
 
     objects = MessageTemplateQuerySet.as_manager()
 
@@ -84,7 +84,7 @@ class MessageTemplate(models.Model):
 
 
 class KeptNotification(models.Model):
-    """A signed notification that became no event: unroutable or malformed. Stored for 30 days."""
+    """A signed notification that became no event, because it was unroutable or malformed. Stored for 30 days."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     received_at = models.DateTimeField(default=now, editable=False)
@@ -102,7 +102,7 @@ class KeptNotification(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """One use of an Idempotency-Key: inserted before the upstream call begins, completed with the outcome.
+    """One use of an Idempotency-Key. Inserted before the upstream call begins, completed with the outcome.
 
     A record without an answer is in progress or was interrupted. After an interruption the outcome is unknown, and
     the message is never sent again (decision "Messages").
@@ -127,7 +127,7 @@ class IdempotencyRecord(models.Model):
 
 
 class KnownMedia(models.Model):
-    """The number to which a media belongs. Written and read by `known_nodes.py`."""
+    """The number that a media file belongs to. Written and read by `known_nodes.py`."""
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "media_id")
     tenant_id = models.UUIDField()
@@ -136,7 +136,7 @@ class KnownMedia(models.Model):
     phone_number_id = models.CharField(max_length=64)
     noted_at = models.DateTimeField(default=now)
     deleted_at = models.DateTimeField(null=True)
-    """When the media was deleted at Meta through this API."""
+    """When the file was deleted at Meta through this API."""
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["noted_at"], name="known_media_by_age")]
@@ -146,7 +146,7 @@ class KnownMedia(models.Model):
 
 
 class KnownNode(models.Model):
-    """A node of the Graph API found in an answer or a notification for the tenant: a flow, a group, a catalog.
+    """A node of the Graph API (flow, group, catalog) that an answer or a notification for the tenant named.
 
     Written and read by `known_nodes.py`.
     """
@@ -167,9 +167,9 @@ class KnownNode(models.Model):
 class Batch(ids.PublicId, models.Model):
     """Messages that one number sends at its pace (specification 2).
 
-    `batches/lifecycle.py` writes it on creation, cancel, change of time and retry. `batches/held_batch.py` writes the
-    reason for waiting, and everything while a runner holds the batch. A batch is open until `completed_at` is set.
-    `lease_token` identifies the runner that holds it.
+    `batches/lifecycle.py` writes it on creation, cancellation, change of time and retry. `batches/held_batch.py` writes
+    the reason for waiting, and everything while a runner holds the batch. A batch is open until `completed_at` is set.
+    `lease_token` identifies the runner that holds the batch.
     """
 
     class Status(models.TextChoices):
@@ -195,34 +195,34 @@ class Batch(ids.PublicId, models.Model):
     failed = models.PositiveIntegerField(default=0)
     rate_per_sec = models.PositiveIntegerField()
     waiting_for = models.CharField(max_length=32, choices=WaitingFor.choices, null=True)
-    """Why an open batch sends nothing now. Null while the batch is being sent or only waits for a free runner."""
+    """Why an open batch sends nothing now. Null while it is being sent, and while it only waits for a free runner."""
     waiting_since = models.DateTimeField(null=True)
-    """Since when the batch has waited. Null for a scheduled batch, which waits only for its time."""
+    """When the wait began. Null for a scheduled batch, which only waits for its time."""
     send_at = models.DateTimeField(null=True)
-    """Nothing is sent before this time. Null for a batch that starts when it has its turn."""
+    """The batch sends nothing before this time. Null for a batch that starts as soon as a runner is free."""
     retries = models.PositiveSmallIntegerField(default=0, db_default=0)
-    """How often the batch's failed items were queued again. The number is part of the dedupe keys, so each round has
-    its own events.
+    """How often the batch's failed items were queued again. The number is part of the dedupe keys, so that each round
+    has its own events.
     """
     lease_token = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
     leased_by = models.BigIntegerField(null=True)
-    """The registered worker that holds the lease or held the last one (`gateway/database/live_workers.py`)."""
+    """The registered worker that holds or last held the lease (`gateway/database/live_workers.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     body_bytes = models.PositiveBigIntegerField(default=0, db_default=0)
-    """Bytes of all items together, in the form sent to Meta."""
+    """The size of all items, in the form sent to Meta."""
     messages_hash = models.BinaryField(max_length=32, null=True)
-    """SHA-256 of the messages as the caller wrote them, without white space. Null for batches older than
+    """SHA-256 of the messages as the caller wrote them, without white space. Null for a batch that is older than
     this column.
     """
     customer_hours = models.JSONField(null=True)
-    """It is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
+    """The batch is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
     skip_opted_out = models.BooleanField(default=False, db_default=False)
-    """Whether messages to customers who have opted out by the time of sending are skipped."""
+    """Whether to skip messages to customers who have opted out when the message would be sent."""
     traceparent = models.CharField(max_length=55, null=True)
-    """The span of the request that created the batch, in the form of W3C Trace Context. Null while traces are off."""
+    """The span of the request that created the batch, in W3C Trace Context form. Null while traces are off."""
 
     objects = TenantRows["Batch"].as_manager()
 
@@ -255,16 +255,16 @@ class Batch(ids.PublicId, models.Model):
         return self.public_id
 
     def has_messages(self, messages_hash: bytes) -> bool:
-        """Whether the batch was created from these messages. False for batches without a hash."""
+        """Whether the batch was created from these messages. False for a batch without a hash."""
         return self.messages_hash is not None and bytes(self.messages_hash) == messages_hash
 
 
 class BatchItem(models.Model):
-    """One message of a batch (specification 2). `body` is what Meta receives, byte for byte.
+    """One message of a batch (specification 2). `body` has the bytes that Meta receives.
 
-    `claimed_by` is the lease of the runner that sends the item, set before the message is sent. A claimed item that is
-    pending without a holder of its lease was interrupted, and is never sent again. A failed item that was certainly not
-    sent and may succeed later keeps its body (`POST …/retry`). All other ended items have no body.
+    `claimed_by` is the lease of the runner that sends the item. It is set before the message is sent. A pending item
+    whose claim has no holder any more was interrupted, and is never sent again. A failed item keeps its body if it was
+    certainly not sent and may succeed later (`POST …/retry`). All other ended items have no body.
     """
 
     class Status(models.TextChoices):
@@ -285,12 +285,12 @@ class BatchItem(models.Model):
     event_id = models.UUIDField(null=True)
     sent_at = models.DateTimeField(null=True)
     message_ref = models.CharField(max_length=255, null=True)
-    """The caller's id of the message, which Meta never gets."""
+    """The caller's id of the message. Meta never gets it."""
     first_batch_id = models.UUIDField(null=True)
-    """With `first_idx`, the item that already had the `message_ref`. Because of that item, this item was skipped."""
+    """With `first_idx`, the item that already had the `message_ref`. This item was skipped because of it."""
     first_idx = models.IntegerField(null=True)
     skip_reason = models.CharField(max_length=20, null=True)
-    """The reason of a skipped item: `opted_out`. Null if the end of the batch or the `message_ref` is the reason."""
+    """Why an item was skipped: `opted_out`. Null if the batch ended first, or if `message_ref` was the reason."""
 
     def __str__(self) -> str:
         return f"{self.batch_id} {self.idx}"
@@ -299,7 +299,7 @@ class BatchItem(models.Model):
 class MessageReference(models.Model):
     """The `message_ref` of a batch item. For 30 days no other item of the tenant and environment is sent with it.
 
-    Only its hash is stored, because callers build references from names and phone numbers. Written by
+    Only a hash is stored, because callers build references from names and phone numbers. Written by
     `batches/references.py`.
     """
 
@@ -321,10 +321,10 @@ class MessageReference(models.Model):
 class ScheduledMessage(ids.PublicId, ids.MadeById, models.Model):
     """A single message that is sent at a later time.
 
-    Written by `batches/scheduled_messages.py`, and by `batches/scheduled_sender.py` from its claim on.
+    Written by `batches/scheduled_messages.py`. After it is claimed, `batches/scheduled_sender.py` writes it.
 
-    It is claimed (`sending`) before it is sent and never claimed again, so it is sent at most once. A message whose
-    claim ran out without a result was interrupted; its outcome is unknown.
+    It is claimed (`sending`) before it is sent and never claimed again to be sent, so it is sent at most once. If a
+    claim expires without a result, the send was interrupted and its outcome is unknown.
     """
 
     class Status(models.TextChoices):
@@ -342,10 +342,9 @@ class ScheduledMessage(ids.PublicId, ids.MadeById, models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.SCHEDULED)
     send_at = models.DateTimeField()
     customer_hours = models.JSONField(null=True)
-    """It is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
+    """The message is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
     body = models.BinaryField()
-    """The body that Meta receives, byte for byte. Empty once the message has ended, because the event then has the
-    body.
+    """The bytes that Meta receives. Empty after the message has ended, because its event then has the body.
     """
     claimed_until = models.DateTimeField(null=True)
     claim = models.UUIDField(null=True)
@@ -380,7 +379,7 @@ class ScheduledMessage(ids.PublicId, ids.MadeById, models.Model):
 
 
 class FlowEndpoint(models.Model):
-    """The endpoint that answers the data requests of a number's Flows. Written by `flows/endpoints.py`."""
+    """The tenant's server that answers the data requests of a number's Flows. Written by `flows/endpoints.py`."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     """Part of the public URL that WhatsApp calls."""
@@ -391,31 +390,31 @@ class FlowEndpoint(models.Model):
     previous_secret = EncryptedTextField(purpose="flow_secret", null=True)
     previous_secret_expires_at = models.DateTimeField(null=True)
     private_key = EncryptedTextField(purpose="flow_private_key", null=True)
-    """The private key of the last public key that was surely uploaded."""
+    """The private key whose public key was the last to be uploaded successfully."""
     next_private_key = EncryptedTextField(purpose="flow_private_key", null=True)
-    """A private key whose public key is being uploaded or may have been uploaded."""
+    """A private key whose public key is being uploaded, or may have been uploaded."""
     key_uploaded_at = models.DateTimeField(null=True)
     last_request_at = models.DateTimeField(null=True)
     last_error = models.CharField(max_length=30, null=True)
-    """Why the tenant's last answer could not be used. Null when it could be."""
+    """Why the tenant's last answer could not be used. Null when it was used."""
     created_at = models.DateTimeField(default=now, editable=False)
     new_secret: str
-    """The secret, only on the instance whose secret was just made. It is shown once."""
+    """The new secret, which is shown once. Set only on an instance that was just created or rotated."""
 
     def __str__(self) -> str:
         return str(self.id)
 
     @property
     def endpoint_uri(self) -> str:
-        """The public URL to which WhatsApp sends the data requests, as a Flow names it."""
+        """The public URL to which WhatsApp sends the data requests, in the form that a Flow needs."""
         return f"{settings.BASE_URL}/upstream/flows/{self.id.hex}"
 
 
 class BatchFile(models.Model):
     """A CSV file that a member uploaded for a batch. Written only by `csv_batches.py`.
 
-    Its content is removed when its batch is created, and the row is deleted with the batch. Without a batch it is
-    deleted after a day.
+    The content is removed when the file's batch is created, and the row is deleted with the batch. A file without a
+    batch is deleted after a day.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -424,9 +423,9 @@ class BatchFile(models.Model):
     name = models.CharField(max_length=200)
     content = models.BinaryField()
     batch_id = models.UUIDField(null=True)
-    """The file's batch. Not a foreign key, because batches are pruned by plain SQL."""
+    """The batch created from the file. Not a foreign key, because batches are deleted by plain SQL."""
     row_numbers = ArrayField(models.PositiveIntegerField(), null=True)
-    """The spreadsheet's row number of each message, in order."""
+    """For each message in order, the number of its row in the spreadsheet."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     class Meta:
@@ -444,15 +443,15 @@ class BatchFile(models.Model):
 
 
 class ReadMark(models.Model):
-    """How far the team has read a conversation. Written by `conversations/read_marks.py`."""
+    """How far a team has read a conversation. Written by `conversations/read_marks.py`."""
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "conversation")
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4)
     conversation = models.BigIntegerField()
-    """Hash of the number and the customer, so the row does not name the customer."""
+    """A hash of the number and the customer, because the row must not name the customer."""
     through = models.UUIDField()
-    """The newest message that was read."""
+    """The newest message that the team has read."""
     read_at = models.DateTimeField(default=now)
 
     class Meta:
@@ -465,8 +464,8 @@ class ReadMark(models.Model):
 class OptOut(models.Model):
     """Whether a customer wants marketing messages from a number, stored under one of the customer's ids.
 
-    Written by `opt_outs.py`. The customer's setting in WhatsApp and the words that the customer wrote are stored
-    separately: a start word does not undo the setting.
+    Written by `opt_outs.py`. The customer's setting in WhatsApp and the customer's stop or start words are stored
+    separately, because a start word does not undo the setting.
     """
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "phone_number_id", "customer")
@@ -474,17 +473,17 @@ class OptOut(models.Model):
     environment = models.CharField(max_length=4)
     phone_number_id = models.CharField(max_length=255)
     customer = models.CharField(max_length=255)
-    """The wa_id or the user_id. A customer with both has a row for each."""
+    """The wa_id or the user_id. A customer with both ids has a row for each."""
     id = models.UUIDField()
     """A new id for each change of state. Lists are ordered by it."""
     wa_id = models.CharField(max_length=255, null=True)
     user_id = models.CharField(max_length=255, null=True)
     reported_stop = models.BooleanField(default=False)
     reported_at = models.DateTimeField(null=True)
-    """The last preference that Meta reported, and when the customer set it."""
+    """When the customer set the last preference that Meta reported in `reported_stop`."""
     wrote_stop = models.BooleanField(default=False)
     wrote_at = models.DateTimeField(null=True)
-    """Whether the customer's last stop or start word was a stop word, and when the customer wrote the word."""
+    """When the customer wrote the last stop or start word. `wrote_stop` is true for a stop word."""
 
     class Meta:
         indexes: ClassVar = [
@@ -500,7 +499,7 @@ class OptOut(models.Model):
 
     @property
     def opted_out_source(self) -> str | None:
-        """How the customer opted out. None for a customer who is not opted out."""
+        """The source of the opt-out. None for a customer who is not opted out."""
         return "whatsapp" if self.reported_stop else "stop_word" if self.wrote_stop else None
 
     @property
@@ -510,16 +509,16 @@ class OptOut(models.Model):
 
 
 class Erasure(ids.MadeById, models.Model):
-    """A request to erase one customer's data; later its receipt. Written by `erasure.py`."""
+    """A request to erase one customer's data. After the erasure, the row is its receipt. Written by `erasure.py`."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant_id = models.UUIDField()
     customer_id = EncryptedTextField(purpose="erasure_customer", null=True)
     """The customer's id, encrypted. Null after the erasure."""
     customer_hash = models.CharField(max_length=64)
-    """A keyed hash of the customer's id, so the row does not name the customer."""
+    """A keyed hash of the customer's id, because the receipt must not name the customer."""
     erased = models.JSONField(null=True)
-    """How many rows of each kind were erased."""
+    """The number of erased rows by kind."""
     leased_until = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
 

@@ -1,12 +1,12 @@
-"""Opt-outs: customers who want no marketing messages from a number, as Meta reports it and as they write it.
+"""Opt-outs: customers who want no marketing messages from a number. Meta reports them, and customers write them.
 
-An opt-out only holds back messages of batches with `skip_opted_out`. It comes from `user_preferences` (upstream fact
-3.7) or from a stop word (`stop_words.yaml`) as a whole message or a button. The customer's last word through each
-source is valid, even if notifications arrive out of order. Meta's `resume` ends the opt-outs of both sources. A start
-word ends only the opt-out of a stop word.
+An opt-out holds back only messages of batches with `skip_opted_out`. Its source is `user_preferences` (upstream fact
+3.7) or a stop word (`stop_words.yaml`) as a whole message or a button. For each source the customer's last decision
+counts, even if notifications arrive out of order. Meta's `resume` ends the opt-outs of both sources. A start word ends
+only the opt-out by a stop word.
 
-The incoming flow applies opt-outs inside its transaction. When a customer's state changes, `customer.opt_out` is
-published.
+The incoming flow applies opt-outs inside its transaction. When a customer's state changes, it publishes
+`customer.opt_out`.
 """
 
 import unicodedata
@@ -37,11 +37,11 @@ SOURCES: tuple[Source, ...] = ("whatsapp", "stop_word")
 MARKETING = "marketing_messages"
 STOPPED = Q(reported_stop=True) | Q(wrote_stop=True)
 LONGEST_WORD = 40
-"""Most characters of a message that is compared with the words."""
+"""The longest message that is compared with the stop and start words, in characters."""
 _AROUND = " \t\r\n.,;:!?¡¿*_~\"'`’“”।()[]<>-"
 
-# A row gets a new id when its state changes. By the id, the process recognises its own change even if another process
-# writes the same row.
+# A row gets a new id when its state changes. The id shows whether this statement made the change, even if another
+# process writes the same row.
 _STATE = "({row}.reported_stop OR {row}.wrote_stop)"
 _REPORTED = "excluded.reported_at >= COALESCE(o.reported_at, excluded.reported_at)"
 _WROTE = "excluded.wrote_at >= COALESCE(o.wrote_at, excluded.wrote_at)"
@@ -66,7 +66,7 @@ ON CONFLICT (tenant_id, environment, phone_number_id, customer) DO UPDATE SET
 RETURNING o.id, xmax = 0, {_STATE.format(row="o")}
 """  # noqa: S608 - only expressions of this module are formatted in
 
-# The parameters are arrays, because ten thousand customers as single parameters would take longer than the query.
+# The parameters are arrays, because binding ten thousand single parameters would take longer than the query.
 _AMONG = f"""
 SELECT o.phone_number_id, o.customer FROM messaging_optout o
 WHERE o.tenant_id = %(tenant_id)s AND o.environment = %(environment)s
@@ -76,7 +76,7 @@ WHERE o.tenant_id = %(tenant_id)s AND o.environment = %(environment)s
 
 
 class Said(NamedTuple):
-    """What a customer said about marketing messages."""
+    """A customer's decision about marketing messages, from one source."""
 
     wa_id: str | None
     user_id: str | None
@@ -86,7 +86,7 @@ class Said(NamedTuple):
 
 
 def of_customer(*, customers: Iterable[str | None], **scope: Any) -> OptOut:
-    """What a customer of a number last said through each source, under any of the customer's ids."""
+    """The last decision of a customer of a number from each source, under any of the customer's ids."""
     rows = list(OptOut.objects.filter(**scope, customer__in=list(filter(None, customers))))
     reported = [(row.reported_at, row.reported_stop) for row in rows if row.reported_at is not None]
     wrote = [(row.wrote_at, row.wrote_stop) for row in rows if row.wrote_at is not None]
@@ -103,7 +103,7 @@ def among(
     phone_number_ids: Iterable[str],
     customers: Iterable[str | None],
 ) -> set[tuple[str, str]]:
-    """Those pairs of a given number and a given customer (wa_id or user_id) in which the customer has opted out."""
+    """The pairs of one of the numbers and one of the customers (wa_id or user_id) who has opted out of it."""
     with connection.cursor() as cursor:
         cursor.execute(
             _AMONG,
@@ -118,7 +118,7 @@ def among(
 
 
 def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:
-    """The customers who are opted out now. Each customer has one row: that of the phone number, or that of the user id
+    """The customers who are opted out now, one row each. It is the row of the phone number, or the row of the user id
     if the phone number is unknown.
     """
     rows = OptOut.objects.filter(STOPPED, tenant_id=tenant_id, environment=environment)
@@ -127,12 +127,12 @@ def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:
 
 # --- Opt-outs in notifications.
 def has_word(value: JsonObject) -> bool:
-    """Whether a message of a change is a stop or start word. Called for every notification of messages."""
+    """Whether a change has a message that is a stop or start word. Called for every notification of messages."""
     return any(_word_of(item) is not None for _, item in objects(value, "messages"))
 
 
 def apply(change: Change, number: NumberRoute) -> None:
-    """Record the opt-outs of a change for a number, and publish the differences. Runs inside the transaction of the
+    """Record the opt-outs in a change for a number, and publish the changed states. Runs inside the transaction of the
     incoming flow.
     """
     events = [event for said in _said(change) if (event := _record(said, number)) is not None]
@@ -142,7 +142,7 @@ def apply(change: Change, number: NumberRoute) -> None:
 def _said(change: Change) -> Iterator[Said]:
     name = "user_preferences" if change.field == "user_preferences" else "messages"
     items = (change.value or {}).get(name)
-    # The items of a value's first list make its first events, one each.
+    # The drafts begin with one draft for each item of this list.
     for item, draft in zip(items if isinstance(items, list) else (), change.drafts, strict=False):
         if not isinstance(item, dict) or not (draft.wa_id or draft.user_id):
             continue
@@ -158,7 +158,7 @@ def _said(change: Change) -> Iterator[Said]:
 
 
 def _word_of(item: JsonObject) -> bool | None:
-    """True for a message that is a stop word, False for a start word. None for other messages and in groups."""
+    """True for a stop word, False for a start word. None for any other message, and for a message in a group."""
     if "group_id" in item:
         return None
     match item.get("type"):
@@ -192,7 +192,7 @@ def _plain(said: str) -> str:
 
 
 def _record(said: Said, number: NumberRoute) -> NewEvent | None:
-    """Store what a customer said, under each of the customer's ids. Returns the event of a changed state, else None."""
+    """Store a customer's decision under each of the customer's ids. Returns the event of a changed state, or None."""
     scope: dict[str, Any] = {
         "tenant_id": number.tenant_id,
         "environment": number.environment,
@@ -200,7 +200,7 @@ def _record(said: Said, number: NumberRoute) -> NewEvent | None:
     }
     wa_id, user_id = _both_ids(scope, said)
     is_report = said.source == "whatsapp"
-    # WhatsApp's resume is wider than a start word, and ends a stop word's opt-out as well.
+    # Meta's `resume` also ends an opt-out by a stop word.
     is_word = not is_report or not said.stop
     change_id = ids.uuid7()
     with connection.cursor() as cursor:

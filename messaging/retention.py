@@ -1,4 +1,4 @@
-"""Retention of the message flows' rows: hourly pruning, and expunging at a tenant's request."""
+"""Retention of the message flows' rows: hourly deletion, and expunging at a tenant's request."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,23 +20,23 @@ from webhooks.events import retention as events
 from webhooks.models import EXPUNGED, Event
 
 UNROUTED = timedelta(days=30)
-"""How long notifications without a tenant are retained."""
+"""How long notifications that belong to no tenant are retained."""
 
 # --- Pruning of rows that the message flows store for a limited time. Called hourly by beat.
 
 
 def prune_kept_notifications() -> int:
-    """Delete notifications that no tenant claimed within `UNROUTED`. Returns the number of rows."""
+    """Delete notifications that belong to no tenant and are older than `UNROUTED`. Returns the number of rows."""
     return delete_before(KeptNotification, "received_at", now() - UNROUTED)
 
 
 def prune_idempotency_records() -> int:
-    """Delete stored outcomes older than 24 hours (specification 8). Returns the number of rows."""
+    """Delete idempotency records older than 24 hours (specification 8). Returns the number of rows."""
     return delete_before(IdempotencyRecord, "started_at", now() - WINDOW)
 
 
 def prune_batch_files() -> int:
-    """Delete CSV files that were not started within a day. Returns the number of rows."""
+    """Delete CSV files that became no batch within a day. Returns the number of rows."""
     return delete_free(
         BatchFile.objects.filter(batch_id__isnull=True, created_at__lt=now() - csv_batches.KEPT)
     )
@@ -59,7 +59,7 @@ DELETE FROM messaging_batch b USING old WHERE b.id = old.id
 
 
 def prune_batches() -> int:
-    """Delete ended batches past their tenant's retention, with items and file. Returns how many."""
+    """Delete ended batches past their tenant's retention, with items and files. Returns the number of batches."""
     deleted = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -69,7 +69,7 @@ def prune_batches() -> int:
             deleted += cursor.rowcount
 
 
-# Deletes few enough messages in one transaction that locks are short.
+# Deletes a limited number of messages in one transaction, so that it holds locks only briefly.
 _DELETE_SCHEDULED = """
 WITH old AS MATERIALIZED (
     SELECT s.id FROM messaging_scheduledmessage s JOIN tenants_tenant t ON t.id = s.tenant_id
@@ -82,7 +82,7 @@ DELETE FROM messaging_scheduledmessage s USING old WHERE s.id = old.id
 
 
 def prune_scheduled_messages() -> int:
-    """Delete ended scheduled messages past their tenant's retention. Returns how many."""
+    """Delete ended scheduled messages past their tenant's retention. Returns the number of messages."""
     deleted = 0
     while True:
         with connection.cursor() as cursor:
@@ -92,13 +92,13 @@ def prune_scheduled_messages() -> int:
             deleted += cursor.rowcount
 
 
-# --- Expunging at a tenant's request, before retention ends: events, and what batches still store of messages.
+# --- Expunging events at a tenant's request, before retention ends, with copies of their content in batches.
 #
-# Called by `manage.py expunge` and `erasure.py`. Two things are kept, because a message could otherwise be sent
-# twice: unsent messages, and the stored answers of Idempotency-Keys, which expire after 24 hours.
+# Called by `manage.py expunge` and `erasure.py`. Unsent messages stay, because they are still to be sent. The stored
+# answers of Idempotency-Keys stay until they are 24 hours old, so that no message is sent twice.
 
-# An item loses its body once it has a result. What remains is its answer, and the body of an item that may be retried.
-# The statement handles one batch at a time, by primary keys.
+# An ended item still has its answer, and its body if it may be retried. The statement handles one batch at a time, by
+# primary keys.
 _EXPUNGE_ANSWERS = f"""
 UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NULL, body = ''
 FROM events e
@@ -118,7 +118,7 @@ WHERE s.tenant_id = %s AND e.id = s.event_id AND e.tenant_id = s.tenant_id AND s
 def expunge(
     *, tenant_id: UUID, wa_id: str | None = None, user_id: str | None = None, before: datetime | None = None
 ) -> int:
-    """Delete the bodies of a tenant's events: of one customer, older than a time, or all. Returns how many events.
+    """Delete the bodies of a tenant's events: of one customer, older than a time, or all. Returns the number of events.
 
     The batch items of these events keep only status and times. Without `before`, opt-outs are deleted too.
     """
@@ -142,7 +142,7 @@ def expunge(
 
 
 def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -> list[Event]:
-    """The events of messages to the customer that the upstream refused. Only their bodies have the recipient."""
+    """The events of messages to the customer that the upstream rejected. Only their bodies name the recipient."""
     bodies = envelope.load([event.id for event in some], tenant_id=some[0].tenant_id)
     found = []
     for event in some:

@@ -13,11 +13,11 @@ from messaging.conversations import read_marks
 from messaging.message_templates import mirror
 
 
-# Acknowledged at the start, because a Celery worker that holds an unacknowledged message ends when Valkey fails.
+# Acknowledged at the start. Celery ends a worker that holds an unacknowledged message when Valkey fails.
 @shared_task(acks_late=False)
 def run_batches(**_: Any) -> None:
-    """Run unclaimed batches until the worker stops. Called by wake-ups, and by beat in case a wake-up is lost. If the
-    process has a runner already, which is normal from its start on, only wake that runner.
+    """Run unclaimed batches until the worker stops. Called by wake-ups, and by beat because a wake-up can be lost. If
+    the process already has a runner, as is usual, this only wakes that runner.
     """
     while runner.run():
         pass
@@ -25,19 +25,19 @@ def run_batches(**_: Any) -> None:
 
 @worker_shutting_down.connect
 def _stop_runner(**_: Any) -> None:
-    """Stop the runner of a stopping worker: it finishes its messages and releases its batches."""
+    """Stop the runner of a worker that shuts down. It finishes its messages and releases its batches."""
     runner.stop()
 
 
 @shared_task
 def start_due_template_syncs(**_: Any) -> None:
-    """Every quarter minute: claim the accounts whose templates are due, and start a task for each."""
+    """Every 15 seconds: claim the accounts whose templates are due, and start a task for each."""
     mirror.start_due_syncs()
 
 
 @shared_task
 def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
-    """Read one account's templates, if the claim still holds."""
+    """Read one account's templates, unless the claim has expired."""
     mirror.run_sync(account_id=UUID(account_id), lease=datetime.fromisoformat(lease))
 
 
@@ -49,13 +49,13 @@ def erase_customers(**_: Any) -> None:
 
 @shared_task
 def prune_kept_notifications(**_: Any) -> None:
-    """Hourly: prune notifications without a tenant."""
+    """Hourly: prune notifications that belong to no tenant."""
     retention.prune_kept_notifications()
 
 
 @shared_task
 def prune_media(**_: Any) -> None:
-    """Hourly: prune records of media that Meta has deleted by now."""
+    """Hourly: prune records of media files that Meta no longer stores."""
     known_nodes.prune_media()
 
 
@@ -91,5 +91,5 @@ def prune_read_marks(**_: Any) -> None:
 
 @shared_task
 def prune_batch_files(**_: Any) -> None:
-    """Hourly: prune CSV files that were not started within a day."""
+    """Hourly: prune CSV files that became no batch within a day."""
     retention.prune_batch_files()

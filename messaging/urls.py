@@ -43,7 +43,7 @@ urlpatterns = [
         ScheduledView.as_view({"post": "cancel"}),
         name="scheduled-message-cancel",
     ),
-    # A wamid may contain slashes, so any other path names a message.
+    # A wamid may contain slashes. So every path that no route above matches is a message.
     path("messages/<path:message_id>", MessagesView.as_view({"get": "retrieve"}), name="message"),
     path(
         "numbers/<str:phone_number_id>/customers/<str:customer_id>",

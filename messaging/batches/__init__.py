@@ -1,1 +1,1 @@
-"""Batches: thousands of messages from one number, sent at its pace."""
+"""Batches: thousands of messages, sent from one number at its pace. Also single scheduled messages."""

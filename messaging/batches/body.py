@@ -1,7 +1,7 @@
-"""The body of a batch, parsed item by item. Bounds on memory and time hold for any content.
+"""Parses the body of a batch, item by item. Limits on memory and time hold for any content.
 
-A body of 32 MiB can hold eleven million empty objects, which took 16 seconds and 1.3 GB as Python objects. So msgspec
-skips the members that are not needed, and parsing ends at the first item beyond the limit.
+A body of 32 MiB can hold millions of empty objects, which would take too much time and memory as Python objects. So
+msgspec skips the members that are not needed, and parsing ends at the first item beyond the limit.
 """
 
 import hashlib
@@ -29,18 +29,18 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 MEMBERS = ("from", "client_ref", "send_at", "customer_hours", "skip_opted_out", "messages")
 MAX_MESSAGES = 10_000
 LONGEST_REF = 255
-"""Most characters of a `client_ref` or a `message_ref`."""
+"""The longest `client_ref` or `message_ref`, in characters."""
 LONGEST_TEXT = 1024
-"""Most bytes of a member that is parsed as text. No number or reference is longer."""
+"""The longest member that is parsed as text, in bytes. Numbers and references are shorter."""
 MOST_CONTAINERS = 100 * MAX_MESSAGES
-"""Most objects and arrays in a body: a hundred for each message."""
+"""How many objects and arrays a body may have: a hundred for each message."""
 MOST_BUILT = 500_000
-"""Most values, over all items, that are parsed to measure their nesting. Only items with more than `MOST_NESTED`
-containers are parsed.
+"""How many values of all items are parsed to measure how deeply they are nested. Only items with more than
+`MOST_NESTED` containers are parsed.
 """
 MOST_TAKEN_APART = 50_000
-"""Most values, over all items, that are parsed because a member cannot be cut out as bytes. Each value takes a
-microsecond.
+"""How many values of all items are parsed because a member cannot be cut out of the bytes. Parsing takes about a
+microsecond for each value.
 """
 MESSAGE_TYPES = frozenset(
     [
@@ -57,17 +57,17 @@ MESSAGE_TYPES = frozenset(
         "template",
     ]
 )
-"""Types whose content is required as the member with the same name. Meta validates types that it adds later."""
+"""Types whose content must be in a member with the type's name. Meta validates all other types."""
 _CONTENT = {b'"%b"' % name.encode(): name for name in MESSAGE_TYPES}
 
-# The form in which msgspec names the place of an error.
+# Matches the part of msgspec's error that names the invalid item.
 _PLACE = re.compile(r"\$\.messages\[(\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MEMBER = re.compile(r"\$\.|required field")
 
 
 class Item(Struct, gc=False, rename={"from_": "from"}):
-    """The members of one message that are checked. Raw members are not parsed."""
+    """The members of one message that are checked. A `Raw` member keeps its bytes and is not parsed."""
 
     to: Raw = Raw()
     recipient: Raw = Raw()
@@ -96,7 +96,7 @@ class Item(Struct, gc=False, rename={"from_": "from"}):
 
     @property
     def is_template(self) -> bool:
-        """Whether the item sends a template."""
+        """Whether the item is a template message."""
         return bytes(self.type) == b'"template"'
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Item(Struct, gc=False, rename={"from_": "from"}):
 
 
 class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
-    """The members of a batch itself."""
+    """The members of a batch."""
 
     messages: list[Item]
     from_: Raw = Raw()
@@ -120,7 +120,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
 
     @property
     def reference(self) -> str | None:
-        """The `client_ref`. None without one. Raises InvalidRequest."""
+        """The `client_ref`. None without a `client_ref`. Raises InvalidRequest."""
         if not _is_given(self.client_ref):
             return None
         value = _text(self.client_ref)
@@ -129,12 +129,12 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
         return value
 
     def moment(self) -> datetime | None:
-        """The `send_at`. None without one. Raises InvalidRequest."""
+        """The `send_at`. None without a `send_at`. Raises InvalidRequest."""
         return scheduled_messages.moment_of(_text(self.send_at)) if _is_given(self.send_at) else None
 
     @property
     def hours(self) -> CustomerHours | None:
-        """The `customer_hours`, still without time zones. None without them. Raises InvalidRequest."""
+        """The `customer_hours`, without time zones yet. None without `customer_hours`. Raises InvalidRequest."""
         if not _is_given(self.customer_hours):
             return None
         written = bytes(self.customer_hours) if len(memoryview(self.customer_hours)) <= LONGEST_TEXT else b""
@@ -152,7 +152,7 @@ class Body(Struct, rename={"from_": "from"}, forbid_unknown_fields=True):
         return written == b"true"
 
     def check_item_senders(self, own: set[str]) -> None:
-        """Reject items whose `from` is not the batch's number, because this `from` would be ignored."""
+        """Reject items with the `from` of another number, because the batch is sent from one number."""
         problems = Problems()
         for idx, item in enumerate(self.messages):
             if item.from_ and (_text(item.from_) or "").strip() not in own:
@@ -175,15 +175,15 @@ class _Messages(Struct):
 
 
 class Problems:
-    """The errors of items, in the order of items. Raises InvalidRequest when the twentieth item has errors."""
+    """The errors of a batch's items, in the order of items. Raises InvalidRequest at `SHOWN_PROBLEMS` invalid items."""
 
     def __init__(self) -> None:
         self._count = 0
         self._found: dict[int, dict[str, list[str]]] = {}
 
     def note(self, item: Item | None) -> None:
-        """Count an item and record its errors. None stands for a value that is not an object. Raises InvalidRequest
-        beyond limits.
+        """Check the next item and record its errors. None represents a value that is not an object. Raises
+        InvalidRequest if there are too many items or errors.
         """
         idx = self._count
         self._count += 1
@@ -213,7 +213,7 @@ class Problems:
             self.add(idx, problems)
 
     def add(self, idx: int, fields: dict[str, str]) -> None:
-        """Record the errors found in an item's fields. Raises InvalidRequest at `SHOWN_PROBLEMS` invalid items."""
+        """Record errors in an item's fields. Raises InvalidRequest at `SHOWN_PROBLEMS` invalid items."""
         self._add(idx, {f"messages[{idx}].{field}": [what] for field, what in fields.items()})
 
     def _add(self, idx: int, fields: dict[str, list[str]]) -> None:
@@ -222,7 +222,7 @@ class Problems:
             self.refuse()
 
     def refuse(self) -> None:
-        """Raise InvalidRequest with the errors of the items, if there are any."""
+        """Raise InvalidRequest with the recorded errors. Does nothing without errors."""
         if self._found:
             fields = {name: what for found in self._found.values() for name, what in found.items()}
             raise InvalidRequest(
@@ -240,7 +240,7 @@ _decode_messages = msgspec.json.Decoder(_Messages).decode
 
 
 def read(raw: bytes) -> Body:
-    """Parse the body of a batch. Raises InvalidRequest for invalid JSON, and with the places of invalid items."""
+    """Parse the body of a batch. Raises InvalidRequest for invalid JSON and for invalid items, which it names."""
     if raw.count(b"{") + raw.count(b"[") > MOST_CONTAINERS:
         raise InvalidRequest.of(messages=f"At most {MOST_CONTAINERS:,} objects and arrays: split the batch.")
     problems = Problems()
@@ -267,7 +267,7 @@ def read(raw: bytes) -> Body:
 
 
 def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
-    """Reject a batch in which item `idx` is not an object. Name later invalid items too, unless the body has too many
+    """Reject a batch in which item `idx` is not an object. Also check the later items, unless the body has too many
     values.
     """
     problems.note(None)
@@ -286,7 +286,7 @@ def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
 
 
 def recipient_of(content: bytes) -> str | None:
-    """The recipient of a body made by `outgoing`, as written by the caller. None for a group."""
+    """The recipient in a body made by `outgoing`, as the caller wrote it. None for a group."""
     to = _decode_recipient(content)
     if to.recipient_type and bytes(to.recipient_type) == b'"group"':
         return None
@@ -296,10 +296,10 @@ def recipient_of(content: bytes) -> str | None:
 
 
 def customers_of(content: bytes, *, country_code: str) -> set[str]:
-    """The ids that the customer of a body made by `outgoing` may have: digits, or a business-scoped user id. None for
-    a group.
+    """The possible ids of the customer of a body made by `outgoing`: digits, or a business-scoped user id. Empty for a
+    group.
 
-    The upstream completes a phone number without `+` with the business number's `country_code`.
+    A phone number without `+` may lack the business number's `country_code`, so the result has both forms.
     """
     written = recipient_of(content)
     if written is None or outbound.is_user_id(written):
@@ -311,7 +311,7 @@ def customers_of(content: bytes, *, country_code: str) -> set[str]:
 
 
 def messages_hash(raw: bytes) -> bytes:
-    """SHA-256 of the messages of a valid batch as written, without white space between values.
+    """SHA-256 of the messages in a valid batch, as written but without white space between values.
 
     Raises InvalidRequest if they are nested too deeply.
     """
@@ -323,7 +323,7 @@ def messages_hash(raw: bytes) -> bytes:
 
 
 def outgoing(raw: bytes, body: Body) -> Iterator[bytes]:
-    """Make the upstream's bodies for the items of a valid batch, one after another.
+    """Make the upstream's body for each item of a valid batch.
 
     Raises InvalidRequest or ParseError for an item that is not UTF-8 or is nested too deeply.
     """
@@ -374,12 +374,12 @@ def _is_given(raw: Raw) -> bool:
 
 
 def _is_reference(value: str) -> bool:
-    """Whether a text may identify a batch or a message."""
+    """Whether a text is a valid `client_ref` or `message_ref`."""
     return 1 <= len(value) <= LONGEST_REF and "\0" not in value
 
 
 def _text(raw: Raw) -> str | None:
-    """The text of a member of at most `LONGEST_TEXT` bytes. None for other values."""
+    """The text of a member. None for other values, and for members longer than `LONGEST_TEXT` bytes."""
     if not _is_text(raw) or len(memoryview(raw)) > LONGEST_TEXT:
         return None
     try:
@@ -402,8 +402,8 @@ def _is_number(raw: Raw) -> bool:
 
 
 def _user_id(raw: Raw) -> str | None:
-    """The text of a member that is a business-scoped user id; None for other values."""
-    # Nearly every `to` begins with a digit, and then needs no parsing.
+    """A member that is a business-scoped user id. None for other values."""
+    # Nearly every `to` begins with a digit and so needs no parsing.
     if memoryview(raw)[1:2].tobytes().isalpha() and outbound.is_user_id(to := _text(raw)):
         return to
     return None

@@ -1,14 +1,14 @@
-"""A batch in the database while it waits and while a runner holds it: the lease, claims of items, results and the end.
+"""Database operations on a batch: why it waits, the runner's lease, claims of items, results and the end.
 
-Every function that changes items locks the batch's row first, so runner, cancel and a second runner take turns. The
-lease's token is the fence, which only the next holder replaces. An item is claimed before it is sent. The lease ends by
-its time, or when the worker that holds it has died. A batch whose number or tenant may not send is claimed only to
-report what was interrupted, or to end it.
+Every function that changes items locks the batch's row first, so a runner, a cancellation and a second runner take
+turns. The lease's token fences off earlier holders: only the next holder replaces the token. An item is claimed before
+it is sent. The lease ends by its time, or when its worker has died. If the batch's number or tenant may not send, the
+batch is claimed only to report interrupted items or to end it.
 
-A batch waits until its time to be sent, while its number is unconnected or released, or its tenant suspended.
-`record_waiting` writes the reason and since when on every open batch that no runner holds. It runs before each claim
-of batches, so the reason is at most a few seconds old. A batch that waited for PATIENCE, or whose number was released,
-is claimed once more to end it: its unsent items are skipped (decision "Messages").
+A batch waits until its time, while its number is not connected or was released, or while its tenant is suspended.
+`record_waiting` writes the reason and the start of the wait to every open batch that no runner holds. It runs before
+each claim of batches, so the reason is at most a few seconds old. A batch that waited for PATIENCE, or whose number was
+released, is claimed once more to end it: its unsent items are skipped (decision "Messages").
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 
 PATIENCE = timedelta(hours=24)
-"""A wait longer than this ends the batch."""
+"""A batch that waits longer than this is ended."""
 
 _RECORD_WAITING = f"""
 UPDATE messaging_batch b
@@ -65,18 +65,18 @@ WHERE b.id = w.id
 
 
 def record_waiting() -> None:
-    """Write why each open batch that no runner holds is waiting. Skips batches that another process is changing."""
+    """Write the reason for waiting to each open batch that no runner holds. Skips batches that are locked."""
     with connection.cursor() as cursor:
         cursor.execute(_RECORD_WAITING)
 
 
 class BatchLeaseLost(Exception):
-    """Another runner has taken the batch over. This runner may send nothing more for the batch."""
+    """Raised when another runner has taken over the batch. This runner must not send its messages any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A batch that this process runs, under its lease."""
+    """A batch that this process runs under a lease."""
 
     id: UUID
     tenant_id: UUID
@@ -90,7 +90,7 @@ class Held:
     """Whether the batch waited too long or its number left the tenant. Its unsent items are then skipped."""
     traceparent: str | None
     customer_hours: str | None = None
-    """The hours of its customers in which the batch is sent, as JSON (`sending/customer_hours.py`)."""
+    """The customers' hours in which the batch is sent, as JSON (`sending/customer_hours.py`)."""
 
     @property
     def public_id(self) -> str:
@@ -99,7 +99,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedItem:
-    """A claimed message: its place in the batch, and the bytes that the upstream receives."""
+    """A claimed item: its place in the batch, and the bytes that the upstream receives."""
 
     idx: int
     body: bytes = field(repr=False)
@@ -107,7 +107,7 @@ class ClaimedItem:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The claimed next items. Empty when nothing is left, the batch is cancelled, or its tenant is suspended
+    """The items that one claim returned. Empty when nothing is left, the batch is cancelled, or its tenant is suspended
     (`suspended`).
     """
 
@@ -124,19 +124,19 @@ class Outcome:
     http_status: int | None = None
     sent_at: datetime | None = None
     retryable: bool = False
-    """Whether the message was certainly not sent, and may succeed later."""
+    """Whether the message was certainly not sent and may succeed later."""
     upstream_ms: float | None = None
     is_throttled: bool = False
-    """Whether the upstream refused because the number sends too fast."""
+    """Whether the upstream rejected the message because the number sends too fast."""
     token_problem: bool = False
 
 
 Result = tuple[ClaimedItem, Outcome]
 
 
-# Claims for each number the oldest open batch that nobody holds. A number's interrupted batch goes before all others.
-# Left out are batches of a tenant that had the number before, because they would hold up the batches of the new owner,
-# and batches whose time has not come.
+# Claims for each number the oldest open batch that nobody holds, interrupted batches first. Skips batches that wait for
+# their time. Also skips batches of a tenant that had the number before, because they would delay the batches of the new
+# owner.
 _CLAIM_BATCHES = """
 WITH free AS MATERIALIZED (
     SELECT c.id,
@@ -198,7 +198,7 @@ WHERE batch_id = %(batch_id)s AND status = 'pending' AND claimed_by IS NOT NULL
 RETURNING idx, body
 """
 
-# Once there is a result, the event has the body. Only an item that a retry may send again keeps its own body.
+# A result's event has the body. An item keeps its own body only if a retry may send it again.
 _RESULTS = """
 UPDATE messaging_batchitem i
 SET status = r.status, http_status = r.http_status, wamid = r.wamid, response = r.response,
@@ -230,7 +230,7 @@ WHERE batch_id = %s AND status = 'failed' AND body <> ''
 
 
 def end_leases_of_dead(dead_workers: DeadWorkers) -> None:
-    """End the leases of workers that died, so that their batches can be claimed. `dead_workers` looks for `HOLDERS`."""
+    """End the leases of workers that died, so that others can claim their batches. `dead_workers` checks `HOLDERS`."""
     with transaction.atomic():
         if dead := run(dead_workers.finding({})):
             with connection.cursor() as cursor:
@@ -238,9 +238,9 @@ def end_leases_of_dead(dead_workers: DeadWorkers) -> None:
 
 
 def claim_batches(limit: int, holder: int | None = None) -> list[Held]:
-    """Lease open batches that nobody runs and that may run, at most one a number, oldest first.
+    """Lease open batches that may be sent and that nobody holds, oldest first, at most one for each number.
 
-    `holder` is the registered worker that holds the leases.
+    `holder` is the registered worker that gets the leases.
     """
     record_waiting()
     try:
@@ -260,7 +260,7 @@ def claim_batches(limit: int, holder: int | None = None) -> list[Held]:
 
 
 def renew(held: Held) -> tuple[str, bool]:
-    """Keep the lease for BATCH_LEASE_SECONDS more. Returns the batch's status, and whether its tenant is served.
+    """Extend the lease to BATCH_LEASE_SECONDS from now. Returns the batch's status, and whether its tenant is served.
 
     Raises BatchLeaseLost.
     """
@@ -277,7 +277,7 @@ def renew(held: Held) -> tuple[str, bool]:
 def take(held: Held, *, first: int, count: int, country_code: str) -> Taken:
     """Claim the next items from place `first` on. Raises BatchLeaseLost.
 
-    `country_code` is the country code of the batch's number, for recipients whose number lacks a country code.
+    `country_code` completes recipients that lack one. It is the country code of the batch's number.
     """
     with transaction.atomic():
         batch_status, is_served = renew(held)
@@ -323,10 +323,10 @@ def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem], country_code:
 
 
 def take_over(held: Held) -> list[ClaimedItem]:
-    """The interrupted items: claimed, without a result. For a holder that has no message under way.
+    """Claim the interrupted items: they have a claim but no result. This runner must have no message under way.
 
-    Either an earlier runner left them, or this runner claimed them and the database's answer to the claim was lost.
-    Raises BatchLeaseLost.
+    An earlier runner left them. Or this runner claimed them, but lost the database's answer to the claim. Raises
+    BatchLeaseLost.
     """
     with transaction.atomic():
         renew(held)
@@ -336,7 +336,7 @@ def take_over(held: Held) -> list[ClaimedItem]:
 
 
 def number_of(tenant_id: UUID, environment: str, phone_number_id: str) -> Sender:
-    """A tenant's number as it is now. A number that the tenant no longer has is returned as disconnected."""
+    """A tenant's number with its current state. A number that the tenant no longer has is shown as disconnected."""
     return sender(tenant_id=tenant_id, environment=environment, from_=phone_number_id) or Sender(
         phone_number_id=phone_number_id,
         waba_id="",
@@ -351,7 +351,7 @@ def number_of(tenant_id: UUID, environment: str, phone_number_id: str) -> Sender
 
 
 def rate_now(held: Held, number: Sender) -> int:
-    """The batch's announced rate, or a lower one when the number's throughput level has fallen since."""
+    """The batch's announced rate, or a lower rate if the number's throughput level has fallen since then."""
     return min(
         held.rate_per_sec,
         rate_of(throughput_level=number.throughput_level, coexistence=number.coexistence),
@@ -359,7 +359,7 @@ def rate_now(held: Held, number: Sender) -> int:
 
 
 def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
-    """Write results with their events in one transaction. Items that the next holder has settled stay as they are."""
+    """Write results with their events in one transaction. Skips items that already have a result of the next holder."""
     events = {item.idx: _outbound(held, number, item, outcome) for item, outcome in results}
     with transaction.atomic():
         Batch.objects.select_for_update(no_key=True).only("id").get(pk=held.id)
@@ -391,10 +391,9 @@ def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
 
 
 def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
-    """Release the unfinished batch. The items `unsent`, which were claimed and certainly not sent, can be claimed
-    again.
+    """Release the unfinished batch. Also release the claims of the items `unsent`, which were certainly not sent.
 
-    A batch whose customers' hours are over waits until they begin again.
+    If its customers' hours are over, the batch waits until they begin again.
     """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=held.id)
@@ -413,7 +412,7 @@ def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
 
 
 def finish(held: Held) -> None:
-    """End a batch that has nothing left to send, as `completed` unless it was cancelled."""
+    """End a batch that has nothing left to send. A batch that is not cancelled becomes `completed`."""
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=held.id)
         if batch.lease_token == held.lease and batch.completed_at is None:
@@ -423,7 +422,7 @@ def finish(held: Held) -> None:
 
 
 def skip_unsent(batch: Batch) -> None:
-    """Mark items that no runner has claimed as skipped, and release their references. Runs inside a transaction that
+    """Mark the items without a claim as skipped, and release their references. Runs inside a transaction that
     has locked the batch's row.
     """
     with connection.cursor() as cursor:
@@ -443,7 +442,7 @@ def requeue_failed(batch: Batch) -> int:
 
 
 def complete(batch: Batch) -> None:
-    """Store the end of a batch, and publish its event. Runs inside a transaction that has locked the batch's row."""
+    """Store the end of a batch and publish its event. Runs inside a transaction that has locked the batch's row."""
     if batch.status == Batch.Status.CANCELLED:
         skip_unsent(batch)
     else:
@@ -490,7 +489,7 @@ def _completed(batch: Batch, at: datetime) -> NewEvent:
 
 
 def _round(retries: int) -> str:
-    """The suffix of dedupe keys for a round. It differs for each retry of a batch, so each round has its own events."""
+    """The suffix of dedupe keys after a retry of the batch. Each retry has its own suffix, and so its own events."""
     return f":{retries}" if retries else ""
 
 

@@ -1,7 +1,7 @@
-"""Batches as callers see them: create, find, cancel, retry (send rule 8).
+"""Batches, for callers: create, find, reschedule, cancel, retry (send rule 8).
 
-One transaction stores a batch with its items. Each item is stored as the bytes that the upstream will receive. The
-runner (`runner.py`) is woken after the commit. If that signal is lost, beat finds the batch within seconds.
+One transaction stores a batch with its items. Each item is stored as the bytes that the upstream will receive. After
+the commit, a signal wakes the runner (`runner.py`). If the signal is lost, beat finds the batch within seconds.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,9 @@ from phone_numbers.senders_and_owners import connected_sender
 from tenants.models import Tenant
 
 MOST_WAITING_ITEMS = 500_000
-"""Most unsent items in a tenant's open batches of one environment: fifty full batches."""
+"""How many unsent items a tenant's open batches in one environment may have: fifty full batches."""
 MOST_WAITING_BYTES = 1024**3
-"""Most bytes of all items in a tenant's open batches of one environment."""
+"""How many bytes all items of a tenant's open batches in one environment may have."""
 FULL_RETRY_SECONDS = 60
 TIME_COLUMNS = ("send_at", "waiting_for", "waiting_since")
 
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 class Waiting(NamedTuple):
-    """Counts of the unsent items in open batches."""
+    """The unsent items in open batches, and the bytes of these batches."""
 
     items: int
     size: int
@@ -54,14 +54,14 @@ class Stored:
     batch: Batch
     is_new: bool = True
     same_messages: bool = True
-    """Whether an existing batch with this client_ref has the messages of this call."""
+    """False if an existing batch with this client_ref has other messages than this call."""
     warnings: Sequence[TemplateWarning] = ()
 
 
 def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[str] | None = None) -> Stored:
     """Store a batch, or find the existing batch with its client_ref.
 
-    Raises InvalidRequest (nothing is queued) or NumberNotConnected.
+    Raises InvalidRequest or NumberNotConnected; then nothing is queued.
     """
     body = batch_body.read(raw)
     from_, client_ref, messages_hash = body.sender, body.reference, batch_body.messages_hash(raw)
@@ -105,7 +105,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
             batch.save(update_fields=["body_bytes", "customer_hours", *TIME_COLUMNS])
             transaction.on_commit(wake, robust=True)
     except IntegrityError:
-        # A concurrent request stored a batch with this client_ref.
+        # A concurrent request has stored a batch with this client_ref.
         if (earlier := known()) is None:
             raise
         return earlier
@@ -119,8 +119,8 @@ def find(*, tenant_id: UUID, environment: str, batch_id: str, within: frozenset[
 
 
 def reschedule(found: Batch, send_at: datetime | None) -> Batch:
-    """Change the time of a batch that has not begun. None means now. Raises Conflict when the batch has
-    begun or ended.
+    """Change the time of a batch that has not begun. None means now. Raises Conflict when the batch has already begun
+    or ended.
     """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
@@ -134,7 +134,7 @@ def reschedule(found: Batch, send_at: datetime | None) -> Batch:
 
 
 def cancel(found: Batch) -> Batch:
-    """Stop a batch, and skip the items that are not under way. Raises Conflict when the batch has ended."""
+    """Stop a batch and skip the items that are not being sent. Raises Conflict when the batch has ended."""
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.QUEUED:
@@ -151,8 +151,8 @@ def cancel(found: Batch) -> Batch:
 def retry(found: Batch) -> Batch:
     """Queue the failed items that were certainly not sent. Raises Conflict when there are no such items.
 
-    Only completed batches can be retried, so no runner holds the batch. The queued items are claimed and counted like
-    new ones.
+    Only a completed batch can be retried, so no runner holds it. Queued items are then claimed and counted like new
+    items.
     """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
@@ -172,7 +172,7 @@ def retry(found: Batch) -> Batch:
 
 
 def _set_time(batch: Batch, send_at: datetime | None) -> None:
-    """Set when a batch begins: now or at its time, and within its customers' hours. Raises InvalidRequest."""
+    """Set when a batch begins: now or at `send_at`, moved into its customers' hours. Raises InvalidRequest."""
     hours = customer_hours.restored(batch.customer_hours)
     if hours is not None:
         begins = hours.first_open(moment := send_at or now())
@@ -188,8 +188,8 @@ def wake() -> None:
 
 
 def _known(tenant_id: UUID, environment: str, client_ref: str, within: frozenset[str] | None) -> Batch | None:
-    """The tenant's batch with a client_ref. None when there is no such batch. Raises Conflict when the caller has no
-    access to it.
+    """The tenant's batch with a client_ref. None when there is no such batch. Raises Conflict when the caller may not
+    access it.
     """
     batch = Batch.objects.for_tenant(tenant_id).filter(client_ref=client_ref).first()
     if batch is not None and batch.environment != environment:
@@ -209,8 +209,8 @@ def waiting(*, tenant_id: UUID, environment: str) -> Waiting:
 
 
 def _require_room(batch: Batch, size: int) -> None:
-    """Require that a new batch fits the limits together with the open batches. Raises RateLimited. The tenant's row is
-    locked, so concurrent requests take turns.
+    """Require that a new batch and the open batches together stay within the limits. Raises RateLimited. Locks the
+    tenant's row, so that concurrent requests take turns.
     """
     Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=batch.tenant_id)
     open_now = waiting(tenant_id=batch.tenant_id, environment=batch.environment)
@@ -226,16 +226,16 @@ def _require_room(batch: Batch, size: int) -> None:
 
 
 def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str] | None) -> int:
-    """Store the items in their order. Returns the number of their bytes. An item whose `message_ref` belongs to another
-    item is skipped.
+    """Store the items in their order. Returns their size in bytes. Skips an item whose `message_ref` belongs to another
+    item.
 
-    `zones` collects the customers' time zones. Raises InvalidRequest for customers without a known zone.
+    Adds the customers' time zones to `zones`. Raises InvalidRequest for customers whose zone is unknown.
     """
     stored = 0
     problems = batch_body.Problems()
     others = references.acquire(batch, (item.reference for item in body.messages))
     with (
-        # Catch psycopg's errors: Django wraps errors of its cursors, but not those of a copy.
+        # Wraps psycopg's errors here, because Django does not wrap the errors of a copy.
         connection.wrap_database_errors,
         connection.cursor() as cursor,
         cursor.copy(

@@ -1,12 +1,12 @@
-"""Metrics of batches that could run but have no runner."""
+"""Metrics of batches that could be sent but have no runner."""
 
 from django.db import connection
 
 from gateway.monitoring import metrics
 from tenants.tenant_status import SERVED
 
-# Batches that wait for another batch of their number do not count, nor do new batches that no runner has had time to
-# claim.
+# Does not count batches that wait for another batch of their number. Does not count batches younger than a minute,
+# because a runner may not have had time to claim them.
 _WAITING = f"""
 SELECT count(*), coalesce(extract(epoch FROM now() - min(coalesce(b.lease_until, b.created_at))), 0)
 FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
@@ -18,8 +18,8 @@ WHERE b.completed_at IS NULL AND {SERVED.format(row="b")}
 
 
 def waiting() -> tuple[int, float]:
-    """The number of batches that have waited for a runner for over a minute, and the seconds that the oldest has
-    waited.
+    """How many batches have waited for a runner for over a minute, and how long the oldest has waited, in
+    seconds.
     """
     with connection.cursor() as cursor:
         cursor.execute(_WAITING)

@@ -1,4 +1,4 @@
-"""Outcomes of the messages in a batch: the count of each status, and the errors of failed messages."""
+"""Outcomes of a batch's messages: the count of each status, and the errors of failed messages."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ GROUP BY 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The counts of a batch. Each message counts once, under its present status."""
+    """The counts of a batch. Each message counts once, under its current status."""
 
     statuses: dict[str, int]
     """Counts by status, from `accepted` to `failed`."""
@@ -31,12 +31,12 @@ class Outcomes:
 
     @property
     def may_change(self) -> bool:
-        """Whether WhatsApp may send further statuses of accepted messages."""
+        """Whether WhatsApp may still report further statuses of accepted messages."""
         return bool(self.statuses["accepted"] or self.statuses["sent"])
 
 
 def outcomes_of(batch: Batch) -> Outcomes:
-    """The present outcomes of a batch."""
+    """The current outcomes of a batch."""
     statuses: dict[str, int] = dict.fromkeys(reversed(list(PRECEDENCE)), 0)
     causes: Counter[int | None] = Counter()
     with connection.cursor() as cursor:

@@ -1,8 +1,8 @@
-"""References of messages: among batch items with the same `message_ref`, only one is sent within 30 days.
+"""References of messages: of all batch items with the same `message_ref`, only one is sent within 30 days.
 
-So a job that was interrupted can send its rows again, in any batches, and no customer gets a message twice. A reference
-belongs to the first item stored with it. It is released when that item is skipped before it was sent. An item that was
-tried keeps its reference, even if WhatsApp refused the message, because `retry` may still send it.
+So a caller can send the rows of an interrupted job again, in any batch, and no customer gets a message twice. A
+reference belongs to the first item stored with it. If that item is skipped before it was sent, the reference is
+released. A failed item keeps its reference even after Meta's rejection, because `retry` may still send the item.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ class Place(NamedTuple):
     idx: int
 
 
-# A known reference stays locked until the commit, so it cannot be released meanwhile. References are always locked in
-# order, here and below. So concurrent batches with the same rows, and cancellations, wait instead of deadlocking.
+# A known reference stays locked until the commit, so no other process can release it. Both statements lock references
+# in the same order, so concurrent batches and cancellations with the same references wait instead of deadlocking.
 _ACQUIRE = """
 INSERT INTO messaging_messagereference AS known (tenant_id, environment, ref_hash, batch_id, idx, created_at)
 SELECT %(tenant_id)s, %(environment)s, r.ref_hash, %(batch_id)s, r.idx, now()
@@ -57,7 +57,7 @@ WHERE (r.tenant_id, r.environment, r.ref_hash) = (released.tenant_id, released.e
 def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
     """Acquire the references of a batch's items, given in the items' order.
 
-    Returns, for each item whose reference belongs to another item, that other item. Runs inside a transaction.
+    Returns the other item for each item whose reference belongs to another item. Runs inside a transaction.
     """
     places: dict[bytes, list[int]] = {}
     for idx, reference in enumerate(references):
@@ -102,7 +102,7 @@ def release(references: Iterable[str], *, tenant_id: UUID, environment: str, bat
 
 
 def prune_references() -> int:
-    """Delete references older than 30 days. Returns how many."""
+    """Delete references older than 30 days. Returns the number of references."""
     return delete_before(MessageReference, "created_at", now() - REMEMBERED)
 
 

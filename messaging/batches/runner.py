@@ -1,10 +1,10 @@
 """The batch runner: one in each process with the role `batches`. It sends all batches that the process holds, and all
 scheduled messages that are due.
 
-It runs from the process's start (`gateway/__main__.py`), with an event loop for the messages, and threads for the
-database and for Valkey. It ends when it is stopped or has been idle for long; `gateway/loop_thread.py` then starts
-the next one. A crash loses nothing and repeats nothing. The leases end with the runner's registration and another
-runner continues. Items that were claimed and have no result are reported as `outcome_unknown`.
+It starts with the process (`gateway/__main__.py`), and has an event loop for messages and threads for the database and
+for Valkey. It ends when it is stopped or has been idle for long; `gateway/loop_thread.py` then starts the next one.
+After a crash nothing is lost or sent twice: the leases end with the runner's registration, and another runner
+continues. It reports claimed items without a result as `outcome_unknown`.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from messaging.batches.sender import BatchRun
 log = structlog.get_logger(__name__)
 
 BATCHES_AT_ONCE = 64
-"""Most batches in one process. Further batches go to other workers, or wait."""
+"""How many batches one process runs. Other batches go to other workers, or wait."""
 MESSAGES_AT_ONCE = 768
-"""Most messages under way in one process, below the usual limit of 1,024 open files."""
+"""How many messages one process has under way. The usual limit of open files is 1,024."""
 DATABASE_THREADS = 3
 POLL_SECONDS = 1.0
 """How often a runner polls for scheduled messages and, while it runs batches, for further batches."""
 QUIET_POLL_SECONDS = 5.0
-"""How often an idle runner polls without a signal: a number may be connected again, or another runner may have
+"""How often an idle runner polls without a signal. A number may have been connected again, or another runner may have
 crashed.
 """
 LINGER_SECONDS = 300.0
-"""How long an idle runner stays. Its database connection costs more than its polling."""
+"""How long a runner stays idle before it ends and closes its database connection."""
 
 Value = TypeVar("Value")
 
@@ -51,12 +51,12 @@ _current: "Runner | None" = None
 
 
 def run() -> bool:
-    """Run `work` on a new event loop."""
+    """Run `work` on a new event loop. Returns whether to start another runner."""
     return asyncio.run(work())
 
 
 async def work() -> bool:
-    """Run batches until there have been none for long. If this process has a runner already, wake that one instead.
+    """Run batches until none has come for LINGER_SECONDS. If this process already has a runner, only wake that runner.
 
     Returns whether to start another runner: True after a run, unless the process is stopping.
     """
@@ -77,7 +77,7 @@ async def work() -> bool:
 
 
 def stop() -> None:
-    """Stop the runner: it finishes and records the messages under way, and releases the rest."""
+    """Stop the runner. It finishes and records the messages under way, and releases all others."""
     _stopping.set()
     with _lock:
         if _current is not None:
@@ -85,7 +85,7 @@ def stop() -> None:
 
 
 def _leave(runner: "Runner") -> bool:
-    """Whether the runner may end, because no poll was requested meanwhile."""
+    """Whether the runner may end. It may not if a poll has been requested."""
     global _current
     with _lock:
         if runner.asked:
@@ -114,7 +114,7 @@ class Runner:
         return _stopping.is_set()
 
     def look(self) -> None:
-        """Request a poll for batches. Callable from any thread that holds the lock."""
+        """Request a poll for batches. Callable from any thread that holds `_lock`."""
         self.asked = True
         if self.loop is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.woken.set)
@@ -147,7 +147,7 @@ class Runner:
                 executor.shutdown(wait=False)
 
     async def in_database(self, lane: int, call: Callable[..., Value], *values: Any) -> Value:
-        """Call a function that uses the database in a thread, with the caller's context. Calls of the same lane take
+        """Call a function that uses the database, in a thread, with the caller's context. Calls in the same lane take
         turns.
         """
         assert self.loop is not None  # noqa: S101 - only tasks of the running loop call this
@@ -183,7 +183,7 @@ class Runner:
         self.running.discard(task)
         self.woken.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The lease runs out and another runner continues. An error here must not end the other batches.
+            # The lease expires and another runner continues. An error in one batch must not end the others.
             log.error("batch_crashed", exc_info=error)
 
     async def _until_woken(self, seconds: float) -> None:
@@ -195,7 +195,7 @@ class Runner:
 
 
 def _close_connection() -> None:
-    """Release the database connection of the calling thread."""
+    """Close the database connection of the calling thread."""
     connection.close()
 
 

@@ -1,7 +1,7 @@
-"""Scheduled messages as callers see them: schedule, find, change, cancel.
+"""Scheduled messages, for callers: schedule, find, change, cancel.
 
-A message is stored instead of sent. In one transaction, the checks that a send makes before its call are made, and the
-idempotency key keeps the answer. The batch runner sends it at its time (`messaging/batches/scheduled_sender.py`).
+One transaction makes the checks that a send makes before its upstream call, stores the message, and stores the answer
+for the idempotency key. The batch runner sends the message at its time (`messaging/batches/scheduled_sender.py`).
 """
 
 from dataclasses import replace
@@ -31,14 +31,14 @@ MEMBER = outbound.SEND_AT
 MEMBERS = (MEMBER, customer_hours.MEMBER)
 MOST_AHEAD = timedelta(days=90)
 MOST_SCHEDULED = 10_000
-"""Most messages of a tenant in one environment that wait for their time. Larger numbers can be sent as batches."""
+"""How many messages of a tenant in one environment may wait for their time. More can be sent as batches."""
 FULL_RETRY_SECONDS = 60
 
 Status = ScheduledMessage.Status
 
 
 def moment_of(value: Any) -> datetime:
-    """The `send_at` of a body: ISO 8601 with an offset, in the future, at most 90 days ahead. Raises InvalidRequest."""
+    """Parse the `send_at` of a body: ISO 8601 with an offset, in the next 90 days. Raises InvalidRequest."""
     try:
         moment = parse_datetime(value) if isinstance(value, str) else None
         if moment is None or moment.tzinfo is None:
@@ -60,9 +60,9 @@ def _invalid(problem: str) -> InvalidRequest:
 
 
 def create(request: SendRequest) -> Reply:
-    """Store a message for its time. Returns the 202, which an idempotency key keeps.
+    """Store a message for a later time. Returns a 202, which is also stored for an idempotency key.
 
-    Makes the checks that a send makes before its call. After a ServiceError nothing was stored.
+    Makes the checks that a send makes before its upstream call. After a ServiceError nothing was stored.
     """
     use = request.key_use()
     message = {name: value for name, value in request.body.items() if name not in MEMBERS}
@@ -89,7 +89,7 @@ def _store(
     send_at: datetime,
     hours: CustomerHours | None,
 ) -> ScheduledMessage:
-    """Store a message within the limit. The tenant's row is locked, so that concurrent requests take turns."""
+    """Store a message if the limit allows it. Locks the tenant's row, so that concurrent requests take turns."""
     Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.tenant_id)
     own = ScheduledMessage.objects.for_environment(request.tenant_id, number.environment)
     if own.filter(status=Status.SCHEDULED).count() >= MOST_SCHEDULED:
@@ -110,8 +110,8 @@ def _store(
 
 
 def _hours(body: dict[str, Any]) -> CustomerHours | None:
-    """The customer's hours of a request. None without `customer_hours`. Raises InvalidRequest, also for a customer
-    whose zone is not known.
+    """The customer's hours in a request. None without `customer_hours`. Raises InvalidRequest, for example if the
+    customer's time zone is unknown.
     """
     value = body.get(customer_hours.MEMBER)
     if value is None:
@@ -133,7 +133,7 @@ def find(
 
 
 def change(message: ScheduledMessage, send_at: datetime) -> ScheduledMessage:
-    """Move a waiting message to another time. Raises Conflict when it is under way or has ended."""
+    """Move a waiting message to another time. Raises Conflict when the message is being sent or has ended."""
     with transaction.atomic():
         waiting = _waiting(message)
         hours = customer_hours.restored(waiting.customer_hours)
@@ -143,7 +143,7 @@ def change(message: ScheduledMessage, send_at: datetime) -> ScheduledMessage:
 
 
 def cancel(message: ScheduledMessage) -> ScheduledMessage:
-    """Cancel a waiting message, so that it is never sent. Raises Conflict when it is under way or has ended."""
+    """Cancel a waiting message. Raises Conflict when the message is being sent or has ended."""
     with transaction.atomic():
         waiting = _waiting(message)
         waiting.status, waiting.ended_at, waiting.body = Status.CANCELLED, now(), b""
@@ -152,7 +152,7 @@ def cancel(message: ScheduledMessage) -> ScheduledMessage:
 
 
 def _waiting(message: ScheduledMessage) -> ScheduledMessage:
-    """The message, locked. Raises Conflict unless it waits for its time."""
+    """Lock the message. Raises Conflict unless it still waits for its time."""
     locked = ScheduledMessage.objects.select_for_update(no_key=True).get(pk=message.pk)
     if locked.status != Status.SCHEDULED:
         raise Conflict(f"This message is {locked.status}.", details={"status": locked.status})

@@ -1,9 +1,9 @@
-"""Scheduled messages whose time has come: claim → wait for the number's turn → send → record.
+"""Sends scheduled messages when they are due: claim → wait for the number's turn → send → record.
 
-Part of the batch runner (`messaging/batches/runner.py`), which polls for them every second. A message is claimed before
-it is sent and never claimed again, so it is sent at most once. A claim without a result runs out, and the message ends
-with the outcome unknown. A message that cannot go at its time waits for PATIENCE, then it fails. No number delays
-another, because each number has its own task and a bounded number of claims.
+Part of the batch runner (`messaging/batches/runner.py`), which polls for due messages every second. A message is
+claimed before it is sent and never claimed again to be sent, so it is sent at most once. If a claim expires without a
+result, the message ends with an unknown outcome. A message that cannot be sent at its time waits for PATIENCE, then it
+fails. Each number has its own task and a limited number of claims, so no number delays another.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ from webhooks.events.publish import publish
 log = structlog.get_logger(__name__)
 
 PATIENCE = timedelta(minutes=15)
-"""How long after its time a message may still go, when its number or its tenant could not send."""
+"""How long after its time a message can still be sent, if its number or its tenant could not send before."""
 CLAIM_SECONDS = 300.0
-"""How long a claim lasts. A send with all its waits takes far less."""
+"""How long a claim lasts. A send takes far less time, even with all its waits."""
 SAFE_SECONDS = 200.0
-"""A message that was claimed longer ago than this is not sent, but released."""
+"""A message that was claimed longer ago than this is released instead of sent."""
 CLAIMED_AT_ONCE = 64
-"""Most claimed messages of one number in one process."""
+"""How many messages one claim takes."""
 RETRY_SECONDS = 0.5
 
 _LANE = 1
@@ -59,7 +59,7 @@ SELECT EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'scheduled'
        EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'sending' AND claimed_until < now()),
        EXISTS (SELECT FROM messaging_batch WHERE waiting_for = 'scheduled' AND send_at <= now())
 """
-# Claims messages in the order of their times. `hindrance` says why a message that waited too long could not be sent.
+# Claims messages in the order of their times. `hindrance` is the reason why a message that waited too long is not sent.
 _CLAIM = f"""
 WITH due AS MATERIALIZED (
     SELECT s.id, h.hindrance
@@ -102,7 +102,7 @@ _HINDRANCES = {
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claimed message. `hindrance` is the reason why it is not sent, None for a message to send."""
+    """A claimed message. `hindrance` is the reason why it is not sent. None for a message to send."""
 
     id: UUID
     tenant_id: UUID
@@ -111,10 +111,10 @@ class Claimed:
     body: bytes = field(repr=False)
     claim: UUID
     hours: CustomerHours | None
-    """The hours of its customer in which the message may be sent. None for any time."""
+    """The customer's hours in which the message may be sent. None means at any time."""
     hindrance: str | None
     is_late: bool
-    """Whether the message is late by more than PATIENCE. Then it is not released again when the upstream throttles."""
+    """Whether the message is more than PATIENCE late. Such a message is not released when the upstream throttles."""
 
     @property
     def public_id(self) -> str:
@@ -131,11 +131,11 @@ class ScheduledSends:
 
     @property
     def is_busy(self) -> bool:
-        """Whether messages are under way."""
+        """Whether messages are being sent."""
         return bool(self._of_number)
 
     async def look(self) -> bool:
-        """Start the messages that are due. Returns whether the time of a batch has come."""
+        """Start to send the messages that are due. Returns whether a batch is due."""
         if self._process.stopping:
             return False
         try:
@@ -154,7 +154,7 @@ class ScheduledSends:
         return batch_is_due
 
     def _start(self, claimed: list[Claimed]) -> None:
-        # A number that changed hands may have messages of two tenants. Each group is sent with the token of its tenant.
+        # A number that moved to another tenant may have messages of both. Each message needs its own tenant's token.
         groups: dict[tuple[UUID, str, str], list[Claimed]] = {}
         for message in claimed:
             owner = message.tenant_id, message.environment, message.phone_number_id
@@ -172,14 +172,14 @@ class ScheduledSends:
         if (pacer := self._pacers.get(phone_number_id)) is not None and pacer.share() == 1.0:
             del self._pacers[phone_number_id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The task's messages stay claimed. They end as interrupted when the claims run out.
+            # The task's messages stay claimed. When their claims expire, they end as interrupted.
             log.error("scheduled_send_crashed", exc_info=error)
         self._process.woken.set()
 
     async def _send_all(
         self, owner: tuple[UUID, str, str], messages: list[Claimed], before: "asyncio.Task[None] | None"
     ) -> None:
-        """Send messages of one number, in the order of their ids, at its pace."""
+        """Send messages of one number at its pace, in the order of their ids."""
         if before is not None:
             await asyncio.wait([before])
         safe_until = time.monotonic() + SAFE_SECONDS
@@ -237,9 +237,7 @@ class ScheduledSends:
 
 
 def due() -> tuple[bool, bool, bool]:
-    """Three facts: whether a message is due, whether a message was interrupted, and whether the time of a batch has
-    come.
-    """
+    """Whether a message is due, whether a message was interrupted, and whether a batch is due."""
     with connection.cursor() as cursor:
         cursor.execute(_DUE)
         row: tuple[bool, bool, bool] = cursor.fetchone()
@@ -247,12 +245,12 @@ def due() -> tuple[bool, bool, bool]:
 
 
 def claim(busy: list[str]) -> list[Claimed]:
-    """Claim messages whose time has come, of numbers that are not `busy`."""
+    """Claim messages that are due. Skips numbers in `busy`."""
     return _claimed(_CLAIM, busy=busy, patience=PATIENCE.total_seconds())
 
 
 def claim_interrupted() -> list[Claimed]:
-    """Claim messages whose claim ran out without a result."""
+    """Claim messages whose claim expired without a result."""
     return _claimed(_CLAIM_INTERRUPTED)
 
 
@@ -303,19 +301,19 @@ def record(message: Claimed, number: Sender, outcome: Outcome) -> None:
 
 
 def release(message: Claimed) -> None:
-    """Release a message that certainly was not sent. It is due at once, or when its customer's hours begin again."""
+    """Release a message that was certainly not sent. It is due at once, or when its customer's hours begin again."""
     send_at = closed_until(message.hours, now())
     waits = {} if send_at is None else {"send_at": send_at}
     _own(message).update(status=Status.SCHEDULED, claim=None, claimed_until=None, **waits)
 
 
 def _own(message: Claimed) -> QuerySet[ScheduledMessage]:
-    """Query for the message's row, which finds it only while this claim is valid."""
+    """A query that finds the message's row only while this claim is valid."""
     return ScheduledMessage.objects.filter(pk=message.id, status=Status.SENDING, claim=message.claim)
 
 
 def _hindered(hindrance: str) -> Outcome:
-    """The outcome of a message that is not sent."""
+    """The outcome of a message that this process does not send."""
     if hindrance == "interrupted":
         return Outcome(outcome_unknown({"reason": "interrupted"}))
     return Outcome(service_error(hindrance, _HINDRANCES[hindrance], {}))

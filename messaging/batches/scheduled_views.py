@@ -30,7 +30,7 @@ class SendAtIn(serializers.Serializer[dict[str, Any]]):
 
 
 class ScheduledView(ResourceViewSet):
-    """Messages that wait for their time, and what became of them."""
+    """Single messages that are or were scheduled for a time."""
 
     tag = "Messages"
     scope = KeyScope.MESSAGES

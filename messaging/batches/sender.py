@@ -1,9 +1,9 @@
-"""The sending of one batch: claim → wait for the turn → send → record. Hundreds of messages are under way at once, at
-the number's pace.
+"""Sends one batch: claim → wait for the turn → send → record. Hundreds of messages are under way at once, at the
+number's pace.
 
-A message goes out only while this process certainly holds the lease: the item was claimed in the database, and the
-lease was renewed recently enough by this process's own clock. Items are claimed ahead of their turn, while earlier
-items go out. Results are written in bulk, and kept in memory until the database accepts them.
+A message is sent only while this process certainly holds the lease. So its item must be claimed in the database, and
+by this process's own clock the last renewal must be recent. Items are claimed ahead of their turn, while earlier items
+are sent. Results are written in bulk, and kept in memory until the database accepts them.
 """
 
 import asyncio
@@ -42,21 +42,21 @@ from phone_numbers import tokens
 from phone_numbers.senders_and_owners import Sender
 
 CLAIM_SECONDS = 0.25
-"""Items for this many seconds are claimed at once. After a crash, claimed items without a result are reported as
-unknown.
+"""One claim has the items of this many seconds. After a crash, claimed items without a result are reported as
+unknown, so the time is short.
 """
 
 
 def items_ahead(per_second: float) -> int:
-    """How many items one claim takes at a pace."""
+    """How many items one claim takes at a given pace."""
     return max(1, int(per_second * CLAIM_SECONDS))
 
 
 async def claimed_ahead(
     claim: Callable[[], Awaitable[list[ClaimedItem]]],
 ) -> AsyncGenerator[list[ClaimedItem], None]:
-    """The claims of a batch until a claim is empty. Each claim is made while the items of the previous claim are sent,
-    so no gaps arise.
+    """Yield the claims of a batch until a claim is empty. The next claim runs while the items of the current claim are
+    sent, so no gaps arise.
     """
     upcoming = asyncio.ensure_future(claim())
     try:
@@ -70,18 +70,18 @@ async def claimed_ahead(
 log = structlog.get_logger(__name__)
 
 SAFE_PART = 0.75
-"""The part of the lease, counted from its last renewal, during which this process certainly holds it, even if the
-process was stalled."""
+"""The part of the lease after a renewal during which this process certainly holds it, even if the process was
+stalled."""
 HEARTBEAT_PART = 0.25
 FACTS_SECONDS = 1.0
-"""How old the number's token, connection and level may be."""
+"""How old the token, the connection and the level of the number may be."""
 UNDER_WAY_SECONDS = 2.0
-"""The messages of at most this many seconds may wait for the upstream's answer. With a slower upstream the batch
-becomes slower.
+"""How many seconds of messages may wait for the upstream's answer. If the upstream is slower than this, the batch
+slows down.
 """
 MOST_UNDER_WAY = 500
 REACH_SECONDS = 30.0
-"""How long a message is retried while the upstream cannot be reached."""
+"""How long a message is tried again while the upstream cannot be reached."""
 FLUSH_SECONDS = 0.05
 FLUSH_ROWS = 500
 RETRY_SECONDS = 0.5
@@ -91,15 +91,15 @@ Value = TypeVar("Value")
 
 
 class NotNow(Exception):
-    """A claimed message was not sent, and may not be sent now. It must be released."""
+    """Raised when a claimed message was not sent and may not be sent now. Its claim must be released."""
 
 
 async def send_once(
     attempt: Callable[[], Awaitable[GraphAnswer]], *, longest_pause: float = MOST_PAUSE_SECONDS
 ) -> Outcome:
-    """Make a message's call and return its outcome. Errors of `attempt` other than the upstream's are raised.
+    """Make a message's call and return its outcome. Raises the errors of `attempt`, except the upstream's.
 
-    A call that could not connect was certainly not made. Only such a call is repeated, for REACH_SECONDS. Meanwhile the
+    Only a call that could not connect is repeated, for REACH_SECONDS, because it was certainly not made. Meanwhile the
     message counts as under way, so an unreachable upstream also delays the other messages.
     """
     until, pause = time.monotonic() + REACH_SECONDS, RETRY_SECONDS
@@ -135,7 +135,7 @@ async def send_once(
 
 
 class ProcessResources(Protocol):
-    """The resources that the batches and the scheduled messages of one process share."""
+    """The resources that the batches and scheduled messages of one process share."""
 
     woken: asyncio.Event
     """Set to make the runner poll at once."""
@@ -147,16 +147,16 @@ class ProcessResources(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """Whether the process is asked to end."""
+        """Whether the process was asked to end."""
         ...
 
     async def in_database(self, lane: int, call: Callable[..., Value], *values: Any) -> Value:
-        """Run a call in the lane's database thread."""
+        """Run a call in the database thread of the lane."""
         ...
 
 
 class BatchRun:
-    """One batch under its lease, from the first claim to its end."""
+    """The run of one batch under its lease, from the first claim to the end."""
 
     def __init__(self, process: ProcessResources, pool: AsyncPool, held: Held) -> None:
         self.process, self.pool, self.held = process, pool, held
@@ -181,7 +181,7 @@ class BatchRun:
         self.recording: asyncio.Task[None]
 
     async def run(self) -> None:
-        """Send the rest of the batch. Returns when the batch has ended, was released or has another holder."""
+        """Send the rest of the batch. Returns when the batch has ended, was released, or has another holder."""
         structlog.contextvars.bind_contextvars(batch_id=self.held.public_id)
         recording = self.recording = asyncio.create_task(self._record_until_done())
         heart = asyncio.create_task(self._beat())
@@ -211,7 +211,7 @@ class BatchRun:
         await self._until_done(held_batch.finish, self.held)
 
     async def _settle_interrupted(self) -> None:
-        """Report the claimed items without a result. Called before this run's first claim and after its last result."""
+        """Report claimed items without a result. Called before this run's first claim and after its last result."""
         if items := await self._until_done(held_batch.take_over, self.held):
             results = [(item, _unknown("interrupted")) for item in items]
             await self._until_done(held_batch.record, self.held, self.number, results)
@@ -238,7 +238,7 @@ class BatchRun:
     async def _send_paced(self, items: list[ClaimedItem]) -> None:
         for place, item in enumerate(items):
             if self.recording.done():
-                # The recording failed, so this raises its error. A further message could not be recorded.
+                # The recording failed. This raises its error, because further messages could not be recorded.
                 await self.recording
             await self._token_answer()
             if not self.number.is_connected:
@@ -262,8 +262,8 @@ class BatchRun:
             task.add_done_callback(self._sent)
 
     async def _next_turn(self) -> float:
-        """The time at which the next message may go. Further turns are requested while these are used, so the pace has
-        no gaps.
+        """The time at which the next message may be sent. Further turns are requested before these are used up, so the
+        pace has no gaps.
         """
         if not self.turns:
             self.turns.extend(await (self.further_turns or self._ask_for_turns()))
@@ -280,7 +280,7 @@ class BatchRun:
         self.room.release()
         self.process.slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Without a result the item stays claimed. The batch's next holder reports it as unknown.
+            # The item stays claimed without a result. The batch's next holder reports it as unknown.
             log.error("batch_send_crashed", exc_info=error)
 
     async def _send(self, item: ClaimedItem) -> None:
@@ -288,7 +288,7 @@ class BatchRun:
         try:
             outcome = await send_once(partial(self._attempt, item))
         except BatchLeaseLost:
-            return  # the batch's next holder reports on it
+            return  # the batch's next holder reports the item
         except NotNow:
             self.given_back = True
             self.unsent.append(item)
@@ -307,15 +307,15 @@ class BatchRun:
         return await self.pool.send(outbound.message_call(self.number, item.body))
 
     def _question_token(self, number: Sender) -> None:
-        """Ask whether the token still works, because a single refusal can concern only the recipient."""
+        """Start a check of the token, because a single rejection can concern only the recipient."""
         moment = time.monotonic()
         if moment - self.token_asked_at >= tokens.QUESTION_INTERVAL.total_seconds():
             self.token_asked_at = moment
             self.token_question = asyncio.create_task(asyncio.to_thread(question_token, number))
 
     async def _token_answer(self) -> None:
-        """Wait for the check of the token, if any. Nothing more is sent before its end. Then read the number's state
-        again.
+        """If a check of the token is running, wait for its end and read the number's state again. Nothing is sent
+        before that.
         """
         if self.token_question is not None:
             await self.token_question
@@ -335,7 +335,7 @@ class BatchRun:
                 await self._record(some)
 
     async def _record(self, results: list[Result]) -> None:
-        """Record results together. If the database rejects them, record each result alone, so that only the bad row
+        """Record results together. If the database rejects them, record each result alone, so that only the invalid one
         fails.
         """
         try:
@@ -346,7 +346,7 @@ class BatchRun:
                 for result in results:
                     await self._record([result])
                 return
-            # The database rejects the answer itself. Record, without the answer, that the message may have been sent.
+            # The database rejects this answer. Record without the answer that the message may have been sent.
             ((item, refused),) = results
             replaced = _unknown("unusable_answer", sent_at=refused.sent_at)
             await self._until_done(held_batch.record, self.held, self.number, [(item, replaced)])
@@ -364,7 +364,7 @@ class BatchRun:
             try:
                 await self._renew()
             except BatchLeaseLost:
-                return  # the next send notices the lost lease itself
+                return  # the next send detects the lost lease
 
     async def _renew(self) -> None:
         asked_at = time.monotonic()
@@ -381,7 +381,7 @@ class BatchRun:
 
 
 async def until_done(process: ProcessResources, lane: int, call: Callable[..., Value], *values: Any) -> Value:
-    """Call the database, repeatedly while it is unavailable. Returns the call's result, or raises its error."""
+    """Run a database call. Repeats the call while the database is unavailable. Raises all other errors."""
     while True:
         try:
             return await process.in_database(lane, call, *values)
@@ -397,7 +397,7 @@ def _take_next(held: Held, number: Sender, first: int, count: int) -> held_batch
 
 
 def question_token(number: Sender) -> None:
-    """Ask whether a token that the upstream refused still works. Runs in its own thread."""
+    """Schedule a check of a token that the upstream rejected. Runs in its own thread."""
     try:
         tokens.question(waba_id=number.waba_id, token=number.token)
     except DATABASE_UNAVAILABLE as error:
@@ -407,6 +407,6 @@ def question_token(number: Sender) -> None:
 
 
 def _unknown(reason: str, *, sent_at: datetime | None = None) -> Outcome:
-    """The outcome of a message that may have gone out: unknown. It is never sent again (decision "Batches")."""
+    """The unknown outcome of a message that may have been sent. It is never sent again (decision "Batches")."""
     details = {"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": reason}
     return Outcome(outcome_unknown(details), sent_at=sent_at)

@@ -11,7 +11,7 @@ from messaging.models import Batch, BatchItem, ScheduledMessage
 
 
 class CustomerHoursOut(serializers.Serializer[dict[str, int]]):
-    """`customer_hours`: by the clocks of the customers' zones."""
+    """`customer_hours`: hours of the day, in the customers' time zones."""
 
     to = serializers.IntegerField(help_text="Nothing of it is sent from this hour on.")
 
@@ -95,10 +95,10 @@ class BatchPlaceOut(serializers.Serializer[BatchItem]):
 
 
 class _Answered:
-    # No docstring: the contract would show it of both serializers.
+    # A docstring here would become the description of both serializers in the contract.
     @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
     def get_response(self, sent: BatchItem | ScheduledMessage) -> orjson.Fragment | None:
-        """The stored bytes as they are."""
+        """The stored bytes, unchanged."""
         return orjson.Fragment(bytes(sent.response)) if sent.response is not None else None
 
     def get_event_id(self, sent: BatchItem | ScheduledMessage) -> str | None:
@@ -148,7 +148,7 @@ class BatchItemOut(_Answered, serializers.ModelSerializer[BatchItem]):
 
 
 class ScheduledOut(_Answered, serializers.Serializer[ScheduledMessage]):
-    """A message that was given a time, and what became of it."""
+    """A message that is or was scheduled for a time, with its outcome."""
 
     id = serializers.CharField(
         source="public_id", help_text="The scheduled message: `sch_` and 26 characters."

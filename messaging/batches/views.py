@@ -59,7 +59,7 @@ class BatchDetailsOut(BatchOut):
 
 
 class InOrder(NewestFirst):
-    """Items come in the order of their places."""
+    """Orders items by their place in the batch."""
 
     field = "idx"
     descending = False
@@ -67,7 +67,7 @@ class InOrder(NewestFirst):
 
 @limited_by(body.MAX_BODY_BYTES)
 class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
-    """Up to 10,000 messages that go out at the number's pace."""
+    """Up to 10,000 messages, sent at the number's pace."""
 
     tag = "Messages"
     scope = KeyScope.MESSAGES

@@ -1,4 +1,4 @@
-"""A new message template as a member fills it in. Converts it to Meta's body and back (upstream fact 1.3). Pure
+"""A message template that a member drafts. Converts the draft to Meta's body and back (upstream fact 1.3). Pure
 functions.
 """
 
@@ -14,7 +14,7 @@ AUTHENTICATION = "AUTHENTICATION"
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A button. `value` is its link, phone number or coupon code. `example` is a value for the variable in a link."""
+    """A button. `value` is its link, phone number or coupon code. `example` is a value for the link's variable."""
 
     kind: str
     text: str
@@ -24,7 +24,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A template to submit. The examples are in the order of the text's variables."""
+    """A template to submit. The examples are in the order of the variables in the text."""
 
     name: str
     language: str
@@ -34,7 +34,7 @@ class Draft:
     header_format: str = ""
     header_text: str = ""
     header_example: str = ""
-    """For a text, the example of its variable. For media, the handle of the uploaded sample."""
+    """For a text header, the example of its variable. For a media header, the handle of the uploaded sample."""
     footer: str = ""
     buttons: Sequence[Button] = field(default_factory=list)
     code_minutes: int | None = None
@@ -42,7 +42,7 @@ class Draft:
 
     @property
     def is_named(self) -> bool:
-        """Whether the template's variables are named and not numbered."""
+        """Whether the template's variables have names instead of numbers."""
         found = variables(self.body) + (variables(self.header_text) if self.header_format == "TEXT" else [])
         return any(not name.isdecimal() for name in found)
 
@@ -59,7 +59,7 @@ class Draft:
         }
 
     def change(self, *, with_category: bool) -> dict[str, Any]:
-        """The body of an edit. Name and language cannot change, nor can the category of an approved template."""
+        """The body of an edit. Name and language cannot change. The category of an approved template cannot change."""
         kept = {"name", "language"} if with_category else {"name", "language", "category"}
         return {name: value for name, value in self.document().items() if name not in kept}
 
@@ -107,7 +107,7 @@ class Draft:
         return [{"type": "FOOTER", "text": self.footer}] if self.footer else []
 
     def _buttons(self) -> list[dict[str, Any]]:
-        # Meta requires quick replies next to each other.
+        # Meta requires all quick replies to be next to each other.
         ordered = sorted(self.buttons, key=lambda button: button.kind != "QUICK_REPLY")
         return [{"type": "BUTTONS", "buttons": [_button(each) for each in ordered]}] if ordered else []
 
@@ -153,11 +153,11 @@ _BUTTON_MEMBERS = {
 
 
 class CannotBeDrafted(Exception):
-    """The template has parts that a draft cannot express and that an edit would lose."""
+    """Raised for a template with parts that a draft cannot express, because an edit would lose them."""
 
 
 def draft_of(document: Mapping[str, Any]) -> Draft:
-    """The draft for an existing template, without the sample of a media header. Raises CannotBeDrafted."""
+    """The draft of an existing template. The sample of a media header is missing. Raises CannotBeDrafted."""
     head: dict[str, Any] = {name: str(document.get(name) or "") for name in ("name", "language", "category")}
     components = [each for each in document.get("components") or [] if isinstance(each, Mapping)]
     if head["category"] == AUTHENTICATION:
@@ -209,7 +209,7 @@ def _button_of(button: Mapping[str, Any]) -> Button:
 
 
 def _examples(component: Mapping[str, Any], name: str) -> list[str]:
-    """The examples of a text's variables. Meta writes them by position (a list; for bodies a list of lists) or by
+    """The examples of a text's variables. Meta lists them by position (for a body, in a list of lists) or by
     name.
     """
     example = component.get("example") or {}

@@ -1,9 +1,9 @@
-"""Template management (specification 4): create, read, edit, delete, sync, library and samples. Each calls Meta, and
-updates the mirror. The result is Meta's answer.
+"""Template management (specification 4): create, read, edit, delete, sync, library and samples. Each operation calls
+Meta, updates the mirror, and returns Meta's answer.
 
 A template belongs to the tenant if the mirror has it; otherwise the answer is 404. No id is ever tried at Meta with
-another account's token. Refusals by Meta raise `Refused` with the answer to pass through. A command without an answer
-may have worked, so the account's templates are read again soon.
+another account's token. A rejection by Meta raises `Refused` with the answer to pass through. A command without an
+answer may have worked, so the account's templates are read again soon.
 """
 
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ LIBRARY_PARAMETERS = (
 
 @dataclass(frozen=True, slots=True)
 class AccountChoice:
-    """Chooses the account of a call: by tenant and environment, and by the caller's `waba_id` or `from`."""
+    """Chooses the account for a call by tenant and environment, and by the caller's `waba_id` or `from` if given."""
 
     tenant_id: UUID
     environment: str
@@ -60,7 +60,7 @@ class AccountChoice:
     from_: str | None = None
 
     def accounts(self) -> QuerySet[BusinessAccount]:
-        """The accounts that match, newest first. Raises InvalidRequest for a named account of another tenant."""
+        """The accounts that match, newest first. Raises InvalidRequest if the named account is not the tenant's."""
         accounts = BusinessAccount.objects.for_environment(self.tenant_id, self.environment)
         if self.from_ is not None:
             number = required_sender(tenant_id=self.tenant_id, environment=self.environment, from_=self.from_)
@@ -76,7 +76,7 @@ class AccountChoice:
         return accounts.order_by("-id")
 
     def account(self) -> BusinessAccount:
-        """The only account that matches. Raises InvalidRequest when there is none, or more than one."""
+        """The only account that matches. Raises InvalidRequest when no account or several accounts match."""
         found = list(self.accounts()[:2])
         if not found:
             raise InvalidRequest.of(
@@ -89,8 +89,8 @@ class AccountChoice:
         return found[0]
 
     def any_account(self) -> BusinessAccount:
-        """Any account that matches, preferably one whose token works. For calls whose answer is the same for all
-        accounts. Raises InvalidRequest.
+        """Any account that matches, for calls that all accounts answer alike. Accounts with a working token are
+        preferred. Raises InvalidRequest.
         """
         found = list(self.accounts())
         working = [account for account in found if account.token_invalid_at is None]
@@ -98,7 +98,7 @@ class AccountChoice:
 
 
 def find(*, tenant_id: UUID, environment: str, template_id: str) -> MessageTemplate:
-    """The tenant's template and its account, by Meta's id. Raises NotFound."""
+    """The tenant's template with Meta's id, and its account. Raises NotFound."""
     rows = MessageTemplate.objects.for_tenant(tenant_id).select_related("account")
     row = rows.filter(template_id=template_id, environment=environment).first()
     if row is None:
@@ -107,7 +107,7 @@ def find(*, tenant_id: UUID, environment: str, template_id: str) -> MessageTempl
 
 
 def create(account: BusinessAccount, *, body: bytes, members: Mapping[str, Any]) -> GraphAnswer:
-    """Submit a template. `body` is sent to Meta. `members` is the parsed body."""
+    """Submit a template. `body` is sent to Meta; `members` is `body`, parsed."""
     since = now()
     with _rereading_unknown(account):
         answer = accepted_for(account, _graph(account).create(account.waba_id, body))
@@ -152,9 +152,9 @@ def delete(template: MessageTemplate, *, all_languages: bool) -> GraphAnswer:
 
 
 def sync_now(choice: AccountChoice) -> dict[str, Any]:
-    """Read every template of the chosen account, or of all accounts. Accounts that failed are listed.
+    """Read every template of the accounts chosen. Accounts that could not be read are listed in `failed`.
 
-    Raises the error when no account could be read.
+    Raises the first error when no account could be read.
     """
     totals = {"synced": 0, "added": 0, "updated": 0, "removed": 0}
     failed: dict[str, Exception] = {}
@@ -174,9 +174,9 @@ def sync_now(choice: AccountChoice) -> dict[str, Any]:
 
 
 def library(account: BusinessAccount, params: Mapping[str, str]) -> GraphAnswer:
-    """A page of Meta's library of ready-made templates. The links to further pages point to this operation.
+    """A page of Meta's library of ready-made templates. Its links to further pages lead to this service.
 
-    Meta's own links may contain the access token, and do not work without it.
+    Meta's own links may contain the access token, and do not work without a token.
     """
     wanted = {name: value for name, value in params.items() if name in LIBRARY_PARAMETERS}
     answer = accepted_for(account, _graph(account).library(wanted))
@@ -184,9 +184,9 @@ def library(account: BusinessAccount, params: Mapping[str, str]) -> GraphAnswer:
 
 
 def upload_sample(account: BusinessAccount, file: Upload) -> GraphAnswer:
-    """Stream a header sample to Meta. The answer has the handle for `example.header_handle` (upstream fact 1.4).
+    """Stream a sample for a header to Meta. The answer has the handle for `example.header_handle` (upstream fact 1.4).
 
-    An upload that breaks off is continued once, after the bytes that Meta has. Raises the errors of `accepted_for`.
+    An interrupted upload is continued once, from the first byte that Meta lacks. Raises the errors of `accepted_for`.
     """
     graph = _graph(account)
     started = accepted_for(
@@ -210,13 +210,13 @@ def upload_sample(account: BusinessAccount, file: Upload) -> GraphAnswer:
 
 
 def rendered(template: MessageTemplate) -> orjson.Fragment:
-    """A template as lists return it: Meta's object, unchanged."""
+    """A template as the API lists it: Meta's object, unchanged."""
     return orjson.Fragment(template.document)
 
 
 @contextmanager
 def _rereading_unknown(account: BusinessAccount) -> Iterator[None]:
-    """Run a command. When there is no usable answer, schedule a read that shows the command's effect."""
+    """Run a command. If its outcome is unknown, schedule a read of the templates, which shows the outcome."""
     try:
         yield
     except (UpstreamUnreachable, MetaUnreachable):
@@ -235,7 +235,7 @@ def _is_gone(refusal: Refused) -> bool:
 
 
 def _described(members: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a caller's body that describe the template, without instructions to Meta."""
+    """The members of a caller's body that describe the template. Instructions to Meta are left out."""
     return {name: value for name, value in members.items() if name in TEMPLATE_FIELDS}
 
 

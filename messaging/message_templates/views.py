@@ -1,4 +1,4 @@
-"""`/v1/templates*` (specification 4). Templates of the caller's other environment are 404."""
+"""`/v1/templates*` (specification 4). A template of the caller's other environment is answered with 404."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ from messaging.models import MessageTemplate
 from messaging.sending import outbound
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
-# --- JSON bodies of the template routes that differ from Meta's own (docs/templates.md).
+# --- JSON bodies of the template routes, where they differ from Meta's own (docs/templates.md).
 
 
 class TemplateOut(serializers.Serializer[Any]):
@@ -68,7 +68,7 @@ _WORDS = re.compile(r"[A-Za-z_]{1,64}(,[A-Za-z_]{1,64}){0,19}")
 
 
 class TemplatesView(UpstreamCallsView):
-    """A tenant's message templates: the list from the mirror, everything else the upstream's own answers."""
+    """A tenant's message templates. The list comes from the mirror; all other answers are the upstream's own."""
 
     tag = "Templates"
     scope = KeyScope.TEMPLATES
@@ -181,7 +181,7 @@ class TemplatesView(UpstreamCallsView):
 
 @limited_by(uploads.MAX_REQUEST_BYTES)
 class TemplateSamplesView(UpstreamCallsView):
-    """Header samples: a file in, a handle out."""
+    """Samples for headers: the request has a file, the answer has a handle."""
 
     tag = "Templates"
     scope = KeyScope.TEMPLATES
@@ -203,7 +203,7 @@ class TemplateSamplesView(UpstreamCallsView):
 
 
 def _choice(request: Request, members: dict[str, Any] | None = None) -> AccountChoice:
-    """The account that the caller named in the query, else in the body."""
+    """The account that the caller named, in the query or else in the body."""
     named = {}
     for name in ("waba_id", "from"):
         value = query.text(request, name, longest=100)
@@ -240,8 +240,8 @@ def _filtered(rows: "QuerySet[MessageTemplate]", request: Request) -> "QuerySet[
 
 
 def _words(request: Request, name: str) -> list[str] | None:
-    """Words separated by commas, in upper case like Meta's. None when the parameter is absent. Unknown words are
-    allowed, because Meta may add words.
+    """Values separated by commas, in upper case like Meta's. None when the parameter is absent. Unknown values are
+    allowed, because Meta may add values.
     """
     text = query.text(request, name)
     if not text:

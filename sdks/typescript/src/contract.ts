@@ -5803,7 +5803,7 @@ export interface components {
             /** @description How well the endpoint works. */
             health: components["schemas"]["EndpointHealth"];
         };
-        /** @description How many of each kind went. */
+        /** @description How many rows of each kind were erased. */
         Erased: {
             /** @description Scheduled messages that were cancelled. */
             scheduled_messages: number;
@@ -9265,7 +9265,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id?: string;
         };
-        /** @description A message that was given a time, and what became of it. */
+        /** @description A message that is or was scheduled for a time, with its outcome. */
         Scheduled: {
             /** @description The scheduled message: `sch_` and 26 characters. */
             id: string;
@@ -9893,7 +9893,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description `customer_hours`: by the clocks of the customers' zones. */
+        /** @description `customer_hours`: hours of the day, in the customers' time zones. */
         StoredCustomerHours: {
             /** @description Nothing of it is sent before this hour. */
             from: number;

@@ -750,7 +750,7 @@ class EndpointWaiting(TypedDict):
 
 class Erased(TypedDict):
     """
-    How many of each kind went.
+    How many rows of each kind were erased.
     """
 
     scheduled_messages: int
@@ -4185,7 +4185,7 @@ class RepeatedBatch(TypedDict):
 
 class Scheduled(TypedDict):
     """
-    A message that was given a time, and what became of it.
+    A message that is or was scheduled for a time, with its outcome.
     """
 
     id: str
