@@ -24,7 +24,7 @@ Account, Act = LedgerPosting.Account, LedgerEntry.Act
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A month of Indian time. Amounts in paise: invoiced and credited, with and without tax, and collected."""
+    """The figures of a month of Indian time. Amounts are in paise. `taxable_paise` is without tax."""
 
     period: str
     invoices: int
@@ -34,7 +34,7 @@ class Month:
     collected_paise: int
     refunded_paise: int
     unbilled: dict[str, int]
-    """Supplies until the end of the month that were invoiced after it. Amounts without tax, by month of service."""
+    """Services supplied by the end of the month and invoiced later. Amounts without tax, by month of service."""
 
     @property
     def unbilled_paise(self) -> int:
@@ -43,7 +43,7 @@ class Month:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """Unpaid invoices of an age: how many, and the amount due."""
+    """The unpaid invoices of one age group: their count, and the amount due."""
 
     title: str
     invoices: int
@@ -57,12 +57,12 @@ _AGES: tuple[tuple[str, int | None], ...] = (
     ("61 to 90 days late", 90),
     ("More than 90 days late", None),
 )
-"""Each age, with the most days that its invoices are late."""
+"""The age groups: the title of each, and the highest number of days late."""
 
 
 _MONEY = (Account.CLEARING, Account.BANK)
 _FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
-    # Each figure has its acts, its accounts, and the sign of the sum.
+    # The acts and the accounts whose postings a figure sums, and the sign of the sum.
     "taxable_paise": ((Act.INVOICE,), (Account.SALES,), -1),
     "invoiced_paise": ((Act.INVOICE,), (Account.RECEIVABLE,), 1),
     "credited_paise": ((Act.CREDIT,), (Account.SALES, Account.GST), 1),
@@ -101,7 +101,7 @@ def months(newest: Period, count: int) -> list[Month]:
 
 
 def _unbilled(periods: list[Period]) -> dict[Period, dict[str, int]]:
-    """Supplies without an invoice at the end of each month, newest first, by month of service."""
+    """For the end of each of `periods` (newest first): the price of services not yet invoiced, by month of service."""
     issued = TruncMonth(Min("invoices__issued_at", filter=Q(invoices__replaces=None)), tzinfo=IST)
     late = BillingSnapshot.objects.annotate(issued=issued).filter(
         Q(issued=None) | Q(issued__gt=periods[-1].start), subtotal_paise__gt=0
@@ -116,7 +116,7 @@ def _unbilled(periods: list[Period]) -> dict[Period, dict[str, int]]:
 
 @dataclass(slots=True)
 class Debtor:
-    """A tenant with an amount due, a balance or a missing certificate, in paise."""
+    """A tenant with an amount due, a balance or a missing TDS certificate. Amounts in paise."""
 
     tenant_id: UUID
     name: str
@@ -128,7 +128,7 @@ class Debtor:
 
 
 def debtors(at: datetime) -> list[Debtor]:
-    """Every tenant with an amount due, a balance or a missing certificate, the highest amount due first."""
+    """Every tenant with an amount due, a balance or a missing TDS certificate, the highest amount due first."""
     name = F("entry__tenant__name")
     watched = LedgerPosting.objects.filter(account__in=(Account.RECEIVABLE, Account.TDS, Account.BALANCE))
     sums = watched.values_list("account", "entry__tenant_id", name, "invoice_id", "invoice__due_at")
@@ -148,7 +148,7 @@ def debtors(at: datetime) -> list[Debtor]:
 
 
 def unpaid_by_age(at: datetime) -> list[Age]:
-    """The amount due by how late it is at a moment."""
+    """The amounts due at a moment, grouped by days late."""
     own = LedgerPosting.objects.filter(account=Account.RECEIVABLE)
     due = (
         own.values_list("invoice_id", "invoice__due_at").annotate(left=Sum("amount_paise")).filter(left__gt=0)
@@ -167,13 +167,11 @@ _ZOHO = (
 )
 _TALLY = "Voucher Type Name,Ledger Amount,Ledger Amount Dr/Cr"
 LEDGER_COLUMNS = f"{_ZOHO},{_TALLY}".split(",")
-"""The columns of Zoho Books' import of journals, by their names, followed by further columns that TallyPrime's import
-of vouchers needs.
-"""
+"""The named columns of Zoho Books' journal import, followed by further columns for TallyPrime's voucher import."""
 
 
 def ledger_csv(period: Period) -> str:
-    """All postings of a month, oldest first: a journal for each entry, numbered within the month."""
+    """All postings of a month as CSV, oldest first. Each ledger entry is a journal, numbered within the month."""
     written = StringIO()
     csv.writer(written).writerows([LEDGER_COLUMNS, *_ledger_rows(period)])
     return written.getvalue()
@@ -206,7 +204,9 @@ def _ledger_rows(period: Period) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class StatementLine:
-    """An act on a tenant's statement: the amount charged (positive) or credited, and the amount due after it."""
+    """One act on a statement of account: the amount charged (positive) or credited (negative), and the amount due after
+    the act.
+    """
 
     at: datetime
     act: str
@@ -233,7 +233,7 @@ def statement(tenant_id: UUID) -> list[StatementLine]:
 
 
 def statement_rows(tenant_id: UUID) -> Iterator[list[str]]:
-    """The statement as CSV, heading first."""
+    """The rows of the statement for a CSV file, headings first."""
     yield ["Date", "What", "Document", "Amount", "Owed"]
     for line in statement(tenant_id):
         amounts = (plain(line.amount_paise), plain(line.owed_paise))

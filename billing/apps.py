@@ -1,4 +1,4 @@
-"""Django app of billing, an add-on. If BILLING_INSTALLED is off, everything else works without billing."""
+"""Django app of billing, an add-on. The other apps also work without it (BILLING_INSTALLED off)."""
 
 from django.apps import AppConfig
 

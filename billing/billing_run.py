@@ -1,6 +1,6 @@
 """The billing run: every step that is due at a moment, in order. Called by beat and by `manage.py billing_run`.
 
-Every step finds what is due and does it once. So a run may be repeated or interrupted, and two runs may overlap. Steps
+Every step finds its due work and does it once. So a run may be repeated or interrupted, and two runs may overlap. Steps
 are independent: a failed step is logged and counted, and the next step follows.
 """
 
@@ -36,8 +36,8 @@ STEPS: dict[str, Callable[[datetime], int]] = {
 
 
 def run(at: datetime) -> dict[str, int]:
-    """Do everything that is due at `at`. Returns how much each step did, and the number of steps with errors
-    (`failed`).
+    """Run every step for the moment `at`. Returns the number of items that each step handled, and the number of steps
+    with errors (`failed`).
     """
     report: dict[str, int] = {}
     failed = 0

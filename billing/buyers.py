@@ -1,7 +1,7 @@
-"""Buyers and the seller: billing profiles, and the parties and place of supply that an invoice freezes.
+"""Buyers and the seller: billing profiles, and the buyer, seller and place of supply that are stored with an invoice.
 
-A profile begins with the data of the sign-up. The tenant or staff can change it. Called by the API, the console and
-staff, who read and change profiles, and by every flow that needs a buyer.
+A profile is first filled from the sign-up. The tenant and staff can change it. The API, the console and the staff admin
+read and change profiles. Every flow that needs a buyer calls this module.
 """
 
 from datetime import datetime
@@ -23,7 +23,7 @@ from tenants.signup import tax_ids
 from tenants.signup.tax_ids import STATES
 
 TDS_RATES = (0, 2, 10)
-"""Rates in percent of the taxable value at which a buyer may declare to deduct tax: none, technical services,
+"""The TDS rates that a buyer may declare, in percent of the taxable value: none, for technical services, for
 professional services.
 """
 REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
@@ -35,7 +35,7 @@ FOREIGN_TAX_ID = "foreign"
 _BESIDE_ISO = frozenset(
     ["AC", "CP", "CQ", "DG", "EA", "EU", "EZ", "IC", "QO", "TA", "UN", "XA", "XB", "XK", "ZZ"]
 )
-"""Two-letter codes that CLDR has for unions, parts of countries and tests. ISO does not assign them."""
+"""Two-letter codes of unions, parts of countries and tests. CLDR has these codes, but ISO does not assign them."""
 
 # The codes of ISO 3166-1 with their English names in Unicode's CLDR, from Babel.
 COUNTRIES: dict[str, str] = dict(
@@ -87,15 +87,15 @@ def email_of(tenant: Tenant) -> str | None:
 
 
 def missing(profile: BillingProfile) -> list[str]:
-    """The fields that a mandate still needs. `PATCH /v1/tenant` sets `billing_email`."""
+    """The fields that a profile lacks for a mandate. `PATCH /v1/tenant` sets one of them, `billing_email`."""
     required = REQUIRED if profile.country == INDIA else REQUIRED_ABROAD
     found = [name for name in required if not getattr(profile, name)]
     return found if email_of(profile.tenant) else [*found, "billing_email"]
 
 
 def holds_back(profile: BillingProfile) -> bool:
-    """Whether an invoice waits for the profile (`invoices/issuing.py`). A profile without GSTIN needs a State, which is
-    the place of supply. A profile with a GSTIN needs an address, as CGST rule 46(d) requires.
+    """Whether an incomplete profile delays invoices (`invoices/issuing.py`). A profile without GSTIN needs a State as
+    the place of supply. A profile with a GSTIN needs an address (CGST rule 46(d)).
     """
     if profile.tax_id_type == "gstin":
         return not (profile.address and profile.city)
@@ -110,9 +110,9 @@ def gstin_state(profile: BillingProfile) -> str | None:
 def change(
     *, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None, evidence: str = ""
 ) -> BillingProfile:
-    """Change the profile, with an audit entry. Only staff decide that a buyer is abroad or in a special economic zone,
-    based on `evidence`, because this removes the tax from its invoices. Raises InvalidRequest for an invalid tax id,
-    and without evidence.
+    """Change the profile, with an audit entry. Only staff, with `evidence`, put a buyer abroad or in a special economic
+    zone, because this removes the tax from its invoices. Raises InvalidRequest for an invalid tax id, and for such a
+    change without evidence.
     """
     profile_of(Tenant.objects.get(pk=tenant_id))
     with transaction.atomic():
@@ -120,7 +120,7 @@ def change(
         _require_decided(profile, changes, evidence)
         if "tax_id" in changes:
             changes = changes | _tax_id(changes["tax_id"], changes.get("country", profile.country))
-            if changes["tax_id"] != profile.tax_id:  # the evidence of a zone was about the previous number
+            if changes["tax_id"] != profile.tax_id:  # evidence of a zone is valid for one tax id
                 changes = {"is_sez": False} | changes
         changed = {name: value for name, value in changes.items() if getattr(profile, name) != value}
         if changed:
@@ -205,7 +205,7 @@ def buyer(profile: BillingProfile) -> dict[str, Any]:
 
 
 def supply(profile: BillingProfile, at: datetime) -> gst.Supply:
-    """The place of supply and the taxes of a buyer, for an invoice of that day."""
+    """The place of supply and the taxes of an invoice to a buyer at `at`."""
     return gst.supply(
         seller_state=seller()["state_code"],
         gstin_state=gstin_state(profile),

@@ -17,7 +17,7 @@ from tenants.signup import tax_ids
 
 @register(Tags.security)
 def check_values(**_: Any) -> list[CheckMessage]:
-    """Check for values that are wrong everywhere."""
+    """Check for values that are wrong in development and in production."""
     problems: list[CheckMessage] = []
     try:
         for prefix in (settings.BILLING_INVOICE_PREFIX, settings.BILLING_CREDIT_NOTE_PREFIX):

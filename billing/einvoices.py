@@ -26,20 +26,20 @@ from tenants import audit
 
 Document = dict[str, Any]
 CANCELLABLE_FOR = timedelta(hours=24)
-"""How long after a registration the portal can cancel it (CGST rule 48, schema INV-01)."""
+"""How long after a registration the portal can cancel the registration (CGST rule 48, schema INV-01)."""
 FOREIGN_PIN, FOREIGN_STATE = 999999, "96"
 _PIN = re.compile(r"\b([1-9]\d{5})\b")
 
 
 def must_be_registered(invoice: Invoice) -> bool:
-    """Whether the portal requires the invoice: supplies to registered buyers, to special zones and abroad, but not to
-    consumers.
+    """Whether the invoice must be registered at the portal. Invoices to registered buyers, to special zones and abroad
+    must be. Invoices to consumers need no registration.
     """
     return bool(invoice.buyer["gstin"]) or invoice.supply_type == "export"
 
 
 def is_cancellable(invoice: Invoice, at: datetime) -> bool:
-    """Whether the invoice is registered, and the portal can still cancel that."""
+    """Whether the invoice is registered and the portal can still cancel the registration."""
     return invoice.ack_at is not None and at <= invoice.ack_at + CANCELLABLE_FOR
 
 
@@ -100,8 +100,8 @@ def _head(invoice: Invoice) -> Document:
 
 
 def supply_type(invoice: Invoice) -> str:
-    """The portal's code: business, special economic zone or export. The latter two are with or without
-    payment of tax.
+    """The portal's code: business, special economic zone or export. The codes for zones and exports also say whether
+    tax is paid.
     """
     paid = "WP" if invoice.igst_paise else "WOP"
     if invoice.supply_type == "export":
@@ -110,7 +110,7 @@ def supply_type(invoice: Invoice) -> str:
 
 
 def _pin(buyer: dict[str, Any]) -> int | None:
-    """The PIN code of a buyer or seller: the separate field, or else six digits in the address. None without both."""
+    """The PIN code of a buyer or seller, from its own field, else from the address. None if neither has a PIN code."""
     found = _PIN.search(buyer.get("pin") or buyer["address"] or "")
     return int(found[1]) if found else None
 
@@ -213,14 +213,14 @@ def unregistered() -> Iterator[Document]:
 
 
 def waiting_invoices() -> QuerySet[Invoice]:
-    """Invoices that the portal requires and has not registered."""
+    """Invoices that must be registered and are not registered yet."""
     taken = Q(supply_type="export") | ~Q(buyer__gstin=None)
     return Invoice.objects.filter(taken, irn__isnull=True)
 
 
 def parsed(answer: Mapping[str, Any]) -> EInvoiceRegistration:
-    """Parse one answer of the portal: `Irn`, `AckNo`, `AckDt` (Indian time) and `SignedQRCode`, whose content names the
-    document. Raises UnreadableAnswer. The portal's signature is not checked, because staff upload the file.
+    """Parse one answer of the portal: `Irn`, `AckNo`, `AckDt` (Indian time) and `SignedQRCode`. The QR code names the
+    document. The portal's signature is not checked, because staff upload the file. Raises UnreadableAnswer.
     """
     try:
         content = answer["SignedQRCode"].split(".")[1]

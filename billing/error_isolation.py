@@ -14,10 +14,10 @@ log = structlog.get_logger(__name__)
 Item = TypeVar("Item")
 
 UNANSWERED_AT_MOST = 5
-"""After this many unanswered items in a row, the rest waits for the next run."""
+"""After this many unanswered items in a row, the other items wait for the next run."""
 HELD_AT_MOST = 10
-"""After this many items in a row whose rows are locked, the rest waits too. Each such item takes seconds, and all may
-need the same row.
+"""After this many items in a row that meet a locked row, the other items wait for the next run. Each such item takes
+seconds, and all items may need the same row.
 """
 
 
@@ -36,11 +36,11 @@ class SomeFailed(Exception):
 def each(
     items: Iterable[Item], act: Callable[[Item], object], *, step: str, seconds: float = math.inf
 ) -> int:
-    """Call `act` with each item. Returns how often it did something (a true result). After `seconds`, the rest waits
+    """Call `act` with each item. Returns how many calls returned a true value. After `seconds`, the other items wait
     for the next run.
 
     An exception is logged with the step and the item's id, and the next item follows. Raises SomeFailed at the end if
-    an exception was unexpected. An unreachable database ends the step at once.
+    any exception other than Unanswered occurred. An unreachable database ends the step at once.
     """
     done = failed = unanswered = held = 0
     end = time.monotonic() + seconds

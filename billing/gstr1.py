@@ -19,7 +19,7 @@ from billing.pricing.periods import Period, ist_date
 Json = dict[str, Any]
 Issued = Invoice | CreditNote
 Row = tuple[str, str, int]
-"""The key of a row in a summed table: two facts and the rate."""
+"""The key of a row in a summed table: two properties of a document, and the rate."""
 
 VERSION = "GST3.2.4"
 """The release of the tool that defines this format. The portal rejects files of releases that it no longer supports."""
@@ -34,7 +34,7 @@ _SERVICES = {
     "998315": "Hosting and information technology infrastructure provisioning services",
     "998319": "Other information technology services nowhere else classified",
 }
-"""The official description of the codes of such services. The portal knows the descriptions of other codes."""
+"""The official descriptions of these service codes. The portal has descriptions of other codes itself."""
 
 
 def of(period: Period) -> Json:
@@ -77,7 +77,7 @@ def _invoice_of(document: Issued) -> Invoice:
 
 
 def _section(document: Issued) -> str:
-    """The table of a document. A credit note for a small consumer invoice lowers table 7."""
+    """The table that lists a document. A credit note for a small consumer invoice lowers the sums of table 7."""
     invoice, credit = _invoice_of(document), isinstance(document, CreditNote)
     if invoice.supply_type == "export":
         return "cdnur" if credit else "exp"
@@ -100,7 +100,7 @@ def _by(documents: Iterable[Issued], key: str, rows: str) -> list[Json]:
 
 
 def _entry(document: Issued) -> Json:
-    """A document as the tables list it, with the members of its table."""
+    """The entry of a document in its table."""
     invoice, section = _invoice_of(document), _section(document)
     numbers = (document.number, f"{ist_date(document.issued_at):%d-%m-%Y}")
     names = ("inum", "idt") if isinstance(document, Invoice) else ("nt_num", "nt_dt")
@@ -122,7 +122,7 @@ def _entry(document: Issued) -> Json:
 
 
 def _consumers(documents: Iterable[Issued]) -> list[Json]:
-    """Table 7: sums by place and rate, less credits."""
+    """Table 7: the sums of consumer invoices less credits, by place and rate."""
 
     def row(document: Issued) -> Row:
         invoice = _invoice_of(document)
@@ -141,7 +141,7 @@ def _columns(supply: str) -> tuple[str, ...]:
 
 
 def _by_service(documents: Iterable[Issued]) -> Json:
-    """Table 12: sums by service code and rate, less credits, with registered buyers separate."""
+    """Table 12: sums less credits by service code and rate, separately for registered and other buyers."""
 
     def row(document: Issued) -> Row:
         invoice = _invoice_of(document)

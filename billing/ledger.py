@@ -42,8 +42,7 @@ _BOOKED_AS = {
     PaymentAttempt.Kind.MANUAL: (Account.BANK, Act.TRANSFER, Act.RETURN),
     PaymentAttempt.Kind.TDS: (Account.TDS, Act.TDS, Act.TDS),
 }
-"""For each kind of attempt: the account of its money until the money reaches the bank, and the acts that collect and
-return it.
+"""For each kind of attempt: the account that first receives its money, and the acts that collect and return the money.
 """
 _CAME = Q(amount_paise__gt=0)
 
@@ -106,7 +105,7 @@ def post(
 
 
 def open_paise(invoice: Invoice, name: str = Account.RECEIVABLE) -> int:
-    """The unpaid amount of an invoice, or, for the account of write-offs, the amount written off."""
+    """The sum of an account's postings for an invoice: by default the unpaid amount."""
     own = LedgerPosting.objects.filter(account=name, invoice=invoice)
     return int(own.aggregate(total=Sum("amount_paise"))["total"] or 0)
 
@@ -118,7 +117,7 @@ def balance_paise(tenant_id: UUID) -> int:
 
 
 def available_paise(tenant_id: UUID) -> int:
-    """The balance without refunds in flight."""
+    """The balance less the refunds in flight."""
     promised = Refund.objects.filter(attempt__invoice__tenant_id=tenant_id, status__in=Refund.IN_FLIGHT)
     return balance_paise(tenant_id) - int(promised.aggregate(total=Sum("amount_paise"))["total"] or 0)
 
@@ -142,7 +141,7 @@ def book_credit(note: CreditNote, invoice: Invoice) -> None:
 
 
 def _lower(invoice: Invoice, act: str, key: str, at: datetime, debits: Amounts, text: str) -> None:
-    """Lower the amount due of an invoice by these debits, then the amount written off. The rest becomes the balance."""
+    """Subtract the debits from the amount due, then from the amount written off. The tenant's balance gets the rest."""
     amount = sum(debits.values())
     applied = min(amount, max(0, open_paise(invoice)))
     recovered = min(amount - applied, max(0, open_paise(invoice, Account.WRITE_OFF)))
@@ -158,8 +157,8 @@ def _give_back(
     """Post money that went back to the tenant from the ledger account `name`.
 
     The money is taken from the tenant's balance first. The rest is due again on the invoice, or on the invoice that
-    replaced it. An amount beyond that invoice's paid amount is due again on the tenant's other paid invoices, the
-    newest first.
+    replaced it. If the rest exceeds that invoice's paid amount, the excess is due again on the tenant's other paid
+    invoices, the newest first.
     """
     while newer := Invoice.objects.select_for_update(of=("self",)).filter(replaces=invoice).first():
         invoice = newer
@@ -190,8 +189,8 @@ def write_off(invoice: Invoice, amount_paise: int, at: datetime, text: str) -> N
 
 
 def _move(act: str, name: str, invoice: Invoice, amount_paise: int, at: datetime, text: str) -> None:
-    """Post a payment of an invoice from an account. The key contains the count of the invoice's postings, so the act
-    can be repeated.
+    """Post an amount from an account to the receivable of an invoice. The key contains the count of the invoice's
+    postings, so an invoice can have several such entries.
     """
     count = LedgerPosting.objects.filter(invoice=invoice).count()
     amounts = {name: amount_paise, Account.RECEIVABLE: -amount_paise}
@@ -199,7 +198,7 @@ def _move(act: str, name: str, invoice: Invoice, amount_paise: int, at: datetime
 
 
 def set_off(tenant_id: UUID, at: datetime) -> None:
-    """Pay what is due from the balance, the oldest invoice first. Skips invoices with a payment in flight."""
+    """Pay unpaid invoices from the balance, the oldest first. Skips invoices with a payment in flight."""
     in_flight = PaymentAttempt.objects.filter(invoice=OuterRef("pk"), status__in=PaymentAttempt.IN_FLIGHT)
     left = available_paise(tenant_id)
     due = (
@@ -254,7 +253,7 @@ def _debit_in_flight(invoice: Invoice) -> bool:
 
 
 def book_attempt(attempt: PaymentAttempt, invoice: Invoice, at: datetime) -> None:
-    """Post what an attempt has collected and refunded since the last posting. Both amounts only grow."""
+    """Post the amounts that an attempt collected and refunded since its last posting. Both amounts only grow."""
     name, received, returned = _BOOKED_AS[PaymentAttempt.Kind(attempt.kind)]
     known = LedgerPosting.objects.filter(account=name, entry__key__startswith=f"{attempt.receipt} ")
     sums = known.aggregate(
@@ -283,8 +282,8 @@ def closed_until() -> datetime:
 
 
 def close_month(period: Period, *, at: datetime, actor_user_id: int | None = None) -> None:
-    """Close a month and all months before it. Raises Conflict for a month that is not over or is closed already, and
-    while usage of these months is not counted.
+    """Close a month and all earlier months. Raises Conflict for a month that is not over or is closed already, and
+    while a tenant's usage of one of these months is not counted.
     """
     with transaction.atomic():
         # The lock waits for documents and postings under way. Later documents and postings find the month closed.

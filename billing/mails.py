@@ -106,7 +106,7 @@ def _pdf(document: Invoice | CreditNote) -> Attachment:
 
 
 def _invoice_issued(invoice: Invoice, pdf: Attachment) -> None:
-    """The month's invoice, and whether it will be debited or must be paid by hand."""
+    """Send the month's invoice. The mail says whether the amount will be debited or must be paid by hand."""
     mandate = Mandate.objects.for_tenant(invoice.tenant_id).filter(status=Mandate.Status.ACTIVE).first()
     debited = mandate is not None and invoice.amount_due_paise <= mandate.max_amount_paise
     _send(
@@ -118,7 +118,7 @@ def _invoice_issued(invoice: Invoice, pdf: Attachment) -> None:
 
 
 def _credit_note_issued(note: CreditNote, pdf: Attachment) -> None:
-    """A credit note, with the amount still due."""
+    """Send a credit note, with the amount still due."""
     _send(
         note.invoice.tenant,
         "credit_note",
@@ -171,7 +171,7 @@ def _remind(invoice_id: UUID, at: datetime) -> bool:
 
 
 def _payment_reminder(invoice: Invoice, *, restricted_in_days: int) -> None:
-    """A reminder, with the reason of a failed debit, and the days until new numbers are restricted (0: now)."""
+    """Send a reminder with the reason of a failed debit. New numbers are restricted in so many days (0: already)."""
     failed = invoice.attempts.filter(kind=PaymentAttempt.Kind.AUTOPAY).order_by("-id").first()
     reason = str((failed.error or {}).get("reason") or "") if failed else ""
     _send(
@@ -201,7 +201,7 @@ def send_receipts(at: datetime) -> int:
 
 
 def _receipt(invoice: Invoice) -> None:
-    """A receipt for a paid invoice."""
+    """Send a receipt for a paid invoice."""
     _send(
         invoice.tenant,
         "receipt",
@@ -229,7 +229,7 @@ def send_early_warnings(at: datetime) -> int:
 def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable[[], object]]]:
     """The warnings for a tenant at a moment: the kind of the mail, its key, and the function that queues it.
 
-    In the last days of a month this includes a next invoice above the mandate's limit, because it would not be debited.
+    One warning, in the last days of a month, is that the next invoice exceeds the mandate's limit.
     """
     mandate = Mandate.objects.for_tenant(tenant.id).filter(status=Mandate.Status.ACTIVE).first()
     ends = tenant.trial_ends_at if tenant.billing_status == Tenant.BillingStatus.TRIALING else None
@@ -263,22 +263,22 @@ def _nearest(days: tuple[int, ...], left: timedelta) -> int | None:
 
 
 def _trial_ends(tenant: Tenant, ends_at: datetime) -> None:
-    """The trial ends soon. The first invoice is for the month that begins then."""
+    """Warn that the trial ends soon."""
     _send(tenant, "trial_ends", {"last_day": ist_date(ends_at - timedelta(seconds=1))})
 
 
 def _mandate_expires(mandate: Mandate, expires_at: datetime) -> None:
-    """The card or the mandate expires soon."""
+    """Warn that the card or the mandate expires soon."""
     _send(mandate.tenant, "mandate_expires", {"mandate": mandate, "expires_on": ist_date(expires_at)})
 
 
 def _above_limit(tenant: Tenant, *, total: str, limit: str) -> None:
-    """The next invoice will not be debited, because it exceeds the mandate's limit."""
+    """Warn that the next invoice will not be debited, because it exceeds the mandate's limit."""
     _send(tenant, "above_limit", {"total": total, "limit": limit})
 
 
 def _profile_incomplete(tenant: Tenant, missing: list[str], waits: bool) -> None:
-    """The next invoice would lack facts about its buyer. `waits` says whether it is held back until then."""
+    """Warn that the profile lacks fields for the next invoice. `waits`: whether the invoice waits for these fields."""
     names = ", ".join(_FIELDS.get(name, name) for name in missing)
     _send(tenant, "profile_incomplete", {"missing": names, "waits": waits})
 

@@ -80,7 +80,7 @@ class BillingSnapshot(models.Model):
 
 
 class PlanVersion(models.Model):
-    """Terms from a month of service on, for all tenants or for one tenant. Written by `plan.py`, never changed."""
+    """Terms that apply from a month of service, for all tenants or for one. Written by `plan.py`, never changed."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(
@@ -143,14 +143,14 @@ class InvoiceQuerySet(TenantRows["Invoice"]):
         return self.filter(status__in=Invoice.UNPAID)
 
     def owing(self) -> Self:
-        """Unpaid invoices with at least a rupee due. Less cannot be collected, so less makes no tenant late."""
+        """Unpaid invoices with at least a rupee due. A smaller debt cannot be collected, and its tenant is not late."""
         return self.unpaid().filter(
             total_paise__gte=F("amount_paid_paise") + F("credited_paise") + SMALLEST_PAISE
         )
 
 
 class Invoice(ids.PublicId, models.Model):
-    """An issued tax invoice. Only its payment columns change, and its e-invoice registration."""
+    """An issued tax invoice. Only its payment columns and its e-invoice registration change."""
 
     class Status(models.TextChoices):
         OPEN = "open"
@@ -204,7 +204,7 @@ class Invoice(ids.PublicId, models.Model):
     ack_at = models.DateTimeField("acknowledged at", null=True, blank=True)
     signed_qr = models.TextField(null=True, blank=True)
     irn_cancelled_at = models.DateTimeField("registration cancelled at", null=True, blank=True)
-    """When the registration was cancelled, which the portal allows for a day. The invoice is then in no GST return."""
+    """When the registration was cancelled, which the portal allows for a day. Then only table 13 of GSTR-1 has it."""
 
     objects = InvoiceQuerySet.as_manager()
 
@@ -257,7 +257,7 @@ class Invoice(ids.PublicId, models.Model):
 
     @property
     def pay_by(self) -> datetime:
-        """When the invoice is overdue: the due date, or the full term again after a refund made it due again."""
+        """The end of the term to pay: the due date, or later if a refund reopened the invoice with a new full term."""
         if self.reopened_at is None:
             return self.due_at
         return max(self.due_at, self.reopened_at + (self.due_at - self.issued_at))
@@ -344,8 +344,8 @@ class InvoiceLine(models.Model):
 
 
 class CreditNote(ids.PublicId, models.Model):
-    """A correction of an issued invoice by staff. Credit notes have their own series, and the seller and the buyer of
-    the invoice.
+    """A correction of an issued invoice by staff. Credit notes have their own number series. Seller and buyer are those
+    of the invoice.
     """
 
     WITHOUT_TAX = "Without tax, because the time of section 34(2) of the CGST Act is over"
@@ -405,7 +405,7 @@ class CreditNoteLine(models.Model):
 
 
 class IssuedPdf(models.Model):
-    """The PDF of a document as issued. A document that got its IRN later has a PDF without and one with the IRN."""
+    """The PDF of a document as issued. A document that got its IRN later has two PDFs: without and with the IRN."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -424,7 +424,7 @@ class IssuedPdf(models.Model):
 
 
 class BillingMail(models.Model):
-    """A mail that is sent once. The row is written in the transaction that queues it."""
+    """A mail that is sent once. The row is written in the transaction that queues the mail."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="billing_mails")
@@ -539,7 +539,7 @@ class PaymentAttempt(ids.PublicId, models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     """When a payment link expires."""
     pays_all = models.BooleanField(default=False, db_default=False)
-    """Whether the link is for everything that is due. `invoice` is then the oldest invoice."""
+    """Whether the link is for all payable invoices. `invoice` is then the oldest of them."""
     provider_order_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_link_id = models.CharField(max_length=64, null=True, blank=True, unique=True)
     provider_payment_id = models.CharField(max_length=64, null=True, blank=True)
@@ -602,7 +602,7 @@ class BankTransfer(models.Model):
 
 
 class Refund(ids.PublicId, models.Model):
-    """Money that staff refund from a captured attempt. An attempt has at most one refund in flight. Written by
+    """A refund by staff of a captured attempt. An attempt has at most one refund in flight. Written by
     `payments/refunds.py`.
     """
 
@@ -643,7 +643,9 @@ class Refund(ids.PublicId, models.Model):
 
 
 class ProviderTrouble(models.Model):
-    """A provider that refuses the service's own account or keys. Its next successful answer deletes the row."""
+    """A payment provider that refuses the service's account or keys. The provider's next successful answer deletes the
+    row.
+    """
 
     provider = models.CharField(max_length=20, primary_key=True)
     since = models.DateTimeField()
@@ -700,10 +702,10 @@ class LedgerEntry(models.Model):
     )
     act = models.CharField(max_length=12, choices=Act.choices)
     key = models.CharField(max_length=100, unique=True)
-    """The name of the act, such as `invoice WG/2627/000001`. Posting it again does nothing."""
+    """The name of the act, such as `invoice WG/2627/000001`. A second posting with the same key does nothing."""
     text = models.CharField(max_length=500, blank=True)
     at = models.DateTimeField()
-    """When the act happened, which decides its day."""
+    """When the act happened."""
 
     class Meta:
         indexes: ClassVar = [
@@ -741,7 +743,7 @@ class LedgerPosting(models.Model):
     invoice = models.ForeignKey(
         "billing.Invoice", null=True, blank=True, on_delete=models.PROTECT, related_name="postings"
     )
-    """The invoice of a receivable or a write-off."""
+    """The invoice, for postings to receivables and write-offs."""
 
     class Meta:
         constraints: ClassVar = [
@@ -757,9 +759,7 @@ class LedgerPosting(models.Model):
 
 
 class SettledItem(models.Model):
-    """A payment or refund that the provider settled, from the provider's books. Written by
-    `payments/settlements.py`.
-    """
+    """A payment or refund in one of the provider's settlements. Written by `payments/settlements.py`."""
 
     entity_id = models.CharField(max_length=64, primary_key=True)
     settlement_id = models.CharField(max_length=64)
@@ -770,7 +770,7 @@ class SettledItem(models.Model):
     """The provider's fee, including the tax on it."""
     tax_paise = models.BigIntegerField()
     net_paise = models.BigIntegerField()
-    """The amount that reached the bank. Negative for a refund."""
+    """The amount paid to the bank account. Negative for a refund."""
     settled_at = models.DateTimeField()
 
     class Meta:

@@ -31,7 +31,9 @@ def is_billed(tenant: Tenant) -> bool:
 
 
 def estimate(tenant: Tenant, at: datetime) -> NextCharge | None:
-    """Estimate the first billed month from `at` on, if no number changes. None for a tenant that is not billed."""
+    """Estimate the invoice of the first billed month from `at` on, assuming that no number changes. None for a tenant
+    that is not billed.
+    """
     if not is_billed(tenant):
         return None
     current = Period.of(at)

@@ -1,8 +1,8 @@
 """The plan: a flat monthly price per number, with GST added (specification 1).
 
-Its terms are price, included numbers, GST rate and days to pay. Terms have versions, each from a month of service on.
-General versions have a GST rate. A tenant's own version, agreed with staff, uses the general rate. `Terms()` are the
-first terms. A snapshot stores the terms of its month, so a new version never changes what was counted or issued.
+The plan's terms are price, included numbers, GST rate and days to pay. Each version of the terms applies from a month
+of service on. General versions have a GST rate. A tenant's own version, agreed with staff, uses the general rate.
+`Terms()` are the first terms. A snapshot stores the terms of its month, so a new version never changes past months.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Terms:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Self:
-        """The terms from a snapshot. A member that an old snapshot lacks had its default value at that time."""
+        """The terms from a snapshot. Fields missing in old snapshots get their defaults, which applied at that time."""
         return cls(**{one.name: kept[one.name] for one in fields(cls) if one.name in kept})
 
 
@@ -119,9 +119,9 @@ class ChargeLine:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The charge of a month in paise. `half_tax_paise` is the CGST and also the SGST. `tax_paise` is the IGST.
+    """The charge of a month in paise. `half_tax_paise` is the amount of CGST and of SGST. `tax_paise` is the IGST.
 
-    When a half is not a whole number of paise, CGST and SGST together differ from IGST by one paisa.
+    CGST and SGST are rounded separately, so together they can differ from IGST by one paisa.
     """
 
     numbers: int
@@ -145,7 +145,7 @@ class Charge:
         return self.subtotal_paise + self.tax_paise
 
     def taxes(self, supply: gst.Supply) -> gst.Taxes:
-        """CGST and SGST in halves within a State, IGST between States and abroad, none when zero-rated."""
+        """The taxes of a supply: CGST and SGST within a State, IGST between States and abroad, none if zero-rated."""
         half, whole = self.half_tax_paise, self.tax_paise
         amounts = (0, 0, whole) if supply.kind != "intra_state" else (half, half, 0)
         return gst.Taxes(
@@ -154,7 +154,7 @@ class Charge:
 
 
 def charge_for(numbers: int, terms: Terms) -> Charge:
-    """The charge of a month with this many active numbers, with full GST. Without numbers it is zero."""
+    """The charge of a month for a count of active numbers, with full GST. Zero for no numbers."""
     first = "First number" if terms.included_numbers == 1 else f"First {terms.included_numbers} numbers"
     further = max(0, numbers - terms.included_numbers)
     lines = (

@@ -1,7 +1,7 @@
-"""Billing status of a tenant: `active` or `past_due`, and restricted once an invoice is overdue for three weeks.
+"""Billing status of a tenant: `active` or `past_due`. A tenant with an invoice overdue for three weeks is restricted.
 
-Derived from the tenant's invoices whenever an invoice changes (`payments/attempts.py`, `invoices/credit_notes.py`) and
-by every run. `tenants/tenant_status.py` enforces the restriction.
+The status is derived from the tenant's invoices whenever an invoice changes (`payments/attempts.py`,
+`invoices/credit_notes.py`) and by every run. `tenants/tenant_status.py` enforces the restriction.
 """
 
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ _STATUS = Tenant.BillingStatus
 
 
 def refresh(*, tenant_id: UUID, at: datetime) -> None:
-    """Store the billing status that the tenant's invoices imply."""
+    """Derive the billing status from the tenant's invoices and store it."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
         since: datetime | None = (
@@ -44,7 +44,7 @@ def refresh(*, tenant_id: UUID, at: datetime) -> None:
 def mark_overdue(at: datetime) -> int:
     """Mark invoices that are unpaid after their due date as overdue. Returns how many were marked.
 
-    An invoice that a refund made due again has the full term to pay again, from the refund on.
+    For an invoice that a refund reopened, the full term to pay starts again at the refund.
     """
     late = Invoice.objects.owing().filter(overdue_since__isnull=True, due_at__lte=at)
 

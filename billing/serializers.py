@@ -1,4 +1,4 @@
-"""Serializers of `/v1/billing*`. In shapes check requests. Each response has one Out shape."""
+"""Serializers of `/v1/billing*`. Classes named `…In` validate requests, classes named `…Out` describe responses."""
 
 import re
 from typing import Any
@@ -32,7 +32,7 @@ class ReturnUrlIn(serializers.Serializer[dict[str, Any]]):
     return_url = serializers.CharField(required=False, allow_null=True, default=None, max_length=2048)
 
     def validate_return_url(self, value: str | None) -> str | None:
-        """Require https, or http on this machine."""
+        """Require https. For this machine, http is allowed too."""
         if value is None:
             return None
         try:

@@ -59,7 +59,7 @@ def of(tenant: Tenant, at: datetime) -> Overview:
 
 
 def debit_failed_because(seen: Overview) -> str | None:
-    """Why the last debit of the unpaid invoices failed, as a text. None when no debit failed or the reason
+    """A text with the reason why the last debit of the unpaid invoices failed. None when no debit failed or the reason
     is unknown.
     """
     failed = (

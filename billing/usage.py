@@ -1,4 +1,4 @@
-"""Usage of a month: its active numbers, and the snapshot that stores each tenant's usage of a finished month once.
+"""Usage of a month: a tenant's active numbers, and the snapshot that stores the usage of a finished month once.
 
 A number is active when it was connected for long enough in the month (docs/billing.md). Two simultaneous runs take one
 snapshot, because it is unique per tenant and month. Reads the state intervals that `phone_numbers` writes. Called by
@@ -38,7 +38,7 @@ class ActiveNumber:
     active_since: datetime
     connected_seconds: int
     intervals: list[dict[str, datetime]]
-    """[{from, to}], cut to the month. `to` is the end of the month while the interval lasts."""
+    """[{from, to}], cut to the month. `to` of an interval that still lasts is the end of the month."""
 
 
 def billed_from(tenant: Tenant, period: Period) -> datetime:
@@ -47,9 +47,9 @@ def billed_from(tenant: Tenant, period: Period) -> datetime:
 
 
 def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[ActiveNumber]:
-    """The live numbers that were connected for at least `MIN_CONNECTED` between two moments, by their id.
+    """The live numbers that were connected for at least `MIN_CONNECTED` between two moments, ordered by id.
 
-    A number that is still connected counts up to `end`. For a month that is not over, this is the estimate.
+    A number that is still connected counts up to `end`. So in a month that is not over, the result is an estimate.
     """
     rows = (
         NumberStateInterval.objects.filter(
@@ -85,15 +85,14 @@ def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[A
 
 
 AFTER_MIDNIGHT = timedelta(minutes=10)
-"""How long after a month's end its snapshot is taken (00:10 IST). By then the month's last
-transactions have committed.
+"""How long after a month's end its snapshot is taken (00:10 IST). By then the month's last transactions are committed.
 """
 
 _STATUS = Tenant.BillingStatus
 
 
 def end_trials(at: datetime) -> int:
-    """End the trials that are over. A tenant whose row is locked follows at the next run. Returns how many trials
+    """End the trials that are over. Skips tenants whose row is locked until the next run. Returns how many trials
     ended.
     """
     with transaction.atomic():
@@ -152,7 +151,9 @@ def _take_snapshot(tenant: Tenant, period: Period, at: datetime) -> int:
 
 
 def _tax(tenant: Tenant, charge: plan.Charge, period: Period) -> int:
-    """The tax that the invoice will have. An invalid tax id delays the invoice, but not the snapshot."""
+    """The tax of the later invoice. For a buyer with an invalid tax id, the full GST: such a tax id delays the invoice,
+    but not the snapshot.
+    """
     try:
         return charge.taxes(buyers.supply(buyers.profile_of(tenant), period.end)).total_paise
     except tax_ids.InvalidTaxIdError:

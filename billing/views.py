@@ -1,5 +1,5 @@
-"""Views of `/v1/billing*` (specification 4). While billing is off they answer 503 `billing_disabled`, after
-authentication, except the list of tenants' billing for staff.
+"""Views of `/v1/billing*` (specification 4). While billing is off, they answer authenticated requests with 503
+`billing_disabled`. Only the staff's list of tenants' billing works without billing.
 """
 
 from typing import Any
@@ -55,12 +55,12 @@ class BillingDisabled(ServiceError):
 
 
 class BillingViewSet(ResourceViewSet):
-    """A view that answers 503 to every request while billing is off. Authentication comes first."""
+    """A view that answers 503 to every authenticated request while billing is off."""
 
     scope = KeyScope.BILLING
 
     def check_throttles(self, request: Request) -> None:
-        # The check is here, in the last step before the query and the body are validated.
+        # Throttles are the last check before the query and the body are validated, so the switch is checked here.
         super().check_throttles(request)
         if not settings.BILLING_ENABLED:
             raise BillingDisabled

@@ -1,4 +1,4 @@
-"""Billing's cards on the first page of the staff admin: late payments, and profiles that the next invoices need."""
+"""Billing's cards on the first page of the staff admin: late payments, and incomplete billing profiles."""
 
 from typing import Any
 
@@ -47,8 +47,8 @@ def _cards(report: dict[str, Any]) -> list[Card]:
 
 
 def incomplete_profiles() -> int:
-    """Profiles of billed tenants that lack the name, the address, the city or, in India, the State, the PIN or the tax
-    id.
+    """The number of billed tenants whose profile lacks the name, the address or the city, or in India the State, the
+    PIN or the tax id.
     """
     lacking = Q(legal_name="") | Q(address="") | Q(city="")
     in_india = Q(country=INDIA) & (Q(state_code="") | Q(pin="") | Q(tax_id=""))

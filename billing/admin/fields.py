@@ -25,7 +25,7 @@ def amount_in_rupees(description: str, column: str, **options: Any) -> Callable[
 
 @display(description="Month", ordering="period")
 def shown_month(model_admin: Any, row: Any) -> str:
-    """The month of a row, as a column."""
+    """A column with the name of a row's month."""
     return month_name(row.period)
 
 
@@ -41,7 +41,7 @@ class RupeesField(forms.DecimalField):
 
 
 def named(title: str, name_of: Callable[[str], str]) -> type[AllValuesFieldListFilter]:
-    """A filter by the values of a column, each shown by its name."""
+    """A filter by the values of a column. The filter shows `name_of(value)` for each value."""
 
     class Named(AllValuesFieldListFilter):
         def __init__(self, *arguments: Any, **options: Any) -> None:

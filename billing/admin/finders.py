@@ -1,4 +1,4 @@
-"""Invoices in the staff search, and their lines on a tenant's page."""
+"""Invoices in the results of the staff search, and a tenant's newest invoices on the tenant's page."""
 
 from collections.abc import Iterator
 

@@ -63,7 +63,7 @@ def _file(content: bytes, content_type: str, name: str) -> HttpResponse:
 
 
 def _party(party: dict[str, Any]) -> str:
-    """A frozen buyer or seller, one line for each member."""
+    """The buyer or seller stored with an invoice as HTML, one field per line."""
     named = party | {"country": buyers.country_name(party.get("country", ""))}
     shown = [(name.upper() if name in {"gstin", "pan"} else "", named.get(name)) for name in _PARTY]
     return format_html_join(mark_safe("<br>"), "{} {}", [(title, value) for title, value in shown if value])
@@ -135,7 +135,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         return [*own, *super().get_urls()]
 
     def _page(self, view: Callable[..., HttpResponse]) -> Any:
-        """A page for staff who may see invoices."""
+        """Restrict a view to staff who may see invoices."""
 
         def permitted(request: HttpRequest, **parts: Any) -> HttpResponse:
             if not self.has_view_permission(request):
@@ -178,17 +178,17 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
         return page
 
     def month_return(self, request: HttpRequest, month: str) -> HttpResponse:
-        """GSTR-1 of a month, as `manage.py billing_export` writes it."""
+        """The GSTR-1 file of a month, the same file that `manage.py billing_export` writes."""
         period = _period(month)
         return _file(gstr1.file_of(period), "application/json", f"gstr1-{period}.json")
 
     def ledger_csv(self, request: HttpRequest, month: str) -> HttpResponse:
-        """All postings of a month, as from `manage.py billing_export --ledger`."""
+        """All postings of a month as CSV, the same file that `manage.py billing_export --ledger` writes."""
         content = accounting.ledger_csv(_period(month)).encode()
         return _file(content, "text/csv; charset=utf-8", f"ledger-{month}.csv")
 
     def einvoices(self, request: HttpRequest) -> HttpResponse:
-        """Documents that wait for registration, as a page or as the file for the portal (`?as=file`), and the upload of
+        """The page of documents that wait for registration. `?as=file` returns the file for the portal. A POST uploads
         the portal's answers.
         """
         if request.GET.get("as") == "file":
@@ -219,7 +219,7 @@ class InvoiceAdmin(MoneyActsAdmin, TenantRowsAdmin):
             messages.error(request, problem)
 
     def paper(self, request: HttpRequest, key: UUID) -> HttpResponse:
-        """The PDF as issued."""
+        """The PDF of an invoice."""
         return documents.pdf_response(get_object_or_404(Invoice, pk=key))
 
     @display(description="Status", label=INVOICE_LABELS, ordering="status")

@@ -55,7 +55,9 @@ class WriteOffForm(DialogForm):
 
 @dataclass(frozen=True, slots=True)
 class MoneyAct:
-    """One act. `flow` is called with the id of the row as `target`, the form's values, `at` and `actor_user_id`."""
+    """One act. `flow` is called with the row's id (as the argument `target`), the form's values, `at` and
+    `actor_user_id`.
+    """
 
     model: type[Invoice] | type[PaymentAttempt]
     permission: str
@@ -69,16 +71,16 @@ class MoneyAct:
     """The sentence about the result, from the flow's return value and the form's values."""
     variant: ActionVariant = ActionVariant.DEFAULT
     amount: str = "amount_paise"
-    """The flow's name for the amount entered."""
+    """The name of the flow's argument for the amount."""
 
     @property
     def target(self) -> str:
-        """The flow's name for the id of the row."""
+        """The name of the flow's argument for the row's id."""
         return "invoice_id" if self.model is Invoice else "attempt_id"
 
 
 def allowed(codename: str) -> Any:
-    """A method of an admin. It returns whether a staff member has a permission of billing."""
+    """Make an admin method that returns whether the staff member has a permission of billing."""
 
     def has_permission(model_admin: Any, request: HttpRequest, object_id: str | None = None) -> bool:
         return request.user.has_perm(f"billing.{codename}")
@@ -87,8 +89,8 @@ def allowed(codename: str) -> Any:
 
 
 class MoneyActsAdmin:
-    """The methods that check the permissions of acts. With the full names of permissions instead, the theme would look
-    them up in the database, even before its tables exist.
+    """Methods that check the permissions of acts. The theme looks up permissions given by full name in the database,
+    even before its tables exist.
     """
 
     has_credit_permission = allowed("add_creditnote")

@@ -154,8 +154,8 @@ class SettledItemAdmin(ReadOnlyAdmin):
 
     @display(description="Invoice")
     def ours(self, item: SettledItem) -> str:
-        """The invoice of an item. Empty for an item without an invoice: the rupee of a mandate, or unexplained
-        money.
+        """The number of the item's invoice. Empty for an item without an invoice, such as the one rupee that confirms a
+        mandate.
         """
         attempts = PaymentAttempt.objects.select_related("invoice")
         own = Q(provider_payment_id=item.entity_id) | Q(refunds__provider_refund_id=item.entity_id)
@@ -168,7 +168,7 @@ ACT_LABELS = {"waiting": "warning", "done": "success", "declined": "danger"}
 
 @admin.register(StaffAct)
 class StaffActAdmin(MoneyActsAdmin, TenantRowsAdmin):
-    """Acts of staff with money, done or waiting for a second person."""
+    """The acts of staff with money, both those carried out and those that wait for a second person."""
 
     list_display = ("what", "owner", "amount", "shown_status", "asker", "asked_at", "decider")
     list_filter = ("status",)

@@ -1,4 +1,4 @@
-"""Staff admin of billing profiles, monthly snapshots and terms, with the setting of a special economic zone."""
+"""Staff admin of billing profiles, monthly snapshots and terms. Staff also set a buyer's special economic zone here."""
 
 from typing import Any
 from uuid import UUID
@@ -133,7 +133,7 @@ MONTHS_AHEAD = 36
 
 
 def months_to_come() -> list[tuple[str, str]]:
-    """The months in which terms may begin or end: those that are not over."""
+    """The months in which terms may begin or end: the current month and later months."""
     months = [Period.of(now())]
     while len(months) < MONTHS_AHEAD:
         months.append(months[-1].next)

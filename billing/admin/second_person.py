@@ -1,7 +1,7 @@
-"""Acts of staff with a tenant's money. One person may do them up to a daily amount. Beyond it a second person approves.
+"""Acts of staff with a tenant's money. Beyond a daily amount per staff member, a second person must approve an act.
 
-Every act is stored first. So simultaneous acts count too, and many small acts cannot bypass the limit. Called by the
-staff admin, whose table (`admin/money_acts.py`) has the flow of each act.
+Every act is stored before it is carried out. So simultaneous acts count too, and many small acts cannot bypass the
+limit. Called by the staff admin, which takes the flow of each act from `admin/money_acts.py`.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tenants.models import Tenant
 
 Status = StaffAct.Status
 CarryOut = Callable[[StaffAct], str]
-"""Carries out an act and returns a sentence about it. Raises ServiceError."""
+"""A function that carries out an act and returns a sentence about its result. Raises ServiceError."""
 
 
 def act(
@@ -80,7 +80,7 @@ def _done(row: StaffAct, carry_out: CarryOut, undo: Callable[[], object]) -> str
 
 
 def decline(act_id: UUID, *, at: datetime, actor_user_id: int | None) -> None:
-    """Decline a waiting act. The person who requested it may do this too. Raises Conflict."""
+    """Decline a waiting act. The person who requested the act may also decline it. Raises Conflict."""
     _decide(act_id, Status.DECLINED, "billing.decline", at, actor_user_id)
 
 

@@ -1,6 +1,6 @@
-"""Credit notes, with which staff correct an issued invoice. The invoice itself never changes.
+"""Credit notes: staff correct an issued invoice with them. The invoice itself never changes.
 
-Called by the staff admin. A note is written with an audit entry in one transaction. It is rejected while a debit is in
+Called by the staff admin. One transaction writes the note and an audit entry. A note is rejected while a debit is in
 flight, because the debit would collect an amount that is no longer owed.
 """
 
@@ -25,17 +25,17 @@ def issue(
 ) -> CreditNote:
     """Credit an invoice in part or in full. `total_paise` includes GST.
 
-    Raises InvalidRequest for more than the amount that is not credited yet, and Conflict while a payment is in flight.
+    Raises InvalidRequest when the invoice has less left to credit, and Conflict while a payment is in flight.
     """
     with correcting(invoice_id, at) as invoice:
         return write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)
 
 
 def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> CreditNote:
-    """Cancel an invoice whose registration was cancelled at the portal. The portal allows this for a day. The invoice
-    is credited in full. Neither document is in a return or registered any more.
+    """Credit an invoice in full after staff cancelled its registration at the portal, which allows this for a day.
+    GSTR-1 then has both documents only in table 13, and the credit note is not registered.
 
-    Raises Conflict for an invoice that is not registered, or was registered more than a day ago, and the errors of
+    Raises Conflict for an invoice that is not registered or was registered more than a day ago. Raises the errors of
     `issue`.
     """
     with correcting(invoice_id, at) as invoice:
@@ -90,7 +90,7 @@ def write(
 
 
 def _lines(invoice: Invoice, note: CreditNote) -> list[CreditNoteLine]:
-    """The lines of the invoice when it is credited in full at once, else one line with the amount."""
+    """The lines of a credit note: the invoice's lines if the note credits the whole invoice, else one line."""
     lines = list(invoice.lines.all())
     rows = [("Part of the monthly price", lines[0].sac, note.taxable_paise)]
     if note.taxable_paise == invoice.subtotal_paise:

@@ -1,8 +1,8 @@
 """Documents as they are printed: an invoice (CGST rule 46) and a credit note (rule 53), as PDF and as HTML page.
 
-The fields have all amounts and dates as text, for both forms alike. The PDF is PDF/A-2b on A4, made by typst with fonts
-from a package, never those of the system. It is made once and stored, so that later changes of templates and settings
-never change an issued document.
+Both forms show the same fields, with amounts and dates as text. Typst makes the PDF (PDF/A-2b, A4) with the fonts of a
+package, never with the system's fonts. A PDF is made once and stored, so later changes of templates and settings never
+change an issued document.
 """
 
 import base64
@@ -144,7 +144,7 @@ def html(invoice: Invoice) -> str:
 
 
 def html_response(invoice: Invoice) -> HttpResponse:
-    """The page as a response, with a policy that lets it load nothing."""
+    """The page as a response. Its content security policy lets the page load nothing."""
     answer = HttpResponse(html(invoice))
     answer["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     return answer
@@ -154,7 +154,7 @@ def html_response(invoice: Invoice) -> HttpResponse:
 
 
 def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
-    """The fields of a tax invoice with its annex: the billed numbers, and when they were connected.
+    """The fields of a tax invoice. Its annex lists the billed numbers and when they were connected.
 
     `as_issued` excludes later facts: payments and credit notes.
     """
@@ -317,7 +317,7 @@ def qr_code(text: str | None) -> str | None:
 
 
 def upi_qr(invoice: Invoice, paise: int) -> str | None:
-    """The QR code that pays an amount by UPI, with the number under which the transfer is recorded. None for a seller
+    """A QR code with a UPI payment of an amount to the seller, with the invoice's number as the note. None for a seller
     without a UPI id.
     """
     if not invoice.seller.get("upi_id"):
@@ -333,8 +333,8 @@ def upi_qr(invoice: Invoice, paise: int) -> str | None:
 
 
 def _payment(invoice: Invoice, *, as_issued: bool) -> dict[str, Any] | None:
-    """How to pay directly: the amount due, or as issued the total without the tax that the buyer declared to deduct.
-    None when nothing can be paid directly.
+    """How to pay by bank transfer or UPI. The amount is the amount due, or with `as_issued` the total less the buyer's
+    declared TDS. None when nothing is due, or the seller has neither account.
     """
     percent = invoice.buyer.get("tds_percent", 0) if invoice.supply_type != "export" else 0
     tds = rounded_share(invoice.subtotal_paise, percent, 100)

@@ -1,7 +1,7 @@
-"""Issuing of tax invoices from snapshots: the contents are frozen in one transaction with the number.
+"""Issue tax invoices from snapshots. One transaction takes the number and stores the final contents.
 
 Called by `billing_run.py`. A month without numbers has no invoice. Two simultaneous runs issue one invoice, because the
-snapshot is locked and a first invoice is unique per snapshot. `billing/mails.py` mails it. Staff can replace
+snapshot is locked and a first invoice is unique per snapshot. `billing/mails.py` mails invoices. Staff can replace
 an invoice with a wrong buyer once the billing profile is correct.
 """
 
@@ -23,7 +23,7 @@ from gateway.api.errors import Conflict
 HELD_FOR = timedelta(days=20)
 """How long after its month an invoice waits for the buyer's State, or a registered buyer's address.
 
-An invoice has to be issued within 30 days (CGST rule 47). After the wait, the place of supply is that of the seller, as
+An invoice has to be issued within 30 days (CGST rule 47). After the wait, the seller's State is the place of supply, as
 IGST Act section 12(2)(b) requires when no address is known.
 """
 
@@ -110,8 +110,8 @@ def create(
 
 
 def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> Invoice:
-    """Credit the rest of an invoice and issue its month again, with the current profile. Payments become the tenant's
-    balance, which pays the new invoice.
+    """Credit the rest of an invoice, and issue another invoice for its month with the current profile. Payments become
+    the tenant's balance, which pays the new invoice.
 
     Raises Conflict for an invoice that was replaced or credited in full, or has a payment in flight.
     """
@@ -125,7 +125,7 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
         profile = buyers.profile_of(snapshot.tenant)
         new = create(snapshot=snapshot, profile=profile, at=at, replaces=invoice)
         if before:
-            # Credits of the old invoice for other reasons stay with the tenant.
+            # The tenant keeps earlier credits of the old invoice.
             credit_notes.write(
                 new,
                 total_paise=min(before, new.total_paise),

@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-# The registration comes after the credit note was issued; everything else stays as it was.
+# A credit note is registered after it was issued. No other column may change.
 REGISTERED = """
 CREATE FUNCTION billing_credit_note_is_immutable() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

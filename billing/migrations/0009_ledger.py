@@ -26,7 +26,7 @@ ALLOW = (
 
 
 class Migration(migrations.Migration):
-    """Empty tables: what is older than the ledger is booked by the first act of its tenant, or by the next run."""
+    """Create the ledger without rows. The tenant's next act, or the next run, posts older invoices."""
 
     dependencies = [("billing", "0008_terms")]
     operations = [

@@ -7,7 +7,7 @@ BEFORE = (
 
 
 def may_change(*columns: str) -> str:
-    """The trigger's function that lets only these columns of an issued invoice change."""
+    """SQL of the trigger function that allows changes only to these columns of an issued invoice."""
     names = ", ".join(f"'{name}'" for name in columns)
     return f"""
 CREATE OR REPLACE FUNCTION billing_invoice_is_immutable() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
-"""Nothing from before the first release is read any more: its invoices are booked, its transfers have a reference's row."""
+"""Complete data from before the first release: require that all invoices are posted, copy references of transfers."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RunPython(require_booked, migrations.RunPython.noop),
         migrations.RunSQL(REFERENCES, migrations.RunSQL.noop),
-        # Forgotten, not dropped: processes of the former version read the table as long as they run, and may be started
-        # again. The release after this one drops it.
+        # Only the model is removed. Processes of the previous version still read the table. The next release drops the
+        # table.
         migrations.SeparateDatabaseAndState(state_operations=[migrations.DeleteModel(name="BalanceTransfer")]),
         *(
             migrations.AlterModelOptions(name=name, options={"ordering": ["id"]})

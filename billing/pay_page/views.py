@@ -89,7 +89,7 @@ def returned(request: HttpRequest, token: str) -> HttpResponse:
     """The page to which the provider redirects a payer. The provider's notice follows within seconds, so the page has
     no button to pay again.
 
-    Parameters of the provider are ignored. Only its signed notice and its answers say what was paid.
+    Query parameters of the redirect are ignored. Only the provider's signed notices and API answers prove a payment.
     """
     invoice = _invoice_of(token)
     if invoice is None:

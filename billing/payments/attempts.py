@@ -1,4 +1,4 @@
-"""Payment attempts. Each tries once to collect an invoice, and is continued or read from the provider until it ends.
+"""Payment attempts. Each attempt tries once to collect an invoice, and is refreshed from the provider until it ends.
 
 An attempt is committed before the provider is called. It is the invoice's only attempt in flight (partial unique
 index), and its receipt finds it again when an answer is lost. So nothing is collected twice. `refresh` is called when
@@ -49,14 +49,14 @@ RESULT_AFTER = {
 LINK_CHECK = timedelta(hours=6)
 """Interval at which the result of a payment link is checked."""
 RESUME_AFTER = timedelta(minutes=5)
-"""When to resume an attempt that was stored but, because of a crash, not requested."""
+"""When to resume an attempt that was stored but not requested from the provider, because of a crash."""
 RETRY_CHECK = timedelta(hours=1)
 FAILED_CHECK = timedelta(hours=24)
 LATE_FOR = timedelta(days=30)
 """How long a failed debit may still become paid (late authorisation)."""
 CHECK_COLLECTED = timedelta(days=7)
 REFUNDABLE_FOR = timedelta(days=180)
-"""How long a collected payment can be refunded on the provider's dashboard, and is therefore checked again."""
+"""How long collected payments are checked again. They can be refunded on the provider's dashboard for so long."""
 COLLECTED_AT_ONCE = 200
 """Most collected payments that one run checks."""
 
@@ -297,7 +297,7 @@ def record_processing(*, attempt_id: UUID, payment_id: str, at: datetime) -> Non
 def fail(
     *, attempt_id: UUID, error: Mapping[str, Any] | None, at: datetime, payment_id: str | None = None
 ) -> None:
-    """End an attempt without money. A failed debit makes the invoice overdue. An expired link does not."""
+    """End an attempt that collected nothing. A failed debit makes the invoice overdue. An expired link does not."""
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if attempt.status not in PaymentAttempt.IN_FLIGHT:
             return
@@ -317,7 +317,7 @@ def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
     captured = sum(payment.amount_paise for payment in payments)
     refunded = sum(payment.refunded_paise for payment in payments)
     known = PaymentAttempt.objects.filter(captured_paise__gte=captured, refunded_paise__gte=refunded)
-    # This is the usual case when the billing run checks collected payments again, so it must not lock anything.
+    # Usually the billing run finds a collected payment unchanged. So this case must not lock anything.
     if known.filter(pk=attempt_id).exists():
         return
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):

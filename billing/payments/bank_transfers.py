@@ -17,7 +17,7 @@ from gateway.api.errors import Conflict, InvalidRequest
 TDS_PERCENT = 10
 """The highest rate at which a buyer deducts tax for such a service."""
 MOST_PAISE = 10**12
-"""The largest transfer. A larger amount is treated as a typing error."""
+"""The largest transfer in paise. A larger amount is rejected as a typing error."""
 
 
 def record(
@@ -66,10 +66,10 @@ def give_back(
 def record_tds(
     *, invoice_id: UUID, amount_paise: int, certificate: str, at: datetime, actor_user_id: int | None = None
 ) -> None:
-    """Record the total tax that a buyer deducted at source from an invoice, at most 10 % of the taxable value. If the
-    amount is less than the buyer declared, the difference is due again. With the number of a certificate it is final.
+    """Record the total tax that a buyer deducted at source (TDS) from an invoice, at most 10 % of the taxable value. If
+    the buyer declared more, the difference is due again. An amount with a certificate number is final.
 
-    The tax counts as paid. For an invoice that was paid in full, it becomes the tenant's balance, which can be
+    The tax counts as paid. If the invoice was already paid in full, the tax becomes the tenant's balance, which can be
     refunded. Raises InvalidRequest and Conflict.
     """
     certificate = certificate.strip().upper()
@@ -100,9 +100,9 @@ def deduct(invoice: Invoice, amount_paise: int, at: datetime, certificate: str =
 
 
 def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
-    """Adjust a locked invoice to the rate that its buyer declared, within `ledger.account`. The deduction never exceeds
-    the amount due. A certificate for this invoice, or for the invoice that it replaces, takes precedence. Exports have
-    no deduction.
+    """Adjust the deducted tax of a locked invoice to the rate that its buyer declared, within `ledger.account`. The
+    deduction never exceeds the amount due. An invoice with a certificate, or whose predecessor has one, is not changed.
+    Exports have no deduction.
     """
     certified = _is_certified(invoice) or (invoice.replaces and _is_certified(invoice.replaces))
     if not certified and invoice.supply_type != "export":
@@ -111,7 +111,7 @@ def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
 
 
 def follow_declaration(tenant_id: UUID, at: datetime) -> None:
-    """Adjust the unpaid invoices of a tenant to its declaration. Skips invoices with a payment in flight."""
+    """Adjust the unpaid invoices of a tenant to its declared TDS rate. Skips invoices with a payment in flight."""
     percent = BillingProfile.objects.values_list("tds_percent", flat=True).get(pk=tenant_id)
     for unpaid in Invoice.objects.for_tenant(tenant_id).unpaid().order_by("id"):
         try:
@@ -122,8 +122,8 @@ def follow_declaration(tenant_id: UUID, at: datetime) -> None:
 
 
 def lower_tds(invoice: Invoice, taxable_paise: int, at: datetime) -> None:
-    """Lower the deducted tax of a locked invoice in proportion to a credit of `taxable_paise`, which is already among
-    its notes. A certified amount stays.
+    """Lower the deducted tax of a locked invoice in proportion to a credit of `taxable_paise`. Call it after the credit
+    note is written. A certified amount stays.
     """
     left = _taxable(invoice)
     if not _is_certified(invoice):
@@ -146,8 +146,8 @@ def _is_certified(invoice: Invoice) -> bool:
 
 
 def write_off(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> int:
-    """Write off the amount due of an invoice. Returns the amount. The tax on it is still owed, and only a credit note
-    lowers the tax.
+    """Write off the amount due of an invoice. Returns the amount. Its GST is still owed to the state, because only a
+    credit note lowers GST.
 
     Raises Conflict when nothing is due or a payment is in flight.
     """

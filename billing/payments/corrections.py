@@ -1,4 +1,4 @@
-"""Corrections by staff: changes of an invoice after its live link has ended, with an audit entry."""
+"""Corrections of an invoice by staff, with an audit entry. A correction first ends the invoice's live payment link."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

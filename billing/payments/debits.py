@@ -23,8 +23,8 @@ RETRY_DAYS = (3, 7)
 def charge_due(at: datetime) -> int:
     """Start every due debit. Returns how many were started. Before 09:00 IST no debit is started.
 
-    A mandate has one debit in flight, for its oldest invoice. The next debit starts after it has ended, because the
-    bank announces each debit to the payer, and NPCI forbids a second debit meanwhile.
+    A mandate has at most one debit in flight, for its oldest invoice. The bank announces each debit to the payer, and
+    NPCI forbids a second debit until the first has ended.
     """
     if at.astimezone(IST).time() < FIRST_DEBIT:
         return 0
@@ -58,7 +58,7 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
     """Create the attempt of a due debit. None when no debit is due, or when the invoice or the mandate has an attempt
     in flight.
 
-    Locks the mandate's row, so two runs cannot debit two of its invoices at once.
+    Locks the mandate's row, so two runs cannot start two debits of one mandate.
     """
     with transaction.atomic():
         mandate = Mandate.objects.select_for_update(of=("self",), no_key=True).get(pk=mandate.pk)
@@ -79,10 +79,9 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
 
 
 def _debit_is_due(invoice: Invoice, mandate: Mandate, at: datetime) -> bool:
-    """Whether nothing is in flight, and this is the first debit of this mandate or a retry that has not begun.
+    """Whether an invoice has nothing in flight, and its first debit by this mandate or its next retry is due.
 
-    An invoice that a refund made due again is never debited automatically, because staff refunded that money on
-    purpose.
+    An invoice that a refund reopened is never debited automatically, because staff refunded that money on purpose.
     """
     if invoice.reopened_at is not None:
         return False

@@ -1,8 +1,8 @@
 """Autopay mandates. A mandate is requested, approved on the provider's page, then synced with the provider.
 
 Called by the API, the console, `provider_notices.py` and `billing_run.py`. The state is always read from the provider,
-so a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. A new mandate
-that becomes active replaces the old one, which is cancelled at the provider.
+so a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. When a second
+mandate becomes active, the first is cancelled at the provider.
 """
 
 from dataclasses import asdict
@@ -48,10 +48,10 @@ _IN_FORCE = (Status.ACTIVE, Status.PAUSED)
 def ask_for(
     *, tenant_id: UUID, method: str, max_amount_paise: int, return_url: str | None, at: datetime
 ) -> Mandate:
-    """A pending mandate with the page on which it is approved. A repeated call returns the same mandate while it waits.
+    """A pending mandate with its approval page. A repeated call with the same values returns the same mandate.
 
-    A tenant has one pending mandate. A request with other values ends it. Raises InvalidRequest with `details.missing`
-    for an incomplete profile, for a buyer abroad, and for an amount beyond the method's limit. Raises RateLimited after
+    A tenant has one pending mandate. A request with other values ends it. Raises InvalidRequest for an incomplete
+    profile (with `details.missing`), a buyer abroad, and an amount beyond the method's limit. Raises RateLimited after
     `PAGES_A_DAY`, Conflict while another call creates a page, ProviderUnreachable and ProviderRefused.
     """
     tenant = Tenant.objects.get(pk=tenant_id)
@@ -65,7 +65,7 @@ def ask_for(
             max_amount_paise=f"At most {LARGEST_CAP_PAISE[Method(method)]} with method {method}."
         )
     with transaction.atomic():
-        # Calls of a tenant take turns here, so simultaneous calls create only one page.
+        # The lock serialises the calls of a tenant, so simultaneous calls create only one page.
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
         wanted = {
             "provider": settings.PAYMENT_PROVIDER,
@@ -166,7 +166,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
             )
         if before not in {Status.PENDING, *_IN_FORCE}:
             if state.status == Status.ACTIVE and mandate.provider_token_id is None:
-                # Approved too late: another approval page had replaced this page, or its time was over.
+                # Approved too late: another approval page had replaced this page, or this page had expired.
                 Mandate.objects.filter(pk=mandate.pk).update(
                     provider_token_id=state.token_id, cancel_at_provider=True
                 )
@@ -175,7 +175,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
             Mandate.objects.for_tenant(mandate.tenant_id).filter(status__in=_IN_FORCE).update(
                 status=Status.CANCELLED, cancel_at_provider=True
             )
-        # A token that is paused before it was ever active replaces nothing.
+        # A token that was paused before it became active does not replace another mandate.
         if not (before == Status.PENDING and state.status == Status.PAUSED):
             mandate.status = state.status
         mandate.provider_token_id = state.token_id
@@ -186,7 +186,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
 
 
 def _notify_stopped(mandate: Mandate) -> None:
-    """Mail that the bank or the provider paused or ended autopay."""
+    """Send a mail that the bank or the provider paused or ended autopay."""
     if to := buyers.email_of(mandate.tenant):
         mail.send(to=to, template="mandate_stopped", context={"tenant": mandate.tenant, "mandate": mandate})
 
@@ -227,11 +227,11 @@ def _end_at_provider(mandate: Mandate) -> None:
         refused = True
     Mandate.objects.filter(pk=mandate.pk).update(cancel_at_provider=False)
     if refused and mandate.provider_token_id is None:
-        sync(mandate.pk, mandate.created_at)  # its page may have been approved meanwhile
+        sync(mandate.pk, mandate.created_at)  # the payer may have just approved the page
 
 
 def reconcile(at: datetime) -> int:
-    """Check pending mandates, whose notice may be lost. Returns how many were checked.
+    """Check pending mandates, because their notices may be lost. Returns how many were checked.
 
     Runs after the debits and ends after `POLLED_FOR`, so no debit waits for pending mandates.
     """

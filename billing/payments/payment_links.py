@@ -60,8 +60,8 @@ def payable(tenant_id: UUID) -> list[Invoice]:
 
 
 def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
-    """The live payment link for everything that a tenant can pay now. It belongs to the oldest invoice. The excess
-    becomes the tenant's balance, which pays the others.
+    """The live payment link for all invoices that a tenant can pay now. Its attempt belongs to the oldest invoice. The
+    excess becomes the tenant's balance, which pays the other invoices.
 
     Raises Conflict when nothing is due, and the errors of `pay_now`.
     """
@@ -79,8 +79,8 @@ def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
 
 
 def _require_link_left(invoice: Invoice, at: datetime) -> None:
-    """Raise RateLimited at the limit of links. Call it before another link is ended. Otherwise a tenant at the limit
-    would have no link to pay with.
+    """Raise RateLimited if the invoice got `PAGES_A_DAY` links in the last 24 hours. Call this before another link is
+    ended. Otherwise a tenant at the limit would have no link to pay with.
     """
     made = PaymentAttempt.objects.filter(invoice=invoice, payment_url__isnull=False)
     require_pages_left(made, at, "payments of an invoice")
@@ -121,8 +121,8 @@ def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 
 
 
 def end_link(*, invoice: Invoice, at: datetime) -> None:
-    """End the live link of an invoice, so that its amount may change, and the tenant's link for everything that is due.
-    Records a payment made meanwhile.
+    """End the live link of an invoice and the tenant's link for all invoices, so that the invoice's amount may change.
+    Records a payment that was made before the link ended.
     """
     of_all = Q(pays_all=True, invoice__tenant_id=invoice.tenant_id)
     _end(PaymentAttempt.objects.filter(Q(invoice=invoice) | of_all), at)

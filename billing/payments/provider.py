@@ -1,8 +1,8 @@
-"""Payment provider interface: mandates, debits, payment links, and signed notices.
+"""Payment provider interface: mandates, debits, payment links, and signed notices. `razorpay.py` implements it.
 
-`razorpay.py` implements it. Calls are made outside transactions. A call without an answer raises `ProviderUnreachable`,
-and its outcome is unknown. A refused call raises `ProviderRefused`. When the provider refuses the service's own keys or
-account, this is stored, so that `/v1/admin/health` shows it from every process.
+Calls are made outside transactions. A call without an answer raises `ProviderUnreachable`, and its outcome is unknown.
+A refused call raises `ProviderRefused`. If the provider refuses the service's own keys or account, a row in the
+database records this, and `/v1/admin/health` shows it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ REASONS = {
     "amount_exceeds_maximum": "the amount is above the limit of the mandate",
     "payment_declined": "the bank declined",
 }
-"""Texts for those of the provider's reasons that a payer can understand."""
+"""Texts for payers, by the provider's code of the reason."""
 
 
 class ProviderUnreachable(ServiceError, Unanswered):
@@ -73,8 +73,8 @@ class ProviderRefused(ServiceError):
 
 
 def own_error(reason: str, message: str) -> dict[str, str]:
-    """The reason why an attempt or a refund ended without an answer of the provider, in the form of the provider's
-    errors.
+    """An error of the service itself in the form of the provider's errors, for an attempt or a refund that ended
+    without an answer of the provider.
     """
     return {"code": reason, "reason": reason, "message": message}
 
@@ -90,7 +90,7 @@ class Payer:
 
 @dataclass(frozen=True, slots=True)
 class MandateRegistration:
-    """A page on which a mandate is approved, as stored in `Mandate`."""
+    """The ids and the URL of an approval page. `Mandate` stores them."""
 
     provider_registration_id: str
     provider_order_id: str
@@ -134,7 +134,7 @@ class RefundState:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A page on which one amount is paid."""
+    """A payment link: the provider's page to pay one amount."""
 
     id: str
     url: str
@@ -154,7 +154,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """An item of a settlement: a payment, a refund, or another entry of the provider's books (`SettledItem`)."""
+    """An item of a settlement: a payment, a refund, or another entry of the provider. Stored as `SettledItem`."""
 
     entity_id: str
     settlement_id: str
@@ -167,7 +167,9 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The subject of a webhook. The state is read from the provider, so order and repetition do not matter."""
+    """The type and the ids of one webhook call. The state of these objects is read from the provider, so order and
+    repetition do not matter.
+    """
 
     type: str
     """The provider's name for this type of notice."""
@@ -177,8 +179,8 @@ class Notice:
 
 
 class PaymentProvider(Protocol):
-    """A payment provider. Amounts are paise. `receipt` is unique and chosen by the service, so that the object of a
-    lost answer can be looked up.
+    """A payment provider. Amounts are paise. The service chooses a unique `receipt` for each object, and finds the
+    object by it when the answer was lost.
     """
 
     name: str
@@ -247,12 +249,12 @@ class PaymentProvider(Protocol):
 
 
 PAGES_A_DAY = 3
-"""Most pages requested from the provider in a day, for a tenant's mandates and for the payment of each invoice."""
+"""Most pages requested from the provider in a day, per tenant for mandates and per invoice for payments."""
 
 
 def require_pages_left(made: QuerySet[Any], at: datetime, what: str) -> None:
-    """Raise RateLimited when `PAGES_A_DAY` of these rows were created in the last 24 hours. `what` names the rows in
-    the error.
+    """Raise RateLimited when `PAGES_A_DAY` rows of `made` were created in the last 24 hours. The error text calls the
+    rows `what`.
     """
     today = made.filter(created_at__gt=at - _DAY).order_by("created_at").values_list("created_at", flat=True)
     if len(today) >= PAGES_A_DAY:
@@ -268,7 +270,7 @@ PROVIDERS = {"razorpay": "billing.payments.razorpay.Razorpay"}
 
 
 def provider(name: str | None = None) -> PaymentProvider:
-    """The provider with a name. Without a name, the provider of PAYMENT_PROVIDER, which gets new mandates and links."""
+    """The provider called `name`. Without a name, the provider for new mandates and links (PAYMENT_PROVIDER)."""
     made: PaymentProvider = import_string(PROVIDERS[name or settings.PAYMENT_PROVIDER])()
     return made
 

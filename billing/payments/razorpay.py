@@ -1,8 +1,8 @@
-"""Razorpay over `requests`: recurring payments by registration links, orders and tokens, and payment links.
+"""Client of Razorpay over `requests`: recurring payments by registration links, orders and tokens, and payment links.
 
 Paths and members are those of Razorpay's API reference, stored in `simulator/payments/contract.json`. The simulator
-rejects members that the page of a call does not name, and answers null for unknown values. The coupled flow is used:
-Razorpay notifies the payer, debits about a day later and retries by itself.
+rejects members that the reference of a call does not name, and answers null for unknown values. Razorpay itself
+notifies the payer, debits about a day later and retries (its coupled flow).
 """
 
 import hashlib
@@ -79,10 +79,9 @@ class Razorpay:
     ) -> MandateRegistration:
         """Create a registration link. The payer approves on Razorpay's page (UPI by app or QR, card, or net banking).
 
-        The service redirects the payer there, so Razorpay sends no SMS and no mail. Its page does not redirect back.
+        The service redirects the payer to the page, so Razorpay sends no SMS and no mail. It does not redirect back.
         """
-        # UPI and cards have rules for each frequency. E-mandates have no such rules, and their page does not name the
-        # member.
+        # UPI and cards have rules for each frequency. Razorpay's reference of e-mandates has no member `frequency`.
         frequency = {} if method == "emandate" else {"frequency": "as_presented"}
         made = self._call(
             "POST",
@@ -111,8 +110,8 @@ class Razorpay:
         self._call("POST", f"invoices/{registration_id}/cancel", {})
 
     def find_mandate(self, *, order_id: str, customer_id: str, token_id: str | None) -> MandateState | None:
-        """The mandate of the token that the registration's payment created. None while the registration is not
-        approved.
+        """The mandate of a token, or of the token that the registration's payment created. None while the registration
+        is not approved.
         """
         paid: list[Payment] = []
         if token_id is None:
@@ -131,8 +130,8 @@ class Razorpay:
         )
 
     def cancel_mandate(self, *, customer_id: str, token_id: str, method: str) -> None:
-        """End a mandate. A UPI mandate is cancelled, because it would stay active at the bank if only its token were
-        deleted.
+        """End a mandate. A UPI mandate is cancelled. If only its token were deleted, the mandate would stay active at
+        the bank.
         """
         token = f"customers/{customer_id}/tokens/{token_id}"
         if method == "upi":
@@ -152,9 +151,7 @@ class Razorpay:
         return str(self._call("POST", "orders", body)["id"])
 
     def find_order(self, receipt: str) -> str | None:
-        """Find the id of the order with a receipt, after the answer to its creation was lost. None when it was not
-        created.
-        """
+        """The id of the order with a receipt, or None. Called after the answer to the order's creation was lost."""
         items = self._call("GET", "orders", query={"receipt": receipt})["items"]
         return str(items[0]["id"]) if items else None
 
@@ -208,8 +205,8 @@ class Razorpay:
                 yield Settlement(row["id"], int(row["amount"]), row["utr"], _moment(row["created_at"]))
 
     def settled_of(self, settlement: Settlement) -> list[Settled]:
-        """The items of a settlement, from the lists of its day and of the following day. By then all items have been
-        settled.
+        """The items of a settlement. Razorpay lists items by day, and a settlement's items are in the lists of its day
+        and of the following day.
         """
         found: dict[str, Settled] = {}
         for days in (0, 1):
@@ -265,7 +262,7 @@ class Razorpay:
         return self._link(found[0]) if found else None
 
     def link(self, link_id: str) -> Link:
-        """A link and its payments. A link does not contain refunds, so each payment is read."""
+        """A link and its payments. Razorpay's link does not contain refunds, so each payment is read too."""
         found = self._link(self._call("GET", f"payment_links/{link_id}"))
         return replace(found, payments=[self.payment(payment.id) for payment in found.payments])
 
@@ -285,7 +282,7 @@ class Razorpay:
         )
 
     def event_id(self, headers: Mapping[str, str]) -> str:
-        """The id of a notice, which stays the same when it is repeated."""
+        """The id of a notice. A repeated notice has the same id."""
         return headers.get("X-Razorpay-Event-Id", "")
 
     def read_notice(self, body: bytes) -> Notice:

@@ -1,8 +1,8 @@
-"""Refunds: staff pay a tenant's balance back through the payment that it came from, with an audit entry.
+"""Refunds: staff pay a tenant's balance back through the payment that created it, with an audit entry.
 
 A refund is committed before the provider is called. It is the attempt's only refund in flight, and its receipt finds it
 again when an answer is lost. So nothing is refunded twice. The invoice's amounts are derived from the provider's
-refunded amount (`attempts.py`), as for a refund on the provider's dashboard.
+refunded amount (`attempts.py`), which also includes refunds on the provider's dashboard.
 """
 
 from datetime import datetime, timedelta
@@ -34,7 +34,7 @@ Status = Refund.Status
 
 RETRY_CHECK = timedelta(hours=1)
 GIVEN_UP_AFTER = timedelta(hours=24)
-"""How long a refund that the provider does not know may still arrive there."""
+"""How long a refund that the provider does not know yet may still be processed by the provider."""
 
 
 def pay_back(
@@ -106,16 +106,16 @@ def refresh(refund_id: UUID, at: datetime) -> None:
     Refund.objects.filter(pk=refund_id, status__in=Refund.IN_FLIGHT).update(
         provider_refund_id=state.id, status=Status.PROCESSING
     )
-    # The invoice's amounts are updated before the refund ends, so that its amount is never available a second time.
+    # The ledger is updated before the refund ends, so the refunded amount is never available for a second refund.
     attempts.refresh(refund.attempt_id, at)
     if state.status != "processing":
         _end(refund, Status(state.status), at)
 
 
 def _ask(refund: Refund, payment_id: str) -> RefundState | None:
-    """The refund at the provider. None while it has not arrived there.
+    """The refund at the provider. None while the provider does not know it.
 
-    Only one process requests the refund, the one whose claim changes `created` to `unknown`.
+    Only the process that changes the status from `created` to `unknown` requests the refund.
     """
     pay = provider(refund.attempt.provider)
     claimed = Refund.objects.filter(pk=refund.pk, status=Status.CREATED).update(status=Status.UNKNOWN)

@@ -1,8 +1,8 @@
-"""Settlements: the amounts that the provider paid to the bank are posted with their fees, and each item is stored for
+"""Settlements: post the amounts that the provider paid to the bank, with their fees. Each item is stored for
 reconciliation.
 
-Called by every billing run and after a notice. Settlements are read newest first up to one that is posted, regardless
-of the run's moment. A settlement that arrives after the last run of a year is posted by the next run.
+Called by every billing run and after a notice. Settlements are read newest first until one is posted already,
+regardless of the run's moment.
 """
 
 from dataclasses import asdict
@@ -21,11 +21,11 @@ log = structlog.get_logger(__name__)
 
 Account = LedgerPosting.Account
 LOOKED_BACK = 50
-"""After this many posted settlements in a row, older settlements are taken as posted too."""
+"""After this many posted settlements in a row, all older settlements are assumed to be posted."""
 
 
 def reconcile(_: datetime) -> int:
-    """Post every settlement that is not posted. Calls the provider only after something was collected."""
+    """Post every new settlement. Does not call the provider before the first payment was collected."""
     collected = LedgerPosting.objects.filter(account=Account.CLEARING).exists()
     return each([settings.PAYMENT_PROVIDER] if collected else [], _reconcile, step="settlements")
 

@@ -1,4 +1,4 @@
-"""GST on an invoice: place of supply, taxes, and the form of invoice numbers. The rate is part of the terms. Pure
+"""GST on an invoice: place of supply, taxes, and the format of invoice numbers. The rate is part of the terms. Pure
 functions.
 
 Sources: IGST Act section 12(2), and section 8 for supplies to a special economic zone; CGST rules 46(b) and 46(f).
@@ -15,8 +15,8 @@ from tenants.signup.tax_ids import STATES
 SupplyType = Literal["intra_state", "inter_state", "export"]
 
 UNION_TERRITORIES = {"04", "26", "31", "35", "38", "97"}
-"""The codes of union territories without legislature, and of other territory. There UTGST replaces SGST (UTGST Act
-section 2).
+"""The codes of union territories without legislature, and of "other territory". UTGST replaces SGST in these places
+(UTGST Act section 2).
 """
 FOREIGN = "96"
 RATES = (5, 12, 18, 28, 40)
@@ -37,7 +37,7 @@ class Supply:
 
     @property
     def place(self) -> str:
-        """The place in the form of invoices: `29-Karnataka`."""
+        """The place of supply as printed on invoices, such as `29-Karnataka`."""
         name = "Other Country" if self.state_code == FOREIGN else STATES[self.state_code]
         return f"{self.state_code}-{name}"
 
@@ -124,8 +124,8 @@ def supply(
 def credited_tax(
     *, total_paise: int, taxable_left: int, taxes_left: int, intra_state: bool, percent: int
 ) -> int:
-    """The tax in a credit of `total_paise`: its share of the total. It is at most the tax that is left, and at least so
-    much that the rest does not exceed the taxable value that is left.
+    """The tax in a credit of `total_paise`, at the rate `percent`. It is at most `taxes_left`. It is raised where
+    needed so that the taxable part does not exceed `taxable_left`.
 
     Within a State the tax is even, so that CGST and SGST are equal whole paise.
     """
@@ -138,7 +138,7 @@ def credited_tax(
 
 
 def document_number(prefix: str, financial_year: str, serial: int) -> str:
-    """`WG/2627/000123`. Raises ValueError when the prefix or the serial makes it longer than rule 46(b) allows."""
+    """A number such as `WG/2627/000123`. Raises ValueError for a number that rule 46(b) does not allow."""
     number = f"{prefix}/{financial_year}/{serial:06d}"
     if not NUMBER_FORM.fullmatch(number):
         raise ValueError(f"{number!r} is not a document number of at most 16 letters, digits, - and /.")

@@ -7,7 +7,7 @@ from num2words import num2words
 
 CURRENCY = "INR"
 SMALLEST_PAISE = 100
-"""The smallest amount of a debit, a link or a refund: one rupee. A smaller amount is not collected and makes no tenant
+"""The smallest amount of a debit, a link or a refund: one rupee. A smaller debt is not collected, and its tenant is not
 late.
 """
 
@@ -37,6 +37,6 @@ def in_words(amount_paise: int) -> str:
 
 
 def _words(number: int) -> str:
-    # num2words' currency form reads an int as paise, its cardinal form does not. Decimal avoids floats. Its commas and
-    # hyphens are removed, as usual on Indian documents.
+    # The currency form of num2words reads an int as paise, so the cardinal form is used. Decimal avoids floats. Indian
+    # documents usually have no commas and hyphens in words.
     return str(num2words(Decimal(number), lang="en_IN")).replace(",", "").replace("-", " ")

@@ -50,7 +50,7 @@ def assert_balanced() -> None:
 
 @pytest.fixture(autouse=True)
 def _books_after_a_race(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Check that the books balance after a test that commits, whichever racer was first."""
+    """Check that the ledger balances after a test with concurrent transactions."""
     marker = request.node.get_closest_marker("django_db")
     races = marker is not None and marker.kwargs.get("transaction")
     if races:
@@ -71,7 +71,7 @@ def provider(simulator: RunningSimulator, settings: Settings) -> RunningSimulato
 
 @pytest.fixture
 def payer(tenant: Tenant) -> Tenant:
-    """`tenant`, past its trial, with a profile that can be completed."""
+    """`tenant` after the end of its trial, with an email address for bills."""
     tenant.billing_status = Tenant.BillingStatus.ACTIVE
     tenant.billing_email = "bills@shop.example"
     tenant.trial_ends_at = ist(2026, 11, 1)
@@ -87,7 +87,7 @@ def browser(staff: User) -> Client:
 
 
 def connected(tenant: Tenant, name: str, *spans: tuple[datetime, datetime | None]) -> PhoneNumber:
-    """A live number of a tenant that was connected for these spans. Completes the tenant's State."""
+    """A live number of a tenant that was connected in these intervals. Sets the tenant's State if it is empty."""
     buyers.profile_of(tenant)
     BillingProfile.objects.filter(tenant=tenant, state_code="").update(state_code="29")
     account, _ = BusinessAccount.objects.get_or_create(

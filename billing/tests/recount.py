@@ -1,6 +1,6 @@
 """An independent recount of a year from raw intervals and a log of actions.
 
-It imports nothing of the product. Prices, taxes, places of supply, months and rounding are computed again, with
+It imports no code of the product. It computes prices, taxes, places of supply, months and rounding itself, with
 Decimal.
 """
 
@@ -16,7 +16,7 @@ Span = tuple[datetime, datetime | None]
 
 
 def month_start(year: int, month: int) -> datetime:
-    """Midnight in India on the first day of a month. Months beyond December count on into the next year."""
+    """Midnight in India on the first day of a month. Month 13 is January of the next year."""
     year, month = year + (month - 1) // 12, (month - 1) % 12 + 1
     return datetime(year, month, 1, tzinfo=UTC) - IST
 
@@ -27,7 +27,7 @@ def half_up(amount: Decimal) -> int:
 
 @dataclass
 class Buyer:
-    """The facts that decide the tax of a tenant from a moment on."""
+    """The facts about a tenant that decide its tax, valid from a moment on."""
 
     since: datetime
     state: str
@@ -39,7 +39,7 @@ class Buyer:
 
 @dataclass
 class Price:
-    """The price of a month, from this month on (months since January 2027)."""
+    """The monthly price that applies from a month on. Months are counted from January 2027."""
 
     since: int
     first: int
@@ -87,7 +87,7 @@ class Recount:
     trial_months: dict[str, int] = field(default_factory=dict)
     documents: list[Document] = field(default_factory=list)
     came: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Received by bank, less refunds."""
+    """Each tenant's bank transfers less refunds, in paise."""
     given_up: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     deducted: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     certified: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -145,7 +145,7 @@ class Recount:
         return invoice.total - sum(note.total for note in self.credited(invoice))
 
     def credit(self, invoice: Document, total: int, at: datetime) -> Document:
-        """Credit a part of an invoice: its share of tax, or exactly the rest at the end."""
+        """Credit a part of an invoice with its share of the tax. The last credit has exactly the remaining tax."""
         notes = self.credited(invoice)
         taxable_left = invoice.taxable - sum(note.taxable for note in notes)
         tax_left = invoice.tax - sum(note.tax for note in notes)
@@ -170,7 +170,7 @@ class Recount:
         return note
 
     def replace(self, invoice: Document, at: datetime) -> None:
-        """Credit the rest of an invoice, issue the month again, and repeat the previous credits."""
+        """Credit the rest of an invoice, issue another invoice for its month, and repeat the previous credits on it."""
         before = sum(note.total for note in self.credited(invoice))
         self.credit(invoice, self.left(invoice), at)
         self.deducted[invoice.business] -= invoice.tds

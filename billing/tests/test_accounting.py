@@ -1,4 +1,4 @@
-"""Data for an accountant: the month's return and postings, revenue by month, and unpaid invoices by age."""
+"""Data for an accountant: a month's GST return and postings, revenue by month, and unpaid invoices by age."""
 
 import csv
 from datetime import timedelta
@@ -40,7 +40,7 @@ def invoice(request: pytest.FixtureRequest, payer: Tenant) -> Invoice:
 
 
 def notes_of(month: Period) -> list[tuple[str, float]]:
-    """Date and value of the credit notes in a month's return; for consumers the sum that they leave."""
+    """Date and value of the credit notes in a month's return. For consumers, the sum of invoices less credit notes."""
     found = gstr1.of(month)
     return [(note["nt_dt"], note["val"]) for row in found.get("cdnr", []) for note in row["nt"]]
 

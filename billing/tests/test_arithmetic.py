@@ -1,4 +1,4 @@
-"""The arithmetic of plan, taxes, words and invoice numbers: the table of prices, and properties of any amount."""
+"""The arithmetic of prices, taxes, amounts in words and invoice numbers, with examples and with random amounts."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal

@@ -40,7 +40,7 @@ def invoice(payer: Tenant) -> Invoice:
 
 @pytest.mark.parametrize("amount", ["590.00", "90.00"])
 def test_a_payment_ends_no_trial(browser: Client, payer: Tenant, invoice: Invoice, amount: str) -> None:
-    """A tenant may be put back on trial while an earlier invoice is open."""
+    """Staff may start another trial of a tenant with an unpaid invoice."""
     Tenant.objects.filter(pk=payer.pk).update(billing_status="trialing", trial_ends_at=ist(2027, 6, 1))
     url = reverse("admin:billing_invoice_payment", args=[invoice.pk])
     browser.post(url, {"_form_submitted": "on", "amount": amount, "reference": "UTR1"})
@@ -121,7 +121,7 @@ def test_less_than_a_rupee_is_not_asked_for_and_makes_nobody_late(
 def test_nobody_pays_on_the_mailed_page_while_billing_is_off(
     provider: RunningSimulator, invoice: Invoice, settings: Settings, rest: str
 ) -> None:
-    """After a restore the service starts with billing off, until payments of the gap are known."""
+    """After a restore from a backup, billing stays off until the payments since the backup are known."""
     path = PayLink.url_of(invoice).removeprefix(service.APP_URL)
     assert Client().get(path + rest).status_code == 200
     settings.BILLING_ENABLED = False

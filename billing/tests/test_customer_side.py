@@ -170,7 +170,7 @@ def test_an_invoice_has_three_links_a_day_of_which_the_last_stays(
 def test_a_link_that_was_made_and_ended_meanwhile_counts(
     provider: RunningSimulator, payer: Tenant, two: list[Invoice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process passes the first check of the limit too, and creates the last link of the day."""
+    """Between the first check of the limit and the lock, another process creates the last link of the day."""
     payment_links.pay_all(tenant_id=payer.id, at=AT)
     payment_links.pay_now(invoice=two[0], at=AT)
     payment_links.end_link(invoice=two[0], at=AT)

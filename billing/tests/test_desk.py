@@ -242,7 +242,7 @@ class TestClosedMonths:
     def test_an_act_that_races_the_closing_is_in_no_closed_month(
         self, payer: Tenant, invoice: Invoice
     ) -> None:
-        """Whichever is first: the act is in the figures at the closing, or in the next month."""
+        """Either the figures at the closing include the act, or the act is dated in the next month."""
         run(ist(2027, 1, 1, 0, 15))
         late, figures = ist(2026, 12, 30), []
 

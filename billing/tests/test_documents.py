@@ -42,7 +42,7 @@ def invoice_of(payer: Tenant, **profile: Any) -> Invoice:
 
 
 def pages(content: bytes) -> int:
-    """How many pages a PDF has."""
+    """The number of pages of a PDF."""
     plain = content + b"".join(_inflated(content))
     return len(re.findall(rb"/Type\s*/Page\b", plain))
 
@@ -313,7 +313,7 @@ def test_credits_of_any_size_add_up_with_equal_halves(numbers: int, intra: bool,
 
 
 def test_a_credit_note_after_the_time_of_the_law_carries_no_tax(payer: Tenant) -> None:
-    """Section 34(2): until 30 November after the end of the financial year of the invoice."""
+    """CGST Act section 34(2): a credit note lowers tax until 30 November after the invoice's financial year."""
     invoice = invoice_of(payer)
     in_time, late = ist(2027, 11, 30, 23, 59), ist(2027, 12, 1)
     notes = [

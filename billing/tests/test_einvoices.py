@@ -24,7 +24,7 @@ IRN = "a5c12dca80e743321740b001fd70953e8738d109865d28ba4013750f2046f229"
 
 
 def answer(number: str, irn: str = IRN, **more: Any) -> dict[str, Any]:
-    """What the portal answers for a document."""
+    """The portal's answer for a document."""
     data = json.dumps({"DocNo": number, "Irn": irn})
     claims = base64.urlsafe_b64encode(json.dumps({"data": data, "iss": "NIC"}).encode()).decode().rstrip("=")
     return {

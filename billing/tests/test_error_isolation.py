@@ -1,4 +1,4 @@
-"""Isolation: an invalid tenant, invoice or notice, or a failing step, stops nothing else; killed runs do no harm."""
+"""Isolation: an invalid tenant, invoice or notice, or a failed step, does not stop the rest. Killed runs do no harm."""
 
 import os
 import subprocess
@@ -134,7 +134,7 @@ def _no_poison() -> Iterator[None]:
 def test_notices_of_one_tenant_that_cannot_be_applied_stop_no_other(
     provider: RunningSimulator, three: list[Tenant], trouble: str
 ) -> None:
-    """One run has the notices of all tenants, and those of one tenant's payment always fail."""
+    """One run applies the notices of all tenants. The notices about one tenant's payment always fail."""
     for tenant in three:
         set_up_mandate(provider, tenant)
     run(FIRST_OF_DECEMBER)
@@ -287,7 +287,7 @@ for moment in [*moments, None]:
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 """
-"""Processes that run the billing: some that are killed after so many seconds, then one that is not."""
+"""Starts a billing run for each number of seconds and kills it after this time. The last run is not killed."""
 
 
 @pytest.mark.django_db(transaction=True)
@@ -297,7 +297,7 @@ def test_runs_that_are_killed_leave_nothing_half_done(provider: RunningSimulator
     Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 5, 1), created_at=ist(2026, 4, 1))
     connected(payer, "1", (ist(2026, 5, 3), None))
     set_up_mandate(provider, payer)
-    # Any moment must be harmless, so it does not matter where a run is.
+    # A kill at any step must be harmless, so the exact moments do not matter.
     moments = ("0", "0.02", "0.05", "0.1", "0.2")
     done = subprocess.run(
         [sys.executable, "-c", RUNS, connection.settings_dict["NAME"], CHARGE.isoformat(), *moments],

@@ -1,4 +1,4 @@
-"""Usage, snapshots and invoices: what is counted, what is frozen, and numbers without gaps."""
+"""Usage, snapshots and invoices: counted numbers, unchangeable documents, and document numbers without gaps."""
 
 import threading
 from datetime import timedelta
@@ -199,7 +199,7 @@ def test_two_runs_at_once_issue_one_invoice_each(payer: Tenant, other_tenant: Te
 
 
 def test_a_run_for_a_past_day_keeps_the_dates_of_a_series_in_order(payer: Tenant, settings: Settings) -> None:
-    """Numbers and dates of a series ascend together, for any `--as-of`."""
+    """With any `--as-of`, a document with a higher number in its series never has an earlier date."""
     settings.BILLING_FIRST_PERIOD = "2026-10"
     Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 10, 1))
     connected(payer, "1", (ist(2026, 10, 3), None))

@@ -1,4 +1,4 @@
-"""The ledger: every act is posted once and sums to zero, and a surplus pays what is due next."""
+"""The ledger: every act is posted once and sums to zero, and a surplus pays the next invoice."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -164,7 +164,7 @@ def test_what_the_provider_settled_is_booked_with_its_fees(
 def test_a_debit_that_is_under_way_ends_no_mandate(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only after a failed debit does a mandate count as ended when the provider does not know it."""
+    """An unknown mandate at the provider counts as ended only after a failed debit."""
     mandate = set_up_mandate(provider, payer)
     run(CHARGE)
     attempt = PaymentAttempt.objects.get()
@@ -180,7 +180,7 @@ def test_a_debit_that_is_under_way_ends_no_mandate(
 
 
 def test_settlements_are_read_back_until_enough_are_booked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A settlement may appear behind newer ones, so the first that is booked does not end the reading."""
+    """A new settlement may be listed after newer, posted ones. So reading goes on after the first posted settlement."""
     at, read = ist(2026, 12, 4), []
     account = LedgerPosting.Account
     for place in (0, 2, 3):
@@ -222,7 +222,7 @@ def test_the_former_version_finds_its_table_after_an_upgrade() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_races_leave_the_books_balanced(payer: Tenant, settings: Settings) -> None:
-    """Payments, credits, transfers, replacements and refunds of two invoices at once."""
+    """Payments, credits, transfers, replacements and refunds of two invoices run at the same time."""
     settings.BILLING_FIRST_PERIOD = "2026-10"
     Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 10, 1), created_at=ist(2026, 9, 1))
     connected(payer, "1", (ist(2026, 10, 3), None))

@@ -1,4 +1,4 @@
-"""Two billing runs that meet while queueing a mail queue it once."""
+"""Two simultaneous billing runs queue a mail only once."""
 
 import threading
 from datetime import timedelta

@@ -58,7 +58,7 @@ def invoice(payer: Tenant) -> Invoice:
 
 @pytest.fixture
 def paid(provider: RunningSimulator, payer: Tenant, invoice: Invoice) -> PaymentAttempt:
-    """The invoice, paid by a debit."""
+    """The attempt of a debit that paid the invoice."""
     set_up_mandate(provider, payer)
     run(CHARGE)
     provider.control("POST", "clock/advance", {"hours": 26})
@@ -68,7 +68,7 @@ def paid(provider: RunningSimulator, payer: Tenant, invoice: Invoice) -> Payment
 
 @pytest.fixture
 def paid_twice(provider: RunningSimulator, paid: PaymentAttempt) -> PaymentAttempt:
-    """An invoice that was paid and then credited, so its whole amount is a surplus."""
+    """The attempt that paid an invoice. The invoice was then credited in full, so the payment is a surplus."""
     credit_notes.issue(invoice_id=paid.invoice_id, total_paise=59_000, reason="Outage", at=ist(2026, 12, 3))
     return paid
 
@@ -261,7 +261,7 @@ class TestSettlement:
 class TestOneDebitPerMandate:
     @pytest.fixture
     def nine(self, provider: RunningSimulator, payer: Tenant, settings: Settings) -> list[Invoice]:
-        """Nine unpaid invoices of a tenant, then a mandate."""
+        """Nine unpaid invoices of a tenant, issued before its mandate."""
         settings.BILLING_FIRST_PERIOD = "2026-03"
         Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ist(2026, 3, 1), created_at=ist(2026, 3, 1))
         connected(payer, "1", (ist(2026, 3, 3), None))
@@ -433,7 +433,7 @@ class TestPayLinks:
 
 
 class Second(Razorpay):
-    """A second provider: the same paths under another name."""
+    """A second payment provider: Razorpay's client under another name."""
 
     name = "second"
 
@@ -489,7 +489,7 @@ def test_refunds_are_shown_and_started_in_the_admin(
 def test_two_payments_of_an_invoice_captured_at_once_both_count(
     invoice: Invoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second waits for the first's row lock; without it, the later write would overwrite the other's amount."""
+    """The second payment waits for the first's row lock. Without the lock, it would overwrite the first's amount."""
     made = [
         PaymentAttempt.objects.create(
             invoice=invoice,

@@ -149,7 +149,7 @@ def test_a_mandate_that_ended_at_the_bank_ends_here_with_its_mail_without_a_noti
 def test_an_attempt_that_was_never_asked_for_goes_on_with_the_next_run(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice
 ) -> None:
-    """The process ended between the commit of the attempt and the call."""
+    """The process ended after the commit of the attempt and before the call of the provider."""
     mandate = set_up_mandate(provider, payer)
     assert debits._begin_debit(invoice.pk, mandate, CHARGE) is not None
     run(CHARGE + timedelta(minutes=10))
@@ -229,7 +229,7 @@ def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
     set_up_mandate(provider, payer)
     provider.control("POST", "scenario", {"scenario": "insufficient_funds"})
     at = CHARGE
-    # Twice a day until the last retry, after which nothing happens but reminders.
+    # Run twice a day until the last retry. After that, only reminders are due.
     for hours in [12] * 20 + [24] * 20:
         run(at)
         provider.control("POST", "clock/advance", {"hours": hours})

@@ -1,4 +1,4 @@
-"""The client against Razorpay's documented contract, and answers that its simulator never gives."""
+"""The client against Razorpay's documented contract, and with answers that the simulator never gives."""
 
 import json
 import re
@@ -134,7 +134,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 
 
 def documented(shape: Any, *, full: bool) -> Any:
-    """An answer of a documented shape: with every member, or the smallest that is allowed, with every null."""
+    """An answer of a documented shape: with every member (`full`), or with only the required members and all nulls."""
     if isinstance(shape, list):
         return {"entity": "collection", "count": 1, "items": [documented(shape[0], full=full)]}
     if isinstance(shape, str):
@@ -200,7 +200,7 @@ def test_each_notice_names_what_it_is_about(event: str, full: bool) -> None:
         name: {"entity": {**documented(name, full=full), "id": f"{name}_1"}}
         for name in CONTRACT["notices"][event]
     }
-    payload["created_at"] = 1595456636  # in notices it stands beside the entities
+    payload["created_at"] = 1595456636  # a member of the payload in notices, not of an entity
     for name, member in (("payment", "order_id"), ("invoice", "order_id"), ("notification", "order_id")):
         if name in payload:
             payload[name]["entity"][member] = f"{name}_order"

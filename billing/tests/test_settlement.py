@@ -1,6 +1,6 @@
-"""Results of payments only move forward: repeated, late and reordered ones change nothing.
+"""Results of payments only move forward: a repeated, late or reordered result changes nothing.
 
-Changes between a read and its lock are detected: nothing is debited or refunded beyond what is allowed.
+A change between a check and the lock is detected, so no debit or refund exceeds its limit.
 """
 
 import pytest
@@ -84,7 +84,7 @@ def test_collected_money_is_neither_failed_nor_in_flight_again(invoice: Invoice)
 
 
 def test_a_late_part_payment_leaves_the_debit_under_way(invoice: Invoice) -> None:
-    """Until the debit ends, the invoice cannot be paid in another way."""
+    """The invoice stays `processing` until the debit ends, so it cannot be paid in another way."""
     attempt_of(invoice, "autopay", "processing")
     Invoice.objects.filter(pk=invoice.pk).update(status="processing")
     late = attempt_of(invoice, "link", "failed")
@@ -103,7 +103,7 @@ def test_a_part_payment_reopens_an_invoice_without_a_debit(invoice: Invoice) -> 
 def test_a_debit_never_exceeds_what_the_payer_approved(
     payer: Tenant, invoice: Invoice, allowed: int, begins: bool
 ) -> None:
-    """The check found room, but under the lock the mandate allows less."""
+    """The mandate's limit is lowered after the first check and before the lock."""
     mandate = Mandate.objects.create(
         tenant=payer, method="upi", status="active", max_amount_paise=100_000, created_at=AT
     )
@@ -113,7 +113,7 @@ def test_a_debit_never_exceeds_what_the_payer_approved(
 
 @pytest.fixture
 def twice_paid(invoice: Invoice) -> PaymentAttempt:
-    """The second of two payments of the invoice. ₹500.00 of the first are being refunded."""
+    """The second of two payments of one invoice. A refund of ₹500.00 of the first is in flight."""
     first, second = attempt_of(invoice, "autopay", "processing"), attempt_of(invoice, "link", "failed")
     for attempt in (first, second):
         captured(attempt, 59_000)

@@ -1,4 +1,4 @@
-"""Tax deducted at source: a buyer that declares it pays the rest, the certificate follows, and no one is late."""
+"""Tax deducted at source (TDS): a buyer that declares it pays the rest, sends a certificate later, and is not late."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def deductor(payer: Tenant) -> Tenant:
-    """A payer that declares a deduction of 10 %, with a number since November."""
+    """A payer with a declared TDS rate of 10 % and a number connected since November."""
     connected(payer, "1", (ist(2026, 11, 3), None))
     declare(payer, 10)
     return payer
@@ -32,7 +32,7 @@ def deductor(payer: Tenant) -> Tenant:
 
 @pytest.fixture
 def invoice(deductor: Tenant) -> Invoice:
-    """An invoice of ₹590.00, of which ₹50.00 are deducted."""
+    """An invoice of ₹590.00, with ₹50.00 deducted."""
     run(FIRST_OF_DECEMBER)
     return only_invoice(deductor)
 

@@ -1,4 +1,4 @@
-"""Terms by date: a new price, rate or due date affects later months, never what was counted or issued."""
+"""Terms by date: a new price, rate or due date affects later months, never earlier snapshots and invoices."""
 
 from typing import Any
 

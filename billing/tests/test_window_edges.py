@@ -1,4 +1,4 @@
-"""Time windows of billing, which get their moment as an argument: what is found a moment before an edge, and at it."""
+"""The edges of billing's time windows. The tests compare the result just before an edge with the result at the edge."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,12 +53,12 @@ def overdue(invoice: Invoice) -> Invoice:
 
 
 def around(edge: datetime, happened: Callable[[datetime], object]) -> list[object]:
-    """What is found a moment before an edge, and at it."""
+    """The results of `happened` just before an edge and at the edge."""
     return [happened(edge - MOMENT), happened(edge)]
 
 
 def until(edge: datetime, happened: Callable[[datetime], object]) -> list[object]:
-    """The same for what happens at most once. It is looked for at the edge first, where it should not happen."""
+    """Like `around`, for an act that happens only once. Calls `happened` at the edge first, where it must not act."""
     at_the_edge = happened(edge)
     return [happened(edge - MOMENT), at_the_edge]
 
@@ -104,7 +104,7 @@ def test_an_invoice_without_a_state_waits_20_days(payer: Tenant) -> None:
 
 
 def test_a_registration_can_be_cancelled_for_24_hours() -> None:
-    """The portal takes the cancellation at the edge itself (CGST rule 48, schema INV-01)."""
+    """The portal still accepts a cancellation exactly 24 hours later (CGST rule 48, schema INV-01)."""
     registered = Invoice(ack_at=FIRST_OF_DECEMBER)
     edge = FIRST_OF_DECEMBER + DAY + MOMENT
     assert around(edge, lambda at: einvoices.is_cancellable(registered, at)) == [True, False]
@@ -129,7 +129,7 @@ def test_a_month_is_counted_from_ten_minutes_after_its_end_on() -> None:
 
 @pytest.mark.parametrize("registered", [False, True])
 def test_an_invoice_is_mailed_until_its_age(invoice: Invoice, registered: bool, settings: Any) -> None:
-    """Registrations may take 30 days by law."""
+    """The law allows 30 days for a registration, so mails of registered invoices may be late."""
     settings.BILLING_EINVOICES = registered
     Invoice.objects.update(issued_at=FIRST_OF_DECEMBER, irn="1" * 64)
     BillingMail.objects.all().delete()
@@ -152,7 +152,7 @@ def test_a_limit_too_low_is_told_in_the_last_ten_days_of_a_month(payer: Tenant) 
 
 
 def attempt_of(invoice: Invoice, **values: Any) -> PaymentAttempt:
-    """A debit of 1 December, of which the provider knows nothing."""
+    """A debit of 1 December that the provider does not know."""
     mandate = Mandate.objects.create(
         tenant=invoice.tenant,
         method="upi",

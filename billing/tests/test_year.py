@@ -1,4 +1,4 @@
-"""A year of many tenants with a moved clock, recounted by code that shares nothing with the product (`recount.py`).
+"""A year of many tenants with a simulated clock. `recount.py` computes all amounts again, without code of the product.
 
 It includes trials, numbers that connect and disconnect, rising prices and a rising rate, tenants' own prices, a seller
 that moves, letters of undertaking, special zones, exports, and tax deducted at source. Debits fail, are late or are
@@ -53,12 +53,12 @@ HOUR = timedelta(hours=1)
 APRIL = month_start(2027, 4)
 QUIET = [(9, 9.5), (22, 9.5)] if WHOLE else []
 STEPS = sorted([(1, 0.25), (1, 9.5), (2, 12), (3, 23), (5, 12), (12, 9.5), (15, 9.5), (28, 9.5), *QUIET])
-"""Day and hour of Indian time of each run in a month."""
+"""Day and hour (Indian time) of each billing run in a month."""
 
 
 @dataclass(frozen=True)
 class Business:
-    """A tenant, and how it pays: by mandate (its method), link, bank, or not at all."""
+    """A tenant and its way of paying: a mandate's method, a link, bank transfer, or none."""
 
     name: str
     how: str
@@ -127,14 +127,14 @@ OWN = {"own_terms": [Price(1, 90_000, 20_000, 0, included=3)]}
 
 
 def gstin(state: str) -> str:
-    """A registered buyer's number in a State."""
+    """A valid GSTIN in a State."""
     alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     start = f"{state}AAACI1681G1Z"
     return start + luhn.calc_check_digit(start, alphabet)
 
 
 def lives(rng: random.Random) -> list[Span]:
-    """When one number was connected, including a second less or more than a day."""
+    """The intervals in which one number was connected. Some are a second shorter or longer than a day."""
     spans: list[Span] = []
     moment = START + rng.randrange(-200, 24 * 30 * MONTHS) * HOUR
     for _ in range(rng.randrange(1, 5)):
@@ -146,7 +146,7 @@ def lives(rng: random.Random) -> list[Span]:
 
 
 class Year:
-    """The product moved through a year, and the log of actions."""
+    """Runs the product through a simulated year and logs the actions."""
 
     def __init__(self, provider: RunningSimulator, settings: Settings) -> None:
         self.provider, self.settings = provider, settings
@@ -358,7 +358,7 @@ class Year:
             bank_transfers.write_off(invoice_id=oldest.id, reason="Closed", at=self.at)
 
     def deduct(self, name: str, certificate: str) -> int:
-        """Certify the deduction of the newest invoice, a tenth of it."""
+        """Record TDS of 10 % for the newest invoice, with or without a certificate."""
         invoice, mine = self.issued(name)
         paise = (2 * mine.taxable * 10 + 100) // 200
         self.log.deducted[name] += paise - mine.tds
@@ -396,7 +396,7 @@ class Year:
             settlements.reconcile(self.at)
             assert sum(accounting.trial_balance(self.at + timedelta(days=999)).values()) == 0
             if month == MONTHS:
-                Tenant.objects.update(billing_status=None)  # nothing is counted from here on
+                Tenant.objects.update(billing_status=None)  # no further month is billed
         self.provider.control("POST", "settle")
         settlements.reconcile(self.at)
 
@@ -439,7 +439,7 @@ def test_a_year(year: Year) -> None:
 
 
 def collected(book: dict[str, Any], name: str) -> int:
-    """The amount that the provider has collected from a tenant, without the rupee of a mandate."""
+    """The amount that the provider has collected from a tenant, without the one rupee that confirms a mandate."""
     own = [row for row in book["payments"] if row["captured"] and not row["invoice_id"]]
     emails = {link["id"]: link["customer"]["email"] for link in book["payment_links"]}
     orders = {link.get("order_id"): emails[link["id"]] for link in book["payment_links"]}
@@ -451,7 +451,7 @@ def collected(book: dict[str, Any], name: str) -> int:
 
 
 def check_documents(year: Year) -> None:
-    """Check every invoice and credit note, to the paisa and in the order of its series."""
+    """Check every invoice and credit note: its amounts to the paisa, and the order within its series."""
     wanted = [document for document in year.log.documents if not document.credits]
     key = {tenant.pk: name for name, tenant in year.tenants.items()}
     found = defaultdict(list)
@@ -482,7 +482,7 @@ def check_documents(year: Year) -> None:
 
 
 def check_balances(year: Year, book: dict[str, Any]) -> None:
-    """Check what each tenant owes by its postings, its invoices and its statement."""
+    """Check that postings, invoices and statement give the same amount owed by each tenant."""
     for name, tenant in year.tenants.items():
         owed = year.log.owed(name, collected(book, name))
         own = LedgerPosting.objects.filter(entry__tenant=tenant, account__in=("receivable", "balance"))
@@ -495,14 +495,14 @@ def check_balances(year: Year, book: dict[str, Any]) -> None:
 
 
 def check_returns(log: Recount) -> None:
-    """Check GSTR-1 of every month, table by table."""
+    """Check each table of GSTR-1 of every month."""
     for number in range(1, MONTHS + 3):
         start, end = month_start(2027, number), month_start(2027, number + 1)
         assert sums_of(gstr1.of(Period.of(start))) == log.returns(start, end), number
 
 
 def sums_of(content: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """The same sums from an exported return, in paise."""
+    """The sums of each table in an exported return, in paise, in the form of `Recount.returns`."""
     found: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for table in ("b2b", "exp", "cdnr", "cdnur", "b2cs", "hsn"):
         for name, row, is_document in _rows(table, content.get(table, ())):
@@ -529,7 +529,7 @@ def _rows(table: str, content: Any) -> Iterator[tuple[str, dict[str, Any], int]]
 
 
 def check_ledger_export(wanted: dict[str, int], net: int) -> None:
-    """Check that the CSV of all months together gives the balance of each account."""
+    """Check that the CSV files of all months add up to the balance of each account."""
     labels = {account.label: account.value for account in LedgerPosting.Account}
     found: defaultdict[str, int] = defaultdict(int)
     for number in range(1, MONTHS + 4):

@@ -1,4 +1,4 @@
-"""`manage.py backdate_business EMAIL 2026-09`: in development, give a tenant past months that can be billed.
+"""`manage.py backdate_business EMAIL 2026-09`: in development, make past months of a tenant billable.
 
 A tenant that was created today has no finished month, so the billing run has nothing to invoice, and a run for a future
 moment is rejected. The command moves the creation of the tenant and of its connected numbers to the past.
