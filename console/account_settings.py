@@ -1,4 +1,4 @@
-"""Console pages of the account's settings: retention, billing address, and the audit log of the business."""
+"""Console pages of the account: its settings (retention, billing email), and its audit log."""
 
 from django import forms
 from django.contrib import messages
@@ -80,8 +80,8 @@ def people_by_id(visit: Visit, ids: list[int]) -> dict[int, str]:
 
 
 def who(row: AuditEntry, people: dict[int, str]) -> str:
-    """The author of an action, as the business may see it: an API key's prefix, a member's email address, "Our team"
-    for staff, or "The gateway".
+    """The author of an action, shown to the business: an API key's prefix, a member's email address, "Our team" for
+    staff, or "The gateway".
     """
     if key := row.details.get("acting_key"):
         return f"API key {key}…"

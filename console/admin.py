@@ -1,6 +1,6 @@
-"""The support desk of the staff admin: a message with its outcome, and the page that ends a support view.
+"""Pages of the staff admin for support: one message, and the end of a support view.
 
-The page of a message shows status, error code, explanation and deliveries, never the content.
+The page of a message shows its status, error code, explanation and deliveries, never its content.
 """
 
 from collections.abc import Iterator
@@ -33,8 +33,8 @@ INDIA = "91"
 
 @register_finder("webhooks.view_event")
 def _messages(text: str) -> Iterator[Hit]:
-    """Find a message by its wamid, or a customer's newest messages by the phone number. A number of ten digits is also
-    looked up with India's country code.
+    """Find a message by its wamid, or a customer's newest messages by phone number. A ten-digit number is also searched
+    with India's country code.
     """
     if text.startswith("wamid."):
         found = staff_message_search.find(text)

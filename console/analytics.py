@@ -28,16 +28,12 @@ PLOT_HEIGHT = 120
 BAR_WIDTH = 5
 MOST_ADS = 20
 MOST_CHOICES = 200
-"""The most numbers, and the most templates, that the filter offers. A chosen number or template is
-always offered too.
-"""
+"""The most numbers, and the most templates, that the filter offers. The filter always offers the chosen ones too."""
 DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
 
 
 class RangeForm(forms.Form):
-    """The filter: the days, and the phone number and the template of the messages. Webhook deliveries are
-    not filtered.
-    """
+    """The filter by days, phone number and template. Number and template filter messages, not webhook deliveries."""
 
     days = forms.TypedChoiceField(
         label="Show", coerce=int, choices=[(days, f"{days} days") for days in DAYS], initial=DAYS[0]
@@ -143,7 +139,7 @@ class Plot:
 
 
 class TimePlot:
-    """A line plot by day. A point is the time within which 95 % of the day's deliveries were answered."""
+    """A line plot by day. Each point is the 95th percentile of the response times of the day's deliveries."""
 
     def __init__(self, days: Sequence[Day]) -> None:
         times = [day.p95_ms for day in days if day.p95_ms is not None]

@@ -74,9 +74,7 @@ def batch(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 def _title(batch: Batch) -> str:
-    """The caller's reference of a batch. For a batch from a file, it is the file's name without the id that makes the
-    reference unique.
-    """
+    """The caller's reference of a batch. For a batch from a file, only the file's name (without the unique id)."""
     return _FILE_ID.sub("", batch.client_ref or "")
 
 
@@ -213,7 +211,7 @@ def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Queue again the items that were certainly not sent."""
+    """Queue the failed items that were certainly not sent again."""
     require_open(visit)
     found = _batch(visit, batch_id)
     with flash_errors(request):

@@ -112,7 +112,7 @@ class ProfileForm(forms.Form):
 
 
 class MandateForm(forms.Form):
-    """The form for autopay: the method, and the most that may be debited in a month."""
+    """The form for autopay: the method, and the limit of each debit."""
 
     method = forms.ChoiceField(
         label="Pay with",
@@ -144,7 +144,7 @@ class MandateForm(forms.Form):
 
 
 def leads_to_provider(view: V) -> V:
-    """Allow the page's forms to lead to the payment provider. Browsers follow a form only to targets in the content
+    """Let the page's forms redirect to the payment provider. Browsers allow this only for targets in the page's content
     security policy.
     """
     return cast("V", csp_update({"form-action": ["'self'", "https:", *_PROVIDER]})(view))

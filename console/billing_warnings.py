@@ -20,7 +20,7 @@ from tenants.models import Tenant
 
 
 def of_billing(tenant: Tenant, environment: str) -> list[HomeWarning]:
-    """The warnings of billing on the home page. Billing also mails them. They exist only in the live environment."""
+    """The warnings of billing on the home page, only in the live environment. Billing also sends them by mail."""
     if not settings.BILLING_ENABLED or environment != LIVE or tenant.billing_status is None:
         return []
     at = now()
@@ -37,7 +37,7 @@ def next_invoice(tenant: Tenant) -> dict[str, Any] | None:
 
 
 def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
-    """Warn of overdue invoices, of the last failed debit, and that no numbers can be added."""
+    """Warn of overdue invoices with the last failed debit, and of the restriction that no numbers can be added."""
     page, due = reverse("console_billing"), rupees(seen.amount_due_paise)
     if seen.tenant.billing_restricted:
         text = f"{due} is long overdue: no further number can be connected until it is paid."

@@ -67,8 +67,8 @@ class ConnectForm(forms.Form):
 
 
 def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the app that asks, the host of its redirect URI, and the requested permissions. POST connects or rejects the
-    app.
+    """Show the app that requests access, its redirect URI's host, and the requested permissions. POST connects or
+    rejects the app.
     """
     if request.method == "POST":
         require_active(visit)
@@ -120,7 +120,7 @@ def _page(request: HttpRequest, visit: Visit, asked: AuthorizationRequest, form:
         "form": form,
     }
     response = render(request, "console/connect_app.html", context, status=400 if form.errors else 200)
-    # Browsers follow a form only to targets in the content security policy. Here the target is the app that asks.
+    # Browsers follow a form's redirect only to targets in the content security policy. Here the target is the app.
     target = urlsplit(asked.redirect_uri)
     source = f"https://{target.netloc}" if target.scheme == "https" else f"{target.scheme}:"
     response._csp_update = {"form-action": [source]}  # type: ignore[attr-defined]

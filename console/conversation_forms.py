@@ -48,7 +48,7 @@ class ReplyForm(forms.Form):
         return cleaned
 
     def message(self, media_id: str | None) -> dict[str, Any]:
-        """The members of the message that contain its content."""
+        """The message's members of `POST /v1/messages`, without sender and recipient."""
         values = self.cleaned_data
         quoted = {"context": {"message_id": values["quote"]}} if values["quote"] else {}
         if media_id is None:
@@ -63,7 +63,7 @@ class ReplyForm(forms.Form):
 
 
 class TemplateReplyForm(TemplateForm):
-    """A template of the number's account."""
+    """A reply with a template of the number's account."""
 
     def __init__(self, *args: Any, number: PhoneNumber, visit: Visit, **kwargs: Any) -> None:
         own = approved_templates(visit).filter(account_id=number.account_id)
@@ -72,8 +72,8 @@ class TemplateReplyForm(TemplateForm):
         self.fields["template"].help_text = ""
 
     def message(self, media_id: str | None) -> dict[str, Any]:
-        """The members of the message that contain its content. `media_id` is ignored, because a template refers to its
-        file by a link.
+        """The message's members of `POST /v1/messages`, without sender and recipient. `media_id` is ignored, because a
+        template refers to its file by a link.
         """
         assert self.document is not None  # noqa: S101 - a valid form has a template
         return {"type": "template", "template": parameters.message(self.document, self.cleaned_data)}

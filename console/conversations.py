@@ -53,7 +53,7 @@ def conversation_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def rows(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show only the list. The page reloads the list at each event. Returns 204 while the list is unchanged."""
+    """Show only the list. The page requests the list at each event. Returns 204 if the list is unchanged."""
     context = _list(request, visit)
     if context["seen"] == request.GET.get("seen"):
         return HttpResponse(status=204)
@@ -67,7 +67,7 @@ def live(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def turn_on(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Turn conversations on. The console then receives the messages, so numbers can be connected without a webhook
+    """Turn conversations on. The console then receives messages, so numbers can be connected without a webhook
     endpoint.
     """
     require_open(visit)
@@ -78,8 +78,8 @@ def turn_on(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def turn_off(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Turn conversations off. The messages stay in the log. The environment's numbers then need another verified
-    endpoint to send.
+    """Turn conversations off. The messages stay in the log. The environment's numbers can then send only with a
+    verified endpoint.
     """
     inbox = lifecycle.find_inbox(**visit.scope)
     if request.method == "POST":
@@ -126,7 +126,7 @@ def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id
 
 
 def thread(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
-    """Show only the messages. The page reloads them at each event. Returns 204 while they are unchanged."""
+    """Show only the messages. The page requests them at each event. Returns 204 if they are unchanged."""
     number, customer = _find(visit, number_id, customer_id)
     context = _thread(visit, number, customer, lists.before(request))
     if context["seen_thread"] == request.GET.get("seen"):
@@ -143,7 +143,7 @@ def variables(request: HttpRequest, visit: Visit, number_id: str, customer_id: s
 
 
 def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
-    """Stream the file of the message `id` from WhatsApp. Returns 404 after the retention of the message's text."""
+    """Stream the file of the message `id` from WhatsApp. Returns 404 after the retention of message texts."""
     message_id = request.GET.get("id", "")[:512]
     if not message_id:
         return HttpResponseBadRequest("Of which message?")
@@ -169,8 +169,8 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
 
 
 def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict[str, Any]:
-    """The context of the list, with a fingerprint of its content. Without `with_page` the list is empty: beside a
-    conversation, the page loads the list later.
+    """The context of the list, with a fingerprint of its content. Without `with_page` the list is empty: the page of a
+    conversation loads the list later.
     """
     inbox = lifecycle.find_inbox(**visit.scope)
     own = PhoneNumber.objects.for_environment(**visit.scope)

@@ -94,7 +94,7 @@ class ColumnsForm(forms.Form):
 
     @classmethod
     def of(cls, table: Table, wanted: Sequence[Parameter], given: Mapping[str, str]) -> "ColumnsForm":
-        """The form with the given choices. The other choices are guessed from the columns' names.
+        """The form with the given choices, and guesses from the columns' names for the others.
 
         Before the first choice, the form shows no error for a parameter without a guess.
         """
@@ -240,7 +240,7 @@ class Chosen:
     """The chosen template, as WhatsApp describes it."""
     columns: ColumnsForm | None = None
     refusal: str | None = None
-    """Why this template cannot be filled from a file."""
+    """The reason why the chosen template cannot be filled from a file, if any."""
 
     @property
     def is_complete(self) -> bool:

@@ -1,6 +1,4 @@
-"""Page of customers' data. It erases the data of one customer and lists the receipts. It also exports
-data as a file.
-"""
+"""Page of customers' data: erasure of one customer's data, receipts of erasures, and export of data to a file."""
 
 from collections.abc import Mapping
 
@@ -55,7 +53,7 @@ class ExportForm(forms.Form):
 
 
 def data_page(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show receipts, files, the form to erase (with a confirmation) and the form to export."""
+    """Show the receipts of erasures, the exported files, and the forms to erase (with a confirmation) and to export."""
     form = EraseForm(initial={"customer": request.GET.get("customer", "")})
     export_form, confirm, status = ExportForm(), "", 200
     if request.method == "POST":

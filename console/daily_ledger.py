@@ -1,4 +1,4 @@
-"""The page of the daily ledger. It counts the events of a day, their deliveries by endpoint, and the day's sends."""
+"""The page of the daily ledger: counts of a day's events, of their deliveries by endpoint, and of the day's sends."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -86,8 +86,8 @@ def ledger(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _rows(visit: Visit, found: daily.Ledger) -> Iterator[Row]:
-    """The lines by endpoint. They need only one page, because a tenant has at most 20 endpoints in an environment,
-    besides deleted endpoints.
+    """The lines by endpoint. One page is enough, because a tenant has at most 20 endpoints in an environment, besides
+    deleted endpoints.
     """
     urls = dict(Endpoint.objects.for_environment(**visit.scope).values_list("id", "url"))
     for endpoint_id, line in sorted(found.endpoints.items()):

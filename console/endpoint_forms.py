@@ -20,8 +20,8 @@ from webhooks.serializers import BatchSettings, EndpointOut, EndpointSettings
 
 _MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 RECOMMENDED = ("message.inbound", "message.status")
-"""The event types that a conversation needs. With `*`, the endpoint would also get every message that the business
-itself sends.
+"""The event types that a conversation needs. With `*`, the endpoint would also get an event for every message that the
+business itself sends.
 """
 
 
@@ -233,22 +233,22 @@ class EndpointForm(forms.Form):
     """The kind of the endpoint to change."""
 
     def advanced(self) -> list[forms.BoundField]:
-        """The fields of the optional settings that an endpoint of this kind has."""
+        """The fields of those optional settings that this kind of endpoint has."""
         foreign = lifecycle.members_problem(
             self.endpoint_kind, {self._member(name) for name in self.ADVANCED}
         )
         return [self[name] for name in self.ADVANCED if self._member(name) not in foreign]
 
     def authentication(self) -> list[forms.BoundField]:
-        """The fields for the credentials of the endpoint (`tls` and `oauth2`)."""
+        """The fields for the credentials that the service calls the endpoint with (`tls` and `oauth2`)."""
         return [self[f"{group}_{name}"] for group in ("tls", "oauth2") for name in self.GROUPS[group]]
 
     def _member(self, field: str) -> str:
-        """The member of the API to which a field belongs."""
+        """The member of the API's body that a form field is part of."""
         return next((group for group in self.GROUPS if field.startswith(f"{group}_")), field)
 
     def changes(self) -> dict[str, Any]:
-        """The members of the body whose fields were changed."""
+        """The members of the API's body with a changed form field."""
         changed = {self._member(field) for field in self.changed_data}
         return {name: value for name, value in self.body().items() if name in changed}
 
@@ -306,7 +306,7 @@ class NewEndpointForm(EndpointForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # The API requires a URL for webhooks.
+        # Only webhooks need a URL, so the API checks it.
         self.fields["url"].required = False
 
     def body(self) -> dict[str, Any]:
@@ -316,14 +316,14 @@ class NewEndpointForm(EndpointForm):
         if not body["url"]:
             del body["url"]
         if body["kind"] != Endpoint.Kind.WEBHOOK:
-            # The form has these fields for every kind, so empty fields are left out of the body.
+            # The form shows fields that this kind of endpoint does not have. They are left out if empty.
             unmeant = [name for name in lifecycle.NOT_OF_ARCHIVES if not body.get(name) or name == "format"]
             body = {name: value for name, value in body.items() if name not in unmeant}
         return body
 
 
 def initial_of(endpoint: Endpoint) -> dict[str, Any]:
-    """The initial values of an endpoint's form: the API's response for the endpoint, in which secrets are masked."""
+    """The initial values of an endpoint's form, from the API's response for the endpoint. Secrets are masked."""
     shown: dict[str, Any] = {**EndpointOut(endpoint).data}
     for group, names in EndpointForm.GROUPS.items():
         found = shown.pop(group) or {}

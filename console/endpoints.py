@@ -41,8 +41,8 @@ ACTION = "call_while_waiting"
 
 @contextmanager
 def endpoint_called(request: HttpRequest, visit: Visit) -> Iterator[None]:
-    """Count the block as a running call to an endpoint. Raises TooManyInFlight at the limit of running calls. Raises
-    RateLimited at the limit of an account that awaits approval.
+    """Hold a slot for a call to an endpoint during the block. Raises TooManyInFlight when no slot is free. Raises
+    RateLimited when an account that awaits approval makes too many calls.
     """
     if visit.awaits_approval and not ratelimit.consume(request, action=ACTION, key=str(visit.tenant.id)):
         raise RateLimited(
@@ -77,9 +77,9 @@ def endpoint(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespo
 
 
 def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Show the form with an endpoint's settings. A new URL is pinged first and saved only if the ping passes.
+    """Show the form with an endpoint's settings. A new URL is saved only if a ping of it passes.
 
-    Only the fields that the member changed are saved, so simultaneous changes of another member are kept.
+    Only the fields that the member changed are saved, so simultaneous changes by another member are kept.
     """
     found = _find(visit, endpoint_id)
     form = EndpointForm(request.POST or None, initial=initial_of(found))
@@ -133,7 +133,7 @@ def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Pause the endpoint: its events wait until it is resumed."""
+    """Pause the endpoint. Its events wait until the endpoint is resumed."""
     require_open(visit)
     with flash_errors(request):
         changes = {"status": Endpoint.Status.PAUSED}
@@ -212,7 +212,7 @@ def _find(visit: Visit, endpoint_id: UUID) -> Endpoint:
 
 
 class _errors_in:  # noqa: N801
-    """Show a flow's errors at the fields of a form."""
+    """Context manager: show the errors of the block at the fields of a form."""
 
     def __init__(self, form: EndpointForm) -> None:
         self.form = form
@@ -223,7 +223,7 @@ class _errors_in:  # noqa: N801
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, ValidationError | InvalidRequest):
             for name, problems in _fields(error).items():
-                # The errors of a group are a mapping, because each part of the group has a field.
+                # A group's errors are a mapping by part, because each part of the group has its own form field.
                 parts = problems if isinstance(problems, Mapping) else {"": problems}
                 for part, found in parts.items():
                     field = f"{name}_{part}" if part else name
@@ -254,8 +254,8 @@ def _sentence(error: ServiceError) -> str:
 
 
 def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpResponse | None:
-    """Create an endpoint. Returns the page with its secret, whether or not its ping passed. Returns None when no
-    endpoint was created.
+    """Create an endpoint. Returns the page with its secret, even if its ping failed. Returns None when no endpoint was
+    created.
     """
     with _errors_in(form), endpoint_called(request, visit):
         body = checked(EndpointIn(data=form.body()))

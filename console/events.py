@@ -1,4 +1,4 @@
-"""Pages of the event log: events with their bodies, deliveries with their attempts, and the signal for live pages."""
+"""Pages of the event log: events with their bodies, deliveries with their attempts, and the poll for new events."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -195,8 +195,8 @@ def live(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Report whether the environment has events after `Last-Event-ID`. Without the header, return the current
     position.
 
-    With `environment=test` the sandbox is checked, whatever the visit's environment, because every page has the test
-    phone.
+    With `environment=test` the sandbox is checked, whatever the visit's environment, because the test phone is on every
+    page.
     """
     tenant_id = visit.tenant.id
     environment = TEST if request.GET.get("environment") == TEST else visit.environment

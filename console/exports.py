@@ -1,7 +1,7 @@
-"""Exports: the rows of a list as CSV. A list of more than `MOST_AT_ONCE` rows is written in the background, and a mail
-has the link to its file.
+"""Exports: the rows of a list as CSV. A list of more than `MOST_AT_ONCE` rows is written to a file in the background,
+and a mail has the link to the file.
 
-The file of a list has no texts of messages. A member who may read a list may export it and download its files. Files
+Exported lists contain no texts of messages. A member who may read a list may export it and download its files. Files
 are deleted after `KEPT`. This module also writes and serves the files of `messaging/data_export.py`.
 """
 
@@ -44,7 +44,7 @@ from tenants.models import AuditEntry, Export, ExportPart
 from webhooks.analytics import statistics
 
 MOST_AT_ONCE = 10_000
-"""The most rows that a download has without a background task."""
+"""The most rows of a direct download. Longer lists are written in the background."""
 MOST_ROWS = 1_000_000
 """The most rows of a file. The newest rows are exported."""
 KEPT = timedelta(days=7)
@@ -58,8 +58,8 @@ Rows = Iterator[Sequence[object]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A list that can be exported: the area that a member must be able to read, the columns, and a function for the
-    filtered rows, newest first.
+    """A list that can be exported: the area that a member must be able to read, the columns, and a function that
+    returns the filtered rows, newest first.
     """
 
     title: str
@@ -197,7 +197,7 @@ def _lines(rows: Iterable[Sequence[object]]) -> bytes:
 
 
 def _at_once(request: HttpRequest, visit: Visit, *, name: str) -> HttpResponse:
-    """Download a list as a file. A long list gets a page that offers to write it in the background."""
+    """Download a list as a file. For a long list, show a page that offers to write the file in the background."""
     kind = KINDS[name]
     rows = list(islice(kind.rows(visit, request.GET), MOST_AT_ONCE + 1))
     if len(rows) > MOST_AT_ONCE:
@@ -242,8 +242,8 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _written(request: HttpRequest, visit: Visit, export_id: UUID, *, area: Area) -> HttpResponseBase:
-    """Download a file that was written in the background. `area` is the area of the exported list. The area of the
-    integration also has the exports of data, except in a support view.
+    """Download a file that was written in the background. `area` is the area of the exported list. INTEGRATION also
+    includes the exports of customer data, except in a support view.
     """
     kinds = [name for name, kind in KINDS.items() if kind.area == area]
     if area == Area.INTEGRATION and not visit.is_support:
@@ -279,7 +279,7 @@ def write(export_id: UUID) -> None:
     total = 0
     for place, (count, content) in enumerate(_contents(export)):
         with transaction.atomic():
-            # This is the fence: a worker that has lost its lease stops here.
+            # A worker that has lost its lease stops here.
             held, lease = lease, now() + LEASE
             if not own.filter(leased_until=held).update(leased_until=lease):
                 return

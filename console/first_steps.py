@@ -1,9 +1,9 @@
-"""The first steps on the home page: what a new business has to do, and its progress in the live environment and in the
+"""The first steps on the home page: the tasks of a new business, and its progress in the live environment and in the
 sandbox.
 
 A business with a developer connects its server. A business without a developer reads and replies in the console.
 
-The tenant's row stores which steps are done live (`tenants/checklist.py`).
+The tenant's row stores the steps that are done in the live environment (`tenants/checklist.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ SHOWN = 3
 DEVELOPER, NONE = "developer", "none"
 WAYS = (DEVELOPER, NONE)
 WAY = "way"
-"""The session key of the chosen way, with or without a developer."""
+"""The session key of the chosen way: the steps with or without a developer."""
 Tested = Callable[[UUID], bool]
 """Checks whether a tenant has done a step in its sandbox."""
 
@@ -39,8 +39,8 @@ Tested = Callable[[UUID], bool]
 class FirstStep:
     """One of the first steps. Its button leads to `url_name`.
 
-    `tested` checks whether the step is done in the sandbox. It is needed for steps whose checklist entry covers only
-    the live environment.
+    `tested` checks whether the step is done in the sandbox. Steps whose checklist entry covers only the live
+    environment need it.
     """
 
     step: Step
@@ -136,7 +136,7 @@ STEPS = {
 
 
 def way_of(session: Mapping[str, Any]) -> str:
-    """The way that the member chose. The default is the developer's way."""
+    """The way that the member chose. The default is the way with a developer."""
     way = session.get(WAY)
     return way if way in WAYS else DEVELOPER
 

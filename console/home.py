@@ -72,7 +72,7 @@ def first_steps(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def preferences(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Switch the environment, the time zone, or between the first steps with and without a developer.
+    """Change the environment, the time zone, or the way of the first steps (with or without a developer).
 
     Redirects to `next`, a path of this site, else to the home page.
     """
@@ -140,7 +140,7 @@ def _waiting_conversations(visit: Visit) -> dict[str, Any] | None:
 
 
 def _numbers(visit: Visit) -> dict[str, Any] | None:
-    """The number of connected numbers and of all numbers, and some rows: connected numbers come last. None without
+    """The counts of connected numbers and of all numbers, and some of the numbers, connected ones last. None without
     numbers.
     """
     own = PhoneNumber.objects.for_environment(**visit.scope)

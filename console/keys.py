@@ -58,7 +58,7 @@ class ApiKeyForm(forms.Form):
         initial=ApiKey.Environment.TEST,
     )
     limits = forms.BooleanField(required=False, widget=forms.HiddenInput(), initial=True)
-    """Whether the form had the permission fields. If it had them, no tick means no permission."""
+    """Whether the submitted form contained the permission fields. Then an empty choice means no permission."""
     scopes = forms.MultipleChoiceField(
         label="It may", required=False, choices=SCOPES, widget=forms.CheckboxSelectMultiple
     )
@@ -90,7 +90,7 @@ class ApiKeyForm(forms.Form):
         return ids
 
     def chosen(self) -> dict[str, Any]:
-        """The arguments of `api_keys.create`. Scopes that such a key cannot have are left out."""
+        """The arguments of `api_keys.create`. Scopes that the chosen kind of key cannot have are left out."""
         values = self.cleaned_data
         possible = possible_scopes(
             environment=values["environment"],
@@ -207,9 +207,7 @@ def revoke_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
 
 
 def _sent_before(request: HttpRequest) -> bool:
-    """Whether the same form was submitted before. The callers use this to create no second key after a reload or a
-    double click.
-    """
+    """Whether the same form was submitted before. So a reload or a double click creates no second key."""
     form_id = request.POST.get("form_id", "")[:64]
     if not form_id or cache.add(f"key-form:{request.session.session_key}:{form_id}", 1, FORM_LIVES_SECONDS):
         return False
@@ -220,7 +218,7 @@ def _sent_before(request: HttpRequest) -> bool:
 
 
 def _makers(visit: Visit, keys: Iterable[ApiKey]) -> list[str]:
-    """The creator of each key, as the business may see it."""
+    """The creator of each key, in words for the business."""
     keys = list(keys)
     people = people_by_id(visit, [key.created_by_user_id for key in keys if key.created_by_user_id])
     makers = ApiKey.objects.filter(pk__in=[key.created_by_key_id for key in keys if key.created_by_key_id])

@@ -52,8 +52,8 @@ def cut_page(rows: Sequence[Any]) -> KeysetPage[Any]:
 
 
 class CustomerNumberField(RegexField):
-    """A customer's typed phone number. The field's value is only the digits, which is how events and messages store the
-    number.
+    """A customer's typed phone number. The field's value has only digits, like the numbers stored in events and
+    messages.
     """
 
     default_error_messages = {"invalid": "Type the number with its country code, e.g. +91 98123 45678."}
@@ -105,9 +105,7 @@ class SpanForm(Form):
 def split_span(
     wanted: dict[str, Any], zone: ZoneInfo
 ) -> tuple[dict[str, Any], datetime | None, datetime | None]:
-    """The filled fields without the days, and the times at which the range of days begins and ends. None for a missing
-    day.
-    """
+    """The filled fields without the two days, and the start and end of the range of days. None for a missing day."""
     rest = dict(wanted)
     first, last = rest.pop("since", None), rest.pop("until", None)
     return rest, _midnight(first, zone), _midnight(last and last + timedelta(days=1), zone)

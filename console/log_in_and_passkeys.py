@@ -32,7 +32,7 @@ MOST_PASSKEYS = 20
 
 
 class LogInForm(LoginForm):  # type: ignore[misc]
-    """allauth's form, filled with the email address of the sign-up in this browser."""
+    """allauth's log-in form. The email address is prefilled after a sign-up in the same browser."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -41,7 +41,7 @@ class LogInForm(LoginForm):  # type: ignore[misc]
 
 
 class ChangePassword(ChangePasswordForm):  # type: ignore[misc]
-    """allauth's form with the help text of the sign-up."""
+    """allauth's form to change the password, with the help text of the sign-up."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -50,7 +50,7 @@ class ChangePassword(ChangePasswordForm):  # type: ignore[misc]
 
 
 class NewPassword(ResetPasswordKeyForm):  # type: ignore[misc]
-    """The form behind the link of a forgotten password, with the help text of the sign-up."""
+    """allauth's form for a new password after a reset mail, with the help text of the sign-up."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -69,7 +69,7 @@ def _name_new_password(form: forms.Form) -> None:
 
 
 class AddPasskeyForm(AddWebAuthnForm):  # type: ignore[misc]
-    """Name of a new passkey, and whether it logs in without the password."""
+    """The name of a new passkey, and whether the passkey logs in without the password."""
 
     name = forms.CharField(label="Name", max_length=100, required=False, help_text="For example work laptop.")
     passwordless = forms.BooleanField(
@@ -137,7 +137,7 @@ class DeviceForm(forms.Form):
 
 
 def device(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Ask for the code, then show the program that asks. POST confirms or denies its request."""
+    """Ask for the code, then show the program that requests access. POST confirms or denies the request."""
     if request.method == "POST":
         require_active(visit)
     typed = (request.POST if request.method == "POST" else request.GET).get("code", "")[:20]

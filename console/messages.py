@@ -39,8 +39,8 @@ WORDS = {
 
 
 class Explanation(NamedTuple):
-    """A sentence about a message, and the page on which a problem can be fixed: the button's text and the route's name,
-    or None.
+    """A sentence about a message. The text of a button and its route lead to the page on which a problem can be fixed,
+    if any.
     """
 
     text: str
@@ -150,9 +150,7 @@ def search_page(
 
 
 def _shown(visit: Visit, rows: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages, each with its text in one line. A message has the customer's name if any of the messages came from this
-    customer.
-    """
+    """Messages, each with its text in one line. Customers' names come from received messages among `rows`."""
     if visit.is_support:
         gists = [("", "")] * len(rows)
     else:
@@ -208,13 +206,13 @@ def _place(row: Message) -> str:
 
 
 def _own_event(found: Detail) -> MessageEvent | None:
-    """The event of the message itself, not of one of its statuses. None when there is no such event."""
+    """The event about the message itself, not about one of its statuses. None when there is no such event."""
     return next((event for event in found.events if event.type != "message.status"), None)
 
 
 def _in_order(found: Detail, entries: list[TimelineEntry]) -> list[TimelineEntry]:
-    """The entries by time. No entry precedes the message's own event: Meta's times are whole seconds, so a status may
-    seem to precede its message.
+    """The entries by time, none before the message's own event. Meta's times are whole seconds, so a status can appear
+    to precede its message.
     """
     own = _own_event(found)
     return sorted(entries, key=lambda each: max(each.at, own.created_at) if own else each.at)
@@ -247,7 +245,7 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
 
 
 def _reason(error: Error) -> str:
-    """Meta's reason for a failure: the title and the details. When both are the same text, it appears only once."""
+    """Meta's reason for a failure: the title and the details. If both have the same text, only the details."""
     said = [text for text in (error.title, error.details) if text]
     if len(said) == 2 and said[0].strip(" .").lower() == said[1].strip(" .").lower():
         said = said[1:]

@@ -1,4 +1,4 @@
-"""The navigation, and the other values that every page's frame shows."""
+"""The navigation, and the other values that the frame of every page needs."""
 
 from typing import Any
 

@@ -77,7 +77,7 @@ class ProfileForm(forms.Form):
 
     @classmethod
     def of(cls, profile: Mapping[str, Any], given: Any) -> "ProfileForm":
-        """The form with the values of Meta's profile. `given` has typed values, if any."""
+        """The form with the values of Meta's profile. `given`: the submitted values, or None."""
         first, second = [*(profile.get("websites") or []), "", ""][:2]
         vertical = profile.get("vertical")
         known = {name: profile.get(name, "") for name in ("about", "description", "address", "email")}
@@ -124,7 +124,7 @@ class FlowEndpointForm(forms.Form):
 
 
 class ReleaseForm(forms.Form):
-    """Releases a number. The member types the number's id, because one click must not be enough."""
+    """Releases a number. The member must type the number's id, so a wrong click releases nothing."""
 
     phone_number_id = forms.CharField(
         label="Type the id of the number to confirm", widget=forms.TextInput(attrs={"autocomplete": "off"})

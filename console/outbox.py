@@ -14,7 +14,7 @@ MAILS_PER_PAGE = 50
 
 
 class SampleForm(forms.Form):
-    """A form with a field of each kind. With a query, the form shows errors."""
+    """A sample form with a field of each kind. If the URL has a query, the form shows errors."""
 
     text = forms.CharField(label="Text", help_text="What helps to fill it in.")
     choice = forms.ChoiceField(label="Choice", choices=[("", "Choose one"), ("a", "The first")])
@@ -29,8 +29,8 @@ class SampleForm(forms.Form):
 
 
 def is_open() -> bool:
-    """Whether the outbox is served: outside of production, and only with EMAIL_MODE log, which stores mails instead of
-    sending them.
+    """Whether the outbox is served. It is not served in production, and needs EMAIL_MODE `log`, which stores mails
+    instead of sending them.
     """
     return not settings.PRODUCTION and settings.EMAIL_MODE == "log"
 

@@ -24,12 +24,12 @@ from tenants.staff import support_view
 READ = ("GET", "HEAD")
 """The methods of a page without forms."""
 POST = ("POST",)
-"""The methods of a button's address. It changes something and redirects."""
+"""The methods of a button's target, which changes something and redirects."""
 FORM = (*READ, *POST)
 """The methods of a page whose form posts to the page itself."""
 FOR_ENVIRONMENT = "for_environment"
-"""The form field with the environment that the page showed with the form. Another tab may have switched the environment
-since.
+"""The form field with the environment of the page that showed the form. Another tab may have switched the environment
+since then.
 """
 LINKED_ENVIRONMENT = "in"
 """The query parameter with which a mail's link names the environment of its page."""
@@ -46,11 +46,11 @@ class Section(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the navigation. Every member sees an entry without an area. All paths below `path` belong to the
-    entry too.
+    """An entry of the navigation. Every member sees an entry without an area. The entry is current on all paths below
+    `path`.
 
-    `place` is the entry's section, or the route of the entry of which it is a tab. It is empty for an entry of the
-    personal menu.
+    `place` is the entry's section. For a tab, it is the route of the tab's entry. For an entry of the personal menu, it
+    is empty.
     """
 
     place: Section | str
@@ -61,7 +61,7 @@ class Entry:
     path: str
     area: Area | None = None
     tab: str = ""
-    """The entry's title among its tabs, of which it is the first."""
+    """The title of the first tab, which shows the entry's own page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,8 @@ class Page:
     def _checked(self) -> Callable[..., HttpResponseBase]:
         """The view with its access checks.
 
-        Raises PermissionDenied for people without a business, for roles that may not read the area, and, if the method
-        is unsafe, for roles that may not change the area. A form that was filled in for the other environment changes
-        nothing.
+        Raises PermissionDenied for people without a business, and for roles that may not read the area or, with an
+        unsafe method, may not change it. A form that was filled in for the other environment is rejected.
         """
 
         @wraps(self.view)
@@ -154,7 +153,9 @@ def _switched_since(request: HttpRequest) -> HttpResponse:
 
 
 def _follow_link(request: HttpRequest, visit: Visit) -> HttpResponse | None:
-    """Redirect a mail's link to its page in the environment that it names. None for other requests."""
+    """For a mail's link, switch to the environment that the link names and redirect to the page. None for other
+    requests.
+    """
     wanted = request.GET.get(LINKED_ENVIRONMENT)
     if request.method != "GET" or wanted not in {LIVE, TEST} or not visit.switchable:
         return None

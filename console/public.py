@@ -26,7 +26,7 @@ TEXTS = {"terms": "Terms of service", "privacy": "Privacy notice"}
 
 @require_safe
 def landing(request: HttpRequest) -> HttpResponse:
-    """Show what the service is and costs. People who are logged in are redirected to the console."""
+    """Show the landing page with the prices. People who are logged in are redirected to the console."""
     if request.user.is_authenticated:
         return redirect("console")
     return render(request, "public/landing.html", {"price": _price(), "trial_days": settings.TRIAL_DAYS})
@@ -35,7 +35,7 @@ def landing(request: HttpRequest) -> HttpResponse:
 @require_safe
 def legal(request: HttpRequest, name: str) -> HttpResponse:
     """Show the terms of service or the privacy notice."""
-    # The operator's text is as trusted as a template.
+    # The operator's text is trusted like a template.
     text = mark_safe(markdown.markdown(text_of(name)))  # noqa: S308
     return render(request, "public/legal.html", {"title": TEXTS[name], "text": text})
 

@@ -1,4 +1,4 @@
-"""The sandbox's phone. On it, a member reads the business's messages and replies as a customer.
+"""The sandbox's phone: a member reads the business's messages on it and replies as a customer.
 
 The phone also works while the account awaits approval, because messages of the sandbox never reach a real phone.
 """
@@ -42,9 +42,7 @@ KINDS = (
 MOST_MESSAGES = 100
 MOST_CUSTOMERS = 50
 INLINE_TYPES = ("image/jpeg", "image/png", "image/webp", "audio/", "video/")
-"""Content types that the page displays. All other files are downloads, so that no file can act as a
-page of this host.
-"""
+"""Content types that the page displays. Other files are downloaded, so no file can act as a page of this host."""
 EMOJIS = ("👍", "❤", "😂")
 
 
@@ -58,11 +56,11 @@ AD = {
     "image_url": "https://example.com/coffee.jpg",
     "ctwa_clid": "ARAkLkA8rmlFeiCktEJQ",
 }
-"""The ad from which sandbox customers come, in Meta's form (upstream fact 3.4)."""
+"""The example ad that a sandbox customer can click, in Meta's form (upstream fact 3.4)."""
 
 
 class CustomerForm(forms.Form):
-    """A customer who has not written before."""
+    """The form for the first message of a new customer."""
 
     customer = forms.CharField(
         label="Phone number",
@@ -137,8 +135,8 @@ def phone(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def thread(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show only the conversation. The page reloads it at each event. Returns 204 while the conversation is unchanged,
-    and when the simulator does not answer.
+    """Show only the conversation. The page requests it at each event. Returns 204 if the conversation is unchanged or
+    the simulator does not answer.
     """
     customer = request.GET.get("customer", "")[:160]
     try:
@@ -224,8 +222,8 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def flow(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show a Flow, which the member fills in as the customer, screen by screen. At the Flow's end, a message of the
-    customer is sent.
+    """Show a Flow. The member fills it in as the customer, screen by screen. The end of the Flow sends a message of the
+    customer.
     """
     given = request.GET if request.method == "GET" else request.POST
     customer, message_id = given.get("customer", "")[:160], given.get("message", "")[:512]
@@ -248,7 +246,7 @@ def flow(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _filled_in(request: HttpRequest) -> dict[str, Any]:
-    """The screen that was shown, its data, and the entered values: lists for choices, booleans for checkboxes."""
+    """The submitted screen, its data, and the entered values: lists for choices, booleans for checkboxes."""
     values: dict[str, Any] = {}
     for name in request.POST:
         kind, _, field = name.partition(":")
@@ -284,7 +282,7 @@ def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, 
 
 
 def _call(request: HttpRequest, visit: Visit, customer: str, argument: str) -> HttpResponse:
-    """Call the business, or act on a call. The form has the action and the call's id."""
+    """Call the business, or act on a call. `argument` has the action and the call's id, if any."""
     action, _, call_id = argument.partition(" ")
     with _acting(request, visit) as number:
         if call_id:
@@ -311,7 +309,7 @@ def _write(request: HttpRequest, visit: Visit, customer: str, said: Mapping[str,
 
 @contextmanager
 def _acting(request: HttpRequest, visit: Visit) -> Iterator[str | None]:
-    """Act as a customer of the chosen number, whose id is yielded. The next page shows errors."""
+    """Act as a customer of the chosen number. Yields the number's id. The next page shows errors of the block."""
     try:
         with _asking_simulator(visit), or_404():
             yield request.POST.get("number") or None

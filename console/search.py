@@ -1,4 +1,4 @@
-"""The search: it finds pages by an id, a number or a name, within the visit's tenant and environment."""
+"""The search: find pages by an id, a number or a name, within the visit's tenant and environment."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +45,7 @@ Finder = Callable[[Visit, str], Iterable[Hit]]
 
 
 def find(visit: Visit, text: str) -> list[Hit]:
-    """All hits for a text that the visit may see."""
+    """The hits for a text, in the areas that the visit may read."""
     wanted = text.strip()[:LONGEST_TEXT]
     if len(wanted) < 2:
         return []
@@ -182,8 +182,8 @@ FINDERS: list[tuple[Area, Finder]] = [
     (Area.INTEGRATION, _batches),
     (Area.INTEGRATION, _templates),
 ]
-"""The finders, each with the area that a member must be able to read. A finder looks up exact indexed values, or a part
-of a name among the tenant's few pages, endpoints and templates.
+"""The finders, each with the area that a member must be able to read. A finder searches for exact indexed values, or
+for a part of a name among the tenant's few pages, endpoints and templates.
 """
 
 if apps.is_installed("billing"):

@@ -1,5 +1,5 @@
-"""The page that sends a test message. It shows the form, the response as received, code for the same call, and the
-message's events.
+"""The page to send a test message. It shows the form, the raw response, code for the same call, and the message's
+events.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,7 @@ from webhooks.events import envelope, search
 
 EVENTS_SHOWN = 20
 EXAMPLE_CUSTOMER = "+91 98123 45678"
-"""The recipient that forms of the sandbox suggest first. It is suggested only in the sandbox, where no number belongs
-to a real person.
-"""
+"""The recipient that forms suggest in the sandbox. Sandbox messages reach no real phone."""
 
 
 class TemplateForm(forms.Form):
@@ -46,7 +44,7 @@ class TemplateForm(forms.Form):
         super().__init__(*args, **kwargs)
         self._templates = templates
         self.refusal: str | None = None
-        """Why the form cannot fill in the chosen template. None for a template that it can fill in."""
+        """The reason why the form cannot fill in the chosen template. None if the form can."""
         self.document: Mapping[str, Any] | None = None
         """The chosen template, as WhatsApp describes it."""
         self.fields["template"].choices = [  # type: ignore[attr-defined]
@@ -127,7 +125,7 @@ class SendForm(TemplateForm):
         return cleaned
 
     def head_fields(self) -> list[forms.BoundField]:
-        """The fields before those of the template's variables."""
+        """The fields that come before the fields for the template's variables."""
         return [self[name] for name in ("from_", "to")]
 
     def message(self) -> dict[str, Any]:
@@ -164,8 +162,8 @@ def send(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _must_write(visit: Visit, number: str) -> dict[str, str] | None:
-    """The sandbox's example customer with the number, if a text would fail because this customer has not written in 24
-    hours. Otherwise None.
+    """The number and the sandbox's example customer, if this customer must write first: a text would fail, because the
+    customer has not written in 24 hours. Otherwise None.
     """
     known = customers.find(
         **visit.scope, phone_number_id=number, customer_id=typed_number(EXAMPLE_CUSTOMER) or ""
@@ -205,7 +203,7 @@ def send_once(request: HttpRequest, visit: Visit, body: dict[str, Any]) -> Reply
 
 
 def refusal_of(answer: bytes) -> str:
-    """The reason in a response of WhatsApp that refuses a message, in words."""
+    """The reason why WhatsApp refused a message, in words, from its response."""
     try:
         error = orjson.loads(answer).get("error") or {}
     except (orjson.JSONDecodeError, AttributeError):

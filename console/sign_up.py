@@ -25,7 +25,7 @@ from tenants.names import check_name
 from tenants.signup import screening, sign_ups, tax_ids
 
 SIGN_UP = "sign_up"
-"""The session key of the id of the sign-up in this browser. Its value is None for an address that has an account."""
+"""The session key of the sign-up's id in this browser. The id is None for an address that has an account."""
 _PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
 
@@ -105,7 +105,7 @@ class ApplicationForm(forms.Form):
         return phone
 
     def application(self) -> sign_ups.Application:
-        """Return the form's values for `registration`."""
+        """The form's values as an application."""
         values = {name: self.cleaned_data[name] for name in ApplicationForm.base_fields}
         tax: tax_ids.TaxId = values.pop("tax_id")
         return sign_ups.Application(**values, tax_id=tax.number, tax_id_type=tax.kind)
@@ -218,14 +218,14 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def application(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the application of a business that waits or was rejected. It can be corrected and submitted again. In any
-    other status, redirect to the home page.
+    """Show the application of a business that awaits approval or was rejected. It can be corrected and submitted again.
+    In any other status, redirect to the home page.
     """
     tenant = visit.tenant
     sign_up = SignUp.objects.filter(tenant=tenant).first()
     is_open = tenant.status in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}
     if sign_up is not None and not is_open and request.method == "GET":
-        # The link of an older mail was opened. The home page shows the account's status.
+        # The person opened the link of an older mail. The home page shows the account's status.
         messages.info(request, "Your application has been decided: it can no longer be corrected.")
         return redirect("console")
     if sign_up is None or not is_open:

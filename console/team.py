@@ -45,7 +45,7 @@ class RoleForm(forms.Form):
 
 
 class RemovalForm(forms.Form):
-    """The member's keys to revoke with the removal."""
+    """The keys that are revoked together with the removal of the member who created them."""
 
     keys = forms.TypedMultipleChoiceField(
         label="Revoke these keys too", required=False, coerce=UUID, widget=forms.CheckboxSelectMultiple
@@ -186,7 +186,7 @@ def send_again(request: HttpRequest, visit: Visit, invitation_id: UUID) -> HttpR
 
 
 def withdraw(request: HttpRequest, visit: Visit, invitation_id: UUID) -> HttpResponse:
-    """Make an invitation's link stop working."""
+    """Withdraw an invitation. Its link no longer works."""
     with flash_errors(request):
         invitations.withdraw(
             tenant_id=visit.tenant.id, invitation_id=invitation_id, actor_user_id=visit.user.pk

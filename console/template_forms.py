@@ -142,7 +142,7 @@ class DraftForm(forms.Form):
             self.add_error("header_example", "Give an example for the variable.")
 
     def draft(self, buttons: list[Button], *, handle: str = "") -> Draft:
-        """The typed template. `handle` belongs to the uploaded sample."""
+        """The typed template. `handle` is Meta's handle of the uploaded header sample."""
         values = self.cleaned_data
         is_media = values["header_format"] in MEDIA_HEADERS
         return Draft(
@@ -183,7 +183,7 @@ class EditForm(DraftForm):
 
 
 class ButtonForm(forms.Form):
-    """The fields of one button of a template. Fields without a kind add no button."""
+    """The form of one button of a template. A form without a chosen kind adds no button."""
 
     kind = forms.ChoiceField(
         label="Kind",
@@ -230,8 +230,8 @@ ButtonForms = forms.formset_factory(
 
 
 def typed_so_far(typed: Mapping[str, Any], buttons: Any) -> Draft:
-    """The content that was typed so far into an incomplete form. A variable without an example is shown as the variable
-    itself.
+    """The template that was typed into a form so far, which may be incomplete. A variable without an example is shown
+    unchanged.
     """
     body = str(typed.get("body", ""))
     found = variables(body)

@@ -68,7 +68,7 @@ def template_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
-    """Show one language of a template: its text as customers read it, its variables, and the reason of a rejection."""
+    """Show one language of a template: the text that customers read, the variables, and the reason of a rejection."""
     found = _template(visit, template_id)
     document = orjson.loads(found.document)
     languages = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(
@@ -98,8 +98,8 @@ def _examples(document: dict[str, Any]) -> dict[str, str]:
 
 
 def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
-    """Explain the effect of deleting a template. POST deletes this language or, with `all`, every language of the
-    template's name.
+    """Explain the effect of deleting a template. POST deletes this language, or with `all` every language of the
+    template.
     """
     found = _template(visit, template_id)
     if request.method == "POST":
@@ -216,8 +216,8 @@ def _edited(request: HttpRequest, visit: Visit, template: MessageTemplate) -> tu
 def _written(
     request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None = None
 ) -> HttpResponse:
-    """The page with the forms. POST with `submit` submits the template and redirects to it. A refusal is shown as an
-    error of the form.
+    """The page with the forms. POST with `submit` submits the template to Meta and redirects to its page. Meta's
+    refusal is shown as an error of the form.
     """
     context: dict[str, Any] = {
         "template": template,
@@ -241,8 +241,8 @@ def _written(
 def _submitted(
     request: HttpRequest, visit: Visit, form: DraftForm, buttons: Any, template: MessageTemplate | None
 ) -> str | None:
-    """Submit a new or changed template. Returns its id. After a refusal, returns None and adds the refusal to the
-    form's errors.
+    """Submit a new or changed template and return its id. If Meta refuses the template, add the reason to the form's
+    errors and return None.
     """
     choice = AccountChoice(visit.tenant.id, visit.environment, waba_id=form.cleaned_data["account"])
     if form.cleaned_data["header_format"] in draft.MEDIA_HEADERS and not form.cleaned_data["header_sample"]:

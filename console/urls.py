@@ -1,6 +1,6 @@
 """The table of the console's pages, and the pages of sign-up and log-in.
 
-A page without a row is not reachable. The navigation shows the rows that have a heading, in this order.
+A page without a row is not reachable. The navigation shows the rows with a heading, in the order of the table.
 """
 
 from allauth.account import views as account

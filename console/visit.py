@@ -55,7 +55,7 @@ class Visit:
 
     @property
     def zone_name(self) -> str:
-        """The zone's abbreviation in times, e.g. `IST`."""
+        """The abbreviation of the zone that times are shown with, e.g. `IST`."""
         return now().astimezone(self.zone).tzname() or self.zone.key
 
     @property
@@ -101,8 +101,8 @@ def visit_of(request: HttpRequest) -> Visit | None:
 
 
 def environment_key(tenant: Tenant) -> str:
-    """The session key of the chosen environment. Another key is used before the approval, so that a choice from that
-    time does not apply afterwards.
+    """The session key of the chosen environment. Before the approval another key is used, so a choice made then does
+    not apply after the approval.
     """
     return "environment_before_approval" if tenant.status == Tenant.Status.PENDING_APPROVAL else ENVIRONMENT
 
@@ -113,7 +113,7 @@ def _first_seen(tenant: Tenant) -> str:
 
 
 def shown_numbers(visit: Visit, ids: Iterable[str | None]) -> dict[str, str]:
-    """The shown phone numbers, by `phone_number_id`. Numbers that have left the tenant are missing."""
+    """The phone numbers as shown to people, by `phone_number_id`. Numbers that have left the tenant are missing."""
     rows = PhoneNumber.objects.for_environment(**visit.scope).filter(
         phone_number_id__in={id_ for id_ in ids if id_}
     )

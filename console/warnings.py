@@ -60,7 +60,7 @@ def of_numbers(tenant: Tenant, environment: str) -> list[HomeWarning]:
 def _cannot_send(
     *, connection_detail: str | None, count: int, phone_number_id: str, shown: str
 ) -> HomeWarning:
-    """The warning for all numbers with the same cause. An invalid token, for example, disconnects all numbers of an
+    """One warning for all numbers with the same cause. For example, an invalid token disconnects all numbers of an
     account.
     """
     reason = explained(connection_detail).reason

@@ -23,9 +23,7 @@ from tenants.labels import NOTHING
 register = template.Library()
 
 _ROUNDED_UP = timedelta(seconds=59)
-"""Added to a time that is left. So a key that ends in 24 hours ends "in 1 day" even a moment later,
-not "in 23 hours".
-"""
+"""Added to a future time's distance. So a time 24 hours away is still shown as "in 1 day" a few seconds later."""
 _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
 
 
@@ -33,7 +31,7 @@ _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(m
 def moment(
     context: dict[str, Any], at: datetime | str | None, relative: bool = False, seconds: bool = False
 ) -> SafeString | str:
-    """A `<time>` in the visit's zone, with the zone's name. With `relative`, it also has the distance from now. None
+    """A `<time>` in the visit's zone, with the zone's name. With `relative`, it also shows the distance from now. None
     becomes a dash.
 
     `at` may be a text in ISO 8601.
@@ -157,7 +155,7 @@ _STYLES = [
 
 @register.filter
 def as_whatsapp(text: str) -> SafeString:
-    """A message's text formatted as in WhatsApp: `*bold*`, `_italic_`, `~struck~` and code between backticks."""
+    """A message's text with WhatsApp's formatting: `*bold*`, `_italic_`, `~struck~` and code between backticks."""
     drawn, end = [], 0
     for found in _CODE.finditer(text):
         drawn += [_styled(text[end : found.start()]), f"<code>{escape(found[1] or found[2])}</code>"]

@@ -1,4 +1,4 @@
-"""Meta is the simulator in these tests, and background work ends as soon as it is idle."""
+"""Fixtures: the simulator plays Meta, and background workers stop as soon as they have no work."""
 
 from messaging.tests.conftest import _no_lingering_runner, account, number
 from webhooks.tests.conftest import _no_lingering

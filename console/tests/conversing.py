@@ -1,4 +1,4 @@
-"""Messages of conversations, written to the event log with their bodies."""
+"""Helpers that write messages of conversations to the event log."""
 
 import json
 from datetime import datetime
@@ -17,19 +17,19 @@ WA_ID = "919812345678"
 
 
 def inbound(tenant: Tenant, text: str = "Where is my order?", **given: Any) -> str:
-    """A customer's message; returns its wamid."""
+    """Write a message of a customer. Returns its wamid."""
     body = given.pop("body", {"type": "text", "text": {"body": text}})
     return _write(tenant, "message.inbound", "inbound", body, given)
 
 
 def outbound(tenant: Tenant, text: str = "On its way.", **given: Any) -> str:
-    """A message of the business; returns its wamid."""
+    """Write a message of the business. Returns its wamid."""
     body = given.pop("body", {"type": "text", "text": {"body": text}})
     return _write(tenant, "message.outbound", "outbound", body, given)
 
 
 def status(tenant: Tenant, wamid: str, name: Any, **facts: Any) -> None:
-    """A status of a message of the business."""
+    """Write a status of a message of the business."""
     at = facts.pop("at", now())
     write(
         tenant,

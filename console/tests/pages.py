@@ -1,7 +1,7 @@
 """The authorisation matrix of the console's pages as data: one row for every page below /console.
 
-A new page needs one line in `PAGES`: its area, its methods, and the API route whose object it shows (`of`), with which
-the tests create the object for a neighbour. `make` creates an object that the API does not have.
+A new page needs one line in `PAGES`: its area, its methods, and the API route whose object it shows (`of`). The tests
+create the object through this route, also for another tenant. `make` creates an object that the API does not have.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,9 +30,9 @@ class Page:
     """The API route (a key of `tests.api_contract.authorisation.ROWS`) that can create the page's object."""
     make: Callable[[World], Mapping[str, Any]] | None = None
     body: Mapping[str, str] = field(default_factory=dict)
-    """The form. `{name}` in a value is a part of the page's path."""
+    """The fields of the form. `{name}` in a value stands for a part of the page's path."""
     changed_while: frozenset[Status] = frozenset()
-    """Statuses of a tenant, besides active, in which a POST works."""
+    """Statuses of a tenant in which a POST works, besides active."""
 
     def made(self, world: World) -> dict[str, Any]:
         """Create the object, and return the parts of the page's path that name it."""

@@ -1,5 +1,5 @@
-"""Every page in Chromium: axe finds nothing, in light and dark mode, and each page fits a phone and obeys its
-policy.
+"""Every page in Chromium: axe finds no problem in light and dark mode, and each page fits a phone's screen and obeys
+its content security policy.
 """
 
 from typing import Any
@@ -62,7 +62,7 @@ def test_pages_are_accessible_and_fit_a_phone(
 
 
 def _console_paths(world: World) -> list[str]:
-    """The console's pages with an object each, without downloads."""
+    """The paths of the console's pages, each with an object. Downloads are left out."""
     names = [name for name, page in PAGES.items() if page.reads and name in registered_pages()]
     pages = [reverse(name, kwargs=PAGES[name].made(world)) for name in names]
     client = Client()

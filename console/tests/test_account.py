@@ -1,4 +1,4 @@
-"""The console's pages: who sees what, keys shown once, security headers, log-in and password reset."""
+"""The console's pages: access by role, keys shown once, security headers, log-in and password reset."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ def browser(person: User) -> Client:
 
 
 INLINE = re.compile(r"""<script(?![^>]*(?:src=|type="application/json"))|<style|\son\w+=|\sstyle=""")
-"""What a strict policy forbids. A block of JSON is allowed, because it is data."""
+"""Matches scripts and styles that a strict policy forbids. A block of JSON is allowed, because it is data."""
 
 
 def log_in(client: Client, password: str = PASSWORD, email: str = "asha@traders.example") -> Any:

@@ -31,7 +31,7 @@ def test_every_page_has_a_row_and_every_row_a_page() -> None:
 
 @pytest.fixture(autouse=True)
 def _others_are_away(settings: Settings) -> None:
-    """Meta, endpoints and the payment provider are unreachable for pages that get that far."""
+    """Make Meta and the payment provider unreachable, because admitted pages call them."""
     settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9"
     settings.BILLING_ENABLED = True
 
@@ -69,7 +69,7 @@ ENVIRONMENT_OF_THEIR_OWN = (
 
 
 class Visitors:
-    """All visitors, created once for all pages, because that takes longer than their requests."""
+    """All visitors. They are created once for all pages, because creating them takes longer than their requests."""
 
     def __init__(self) -> None:
         tenant = Tenant.objects.create(name="Asha Traders", status=Tenant.Status.ACTIVE)
@@ -83,7 +83,7 @@ class Visitors:
             "staff": browser_of(None, **staff),
             "support": browser_of(None, **staff),
         }
-        # The objects of the table are live ones; a waiting account starts in its sandbox.
+        # The table's objects are in the live environment. An account that awaits approval starts in its sandbox.
         self._browsers["of live"].post("/console/preferences", {"environment": "live"})
         self._browsers["support"].post(
             reverse("admin:tenants_tenant_see_as", args=[tenant.pk]),
@@ -191,7 +191,7 @@ def _each_role_gets_its_areas(case: Case) -> None:
 
 
 def _forms_name_their_environment(case: Case, answer: HttpResponse) -> None:
-    """A form names its environment if both environments have the page. Keys have a separate field."""
+    """Each form of a page that exists in both environments names its environment. Keys have a separate field."""
     if case.page.area in {"integration", "conversations"} and not case.name.startswith(
         ENVIRONMENT_OF_THEIR_OWN
     ):
@@ -200,7 +200,7 @@ def _forms_name_their_environment(case: Case, answer: HttpResponse) -> None:
 
 
 def _forms_are_for_those_who_may_send_them(case: Case, role: str, answer: HttpResponse) -> None:
-    """A page has a form that changes something only for roles that may send it. The server would reject others."""
+    """A page shows a form that changes something only to roles that may submit the form."""
     if case.page.area not in CHANGES[role]:
         _, _, content = answer.content.partition(b"<main")
         assert b'method="post"' not in content
@@ -225,7 +225,7 @@ def _staff_have_pages_of_their_own(case: Case) -> None:
 
 
 def _support_reads_what_holds_no_texts_and_changes_nothing(case: Case) -> None:
-    """A staff member in a support view: a listed page opens with a safe method, and nothing else does."""
+    """In a support view, staff can open only the listed pages, and only with a safe method."""
     client = case.browser("support")
     made = case.made()
     path = reverse(case.name, kwargs=made)

@@ -1,4 +1,4 @@
-"""The billing pages of the console: what a tenant sees and does there, and what another tenant cannot."""
+"""The billing pages of the console: what the tenant sees and does, and that another tenant has no access."""
 
 import csv
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Replies to customers from the console: text, quote, file, template; the window; files of customers; agents."""
+"""Replies to customers from the console: text, quote, file, template, the 24-hour window, customers' files, agents."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def path(tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The page of a conversation with a customer, of a number that can send."""
+    """The path of a conversation between a customer and a number that can send."""
     lifecycle.create(tenant_id=tenant.id, environment="live", actor=GATEWAY, kind="inbox")
     monkeypatch.setattr(conversing, "PNID", number.phone_number_id)
     return f"/console/conversations/{number.phone_number_id}/{WA_ID}"

@@ -1,5 +1,5 @@
-"""Conversations: the list, the search, a thread, replies, roles, and the inbox, which connects a number without an
-endpoint.
+"""Conversations: the list, the search, a thread, replies, roles, and the inbox. With the inbox, a number can be
+connected without an endpoint.
 """
 
 import re
@@ -540,13 +540,13 @@ def test_home_says_who_waits_and_how_the_numbers_are(
     home = " ".join(re.sub(r"<[^>]+>", " ", text(browser, "/console")).split())
     assert "Conversations 1 unread Asha R Hello?" in home
     assert "Numbers 1 of 2 connected +91 98000 00002" in home
-    # Another tenant sees neither, although it has conversations enabled.
+    # Another tenant sees neither card's data, although it has conversations enabled.
     turn_on(other_tenant)
     theirs = text(stranger, "/console")
     assert "Nobody waits for an answer." in theirs
     assert "Hello?" not in theirs
     assert "of 2 connected" not in theirs
-    # Another environment has neither, and roles without access see none.
+    # The other environment has neither, and roles without access see neither card.
     browser.post("/console/preferences", {"environment": "test"})
     assert "unread" not in text(browser, "/console")
     bills = text(browser_of(tenant, "billing"), "/console")

@@ -1,4 +1,4 @@
-"""Exports as CSV: their rows, who may have them, and files that are written in the background."""
+"""Exports as CSV: their rows, access by role, and files that are written in the background."""
 
 import csv
 import io
@@ -83,7 +83,7 @@ def test_counts_and_calls_have_their_columns(browser: Client) -> None:
 
 @pytest.fixture
 def long(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Three messages with a limit of two at once, and parts of two rows."""
+    """Three messages. A direct download may have two rows, and a part of a file has two rows."""
     monkeypatch.setattr(exports, "MOST_AT_ONCE", 2)
     monkeypatch.setattr(exports, "ROWS_OF_A_PART", 2)
     return [conversing.outbound(tenant) for _ in range(3)]

@@ -1,7 +1,7 @@
-"""Every route outside of /v1, /console and /admin, by who may open it: each is in one of the groups below.
+"""Every route outside of /v1, /console and /admin. Each route is in one of the groups below, by who may open it.
 
-A route that no group names fails. Routes that a link, a signature or a key opens have tests beside their code. These
-tests check that a session, of any tenant and status, opens no more of them than a stranger can.
+A route without a group fails the test. The tests beside the code check access by a link, a signature or a key. These
+tests check that no tenant's session opens a route that a stranger cannot open.
 """
 
 import re
@@ -49,7 +49,7 @@ ANYBODYS = {
     "account_reset_password_from_key_done",
     "mfa_login_webauthn",
 }
-"""They show nothing about a tenant."""
+"""Open to everybody, because they show nothing about a tenant."""
 OPENED_BY_A_LINK = {
     "sign_up_confirm",
     "account_reset_password_from_key",
@@ -60,7 +60,7 @@ OPENED_BY_A_LINK = {
     "connect_page",
     "connect_answer",
 }
-"""The path contains a secret that was sent to one person."""
+"""Opened by the secret in the path, which was sent to one person."""
 OF_THE_PERSON = {
     "account_logout",
     "account_change_password",
@@ -80,7 +80,7 @@ OF_THE_PERSON = {
     "mfa_edit_webauthn",
     "person",
 }
-"""Log-in, second factor and settings of the caller, in every role and status."""
+"""Open to every person who is logged in: log-in, second factor and settings of this person."""
 OF_MACHINES = {
     "/upstream/webhook",
     "payment-webhook",
@@ -97,9 +97,9 @@ OF_MACHINES = {
     "graph-signup",
     "graph-unknown",
 }
-"""They need a signature, a key or a token."""
+"""Called by programs, with a signature, a key or a token."""
 OF_DEVELOPMENT = {"components", "outbox", "outbox_mail"}
-"""See `console/tests/test_account.py`."""
+"""Served only in development. `console/tests/test_account.py` tests them."""
 
 PARTS = {
     "token": "x" * 43,
@@ -154,7 +154,7 @@ def path_of(name: str, **more: Any) -> str:
 
 
 def answers(browser: Client, path: str) -> list[HttpResponse]:
-    """The responses to both methods, without those that the route does not support."""
+    """The responses to GET and POST. A method that the route does not support is left out."""
     both: list[Any] = [browser.get(path), browser.post(path)]
     return [answer for answer in both if answer.status_code != 405]
 

@@ -1,4 +1,4 @@
-"""JSON documents as lists that fold: paths, escaping, and documents that are too long or too deep."""
+"""JSON documents as collapsible lists: paths, escaping, and documents that are too long or too deep."""
 
 import orjson
 

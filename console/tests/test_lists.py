@@ -1,6 +1,6 @@
-"""The console's lists × the filters of their forms, page by page while rows are added.
+"""Every list of the console with every filter of its form, page by page while rows are added.
 
-`tests/api_contract/test_lists.py` has the same for the API, and the rows.
+`tests/api_contract/test_lists.py` creates the rows and tests the lists of the API in the same way.
 """
 
 import itertools
@@ -30,14 +30,14 @@ PAGES = {
     "console_requests": "GET /v1/requests",
     "console_batches": "GET /v1/messages/batch",
 }
-"""The pages in keyset order, with the list of the API that has the same rows."""
+"""The pages with keyset pagination, each with the API's list of the same rows."""
 API_NAMES = {
     "endpoint": "endpoint_id",
     "batch": "batch_id",
     "referral": "referral_source_id",
     "status_class": "status",
 }
-"""The API's name of a form's field, if it is another."""
+"""The API's names of those form fields whose name differs in the API."""
 API_VALUES = {"status_class": {"4": "409", "2": "2xx"}}
 DAYS = {"since", "until"}
 _ROW = re.compile(r'<td class="at"><a href="[^"?]*/([^/"?]+)[^"]*">')
@@ -45,7 +45,7 @@ _OLDER = re.compile(r'<a href="([^"]*before=[^"]*)">Older</a>')
 
 
 def shown(browser: Client, path: str, rows: Rows, filters: dict[str, str]) -> list[str]:
-    """The rows of all pages. The first two pages are followed by a new row."""
+    """The rows of all pages. After each of the first two pages, a new row is added."""
     found: list[str] = []
     answer: Any = browser.get(path, filters)
     for number in itertools.count():

@@ -77,7 +77,7 @@ def _deliver() -> None:
 def test_a_filter_acts_at_once_and_leaves_no_copy_of_the_page(
     session: str, live_server: Any, in_chromium: Chromium
 ) -> None:
-    """htmx stores pages that it leaves in the session storage by default."""
+    """By default, htmx stores a copy of the previous page in the session storage."""
 
     def journey(browser: Browser) -> None:
         with window(browser, live_server.url, session, 1280) as page:

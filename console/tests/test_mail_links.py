@@ -1,4 +1,4 @@
-"""Links of mails into the console open after a log-in, and in the environment of the mail."""
+"""Links in mails open the console's page after a log-in, in the environment that the mail is about."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The console's messaging pages: a test message is sent once, batches, templates; and who does not see them."""
+"""The console's messaging pages: a test message is sent once, batches, templates, and access by role and tenant."""
 
 import html
 import re
@@ -329,7 +329,7 @@ def test_what_waits_for_its_time_is_listed_changed_and_cancelled(
     shown = text(browser, page)
     for words in ("to +919812345678", "in 3 hours", "From 0 to 24 o’clock", '"body": "Hi"'):
         assert words in html.unescape(shown), words
-    # The time is entered in the member's zone, India's.
+    # The time is entered in the member's time zone, India.
     day = (now() + timedelta(days=2)).date()
     for path in (page, f"/console/batches/{batch_id}/time"):
         assert browser.post(path, {"send_at": f"{day}T18:30"}).status_code == 302
@@ -531,7 +531,7 @@ def test_another_tenant_and_the_other_environment_see_no_message(
 def test_a_status_comes_after_the_message_that_it_is_about(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """Meta's times are whole seconds, so a status of the same second looks older than the answer to the send."""
+    """Meta's times are whole seconds, so a status in the same second can seem older than the message."""
     browser.post("/console/send", form(number))
     own = Event.objects.get(type="message.outbound")
     change = status_change(own.wamid or "", "sent", at=int(own.created_at.timestamp()) - 1)

@@ -1,4 +1,4 @@
-"""The console's number pages: reason and repair, connecting, registering, releasing; and who does not see them."""
+"""The console's number pages: problems and their repair, connecting, registering, releasing, and access."""
 
 import html
 from datetime import timedelta
@@ -179,7 +179,7 @@ def test_the_business_profile_is_shown_and_changed(
     page = text(browser, path)
     for value in ("Kites & threads", "https://kites.example/", "Shopping and retail"):
         assert value in page
-    # A kind of business can be removed again. The rest stays.
+    # The kind of business can be removed again. The other fields stay.
     browser.post(path, typed | {"vertical": "", "address": "1 MG Road"})
     page = text(browser, path)
     assert 'value="RETAIL" selected' not in page

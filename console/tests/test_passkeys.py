@@ -1,4 +1,4 @@
-"""Passkeys in Chromium with its virtual authenticator: added, used alone and after the password; their limits."""
+"""Passkeys in Chromium with a virtual authenticator: adding one, log-in with and without the password, limits."""
 
 import json
 from typing import Any
@@ -27,7 +27,7 @@ AUTHENTICATOR = {
 
 
 def with_authenticator(browser: Browser) -> Page:
-    """A window of a person who has an authenticator."""
+    """A page in a window with a virtual authenticator."""
     page = browser.new_page()
     page.set_default_timeout(30_000)
     devtools = page.context.new_cdp_session(page)
@@ -105,7 +105,7 @@ def test_a_passkey_is_added_opens_the_account_alone_and_after_the_password(
 def test_the_button_for_a_passkey_is_shown_where_it_does_something(
     live_server: Any, in_chromium: Chromium
 ) -> None:
-    """Without the script behind it a press sends the form as it is: "Incorrect code" to whoever was quick."""
+    """Before its script is loaded, the button would submit the form without a code and show an error."""
 
     def play(browser: Browser) -> list[bool]:
         page = with_authenticator(browser)

@@ -1,4 +1,4 @@
-"""Pages before the sign-up, and the texts that a sign-up agreed to; the first steps with and without a developer."""
+"""The public pages, the texts that a sign-up accepts, and the first steps with and without a developer."""
 
 from hashlib import sha256
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The test phone of the console: a customer writes, taps, reacts, corrects; and no access to another tenant's
+"""The test phone of the console: a customer writes, taps, reacts and edits. It gives no access to another tenant's
 sandbox.
 """
 
@@ -44,7 +44,7 @@ def said(tenant: Tenant) -> list[dict[str, Any]]:
 
 
 def sent_by_the_business(tenant: Tenant, simulator: RunningSimulator, body: dict[str, Any]) -> str:
-    """A message of the business, as the simulator stores it."""
+    """Send a message of the business to the simulator. Returns its wamid."""
     number = control.ensure(tenant.id)[0]
     answer = requests.post(
         f"{simulator.url}/v25.0/{number.phone_number_id}/messages",

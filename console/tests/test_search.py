@@ -1,4 +1,4 @@
-"""The console's search: a pasted text finds the tenant's own objects, and never another's."""
+"""The console's search: a pasted text finds the tenant's own objects, never those of another tenant."""
 
 import html
 from typing import Any

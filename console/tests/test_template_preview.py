@@ -1,4 +1,4 @@
-"""The preview of a template in Chromium: it follows the form, however long a preview takes."""
+"""The preview of a template in Chromium: it shows the form's latest state, even if an earlier preview is slow."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The console's template pages: a new template from its preview to Meta, its page, its edit and deletion."""
+"""The console's template pages: preview and submission of a new template, its page, changes and deletion."""
 
 import html
 import time
@@ -73,7 +73,7 @@ def test_the_preview_alone_says_what_the_form_says(browser: Client, number: Phon
     page = browser.post("/console/templates/new/preview", form(number)).content.decode()
     assert "Hi Asha, your order A-17 is on its way." in page
     assert "<html" not in page
-    # An incomplete template is shown as far as it is entered, without the body that submits it.
+    # The preview of an incomplete template shows the entered parts, and no body for the API.
     page = browser.post(
         "/console/templates/new/preview", form(number, name="", language="", body_examples="Asha")
     ).content.decode()
@@ -198,7 +198,7 @@ def test_a_template_that_is_edited_unchanged_stays_as_it_is(
 
 
 def approved(client: Client, number: PhoneNumber, simulator: RunningSimulator) -> str:
-    """Wait for the review, and read the template. Returns its id."""
+    """Wait until the simulator has approved the template, and sync it. Returns its id."""
     deadline = time.monotonic() + 10
     while submitted(simulator, number)[0]["status"] != "APPROVED" and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The console's webhook pages: endpoints from creation to deletion, deliveries, events; and who does not see them."""
+"""The console's webhook pages: endpoints from creation to deletion, deliveries, events, and access by role."""
 
 import html
 import re
@@ -92,7 +92,7 @@ def test_a_failed_ping_shows_what_the_server_said_and_still_the_secret(
 
 
 def test_a_form_of_the_other_environment_changes_nothing(browser: Client, receiver: Receiver) -> None:
-    """There are two tabs: one switches to test, the other still shows live."""
+    """The business has two tabs open. One switches to test, and the other still shows live."""
     form = {"url": receiver.url, "event_types": ["message.inbound"], "for_environment": "live"}
     browser.post("/console/preferences", {"environment": "test"})
     came_from = {"Referer": "http://testserver/console/webhooks?x=1"}
@@ -129,7 +129,7 @@ def test_a_business_that_waits_for_approval_has_endpoints_in_its_test_world_alon
     assert "has called its endpoints too often" in page
     assert len(receiver.pings) == 3, "one at the creation, two within the limit"
     Tenant.objects.filter(pk=tenant.pk).update(status="active")
-    # Approval opens live, so the earlier choice has ended.
+    # The approval has switched the console to live, so test is chosen again.
     browser.post("/console/preferences", {"environment": "test"})
     browser.post(f"/console/webhooks/{row.id}/verify")
     assert len(receiver.pings) == 4

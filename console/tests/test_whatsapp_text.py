@@ -1,4 +1,4 @@
-"""Texts of messages are drawn as by WhatsApp, and a customer's text never becomes markup of the page."""
+"""Texts of messages are formatted as in WhatsApp, and a customer's text never becomes markup of the page."""
 
 from html.parser import HTMLParser
 
