@@ -82,8 +82,7 @@ def make_app(config: Config) -> web.Application:
 
 _OPEN_PATHS = re.compile(r"/v\d+\.\d+/.*|/whatsapp_business/attachments/|/sim/health")
 """Paths that work without the control token: the Graph API and its files, which require an account's token, and the
-health check for supervisors. The pages, the simulated sign-up and payments and the inbox are for machines of one
-developer.
+health check. All other paths (pages, simulated sign-up, payments, inbox) require the control token.
 """
 
 

@@ -1,5 +1,4 @@
-"""Data that a coexistence number's WhatsApp Business app sends: its contacts, its old chats, and messages written in
-it.
+"""Data from the WhatsApp Business app of a coexistence number: contacts, old chats, and messages written in the app.
 
 Called by the Graph edge `smb_app_data`, and by the control API for messages that the business writes in its app
 (upstream fact 3.6).
@@ -16,7 +15,7 @@ from simulator.world.records import Message, Number
 
 _DAY = 86_400
 _CHATS = (
-    # By phase: the customer, then the author, text and age in days of each message.
+    # Each chat: the customer, the phase of the sync, and its messages (age in days, author, text).
     ("919811100001", 0, ((0.2, "customer", "Are you open on Sunday?"), (0.19, "business", "Yes, from ten."))),
     ("919811100002", 0, ((0.5, "customer", "Thanks, it arrived."),)),
     ("919811100001", 1, ((20, "customer", "Do you deliver?"), (20, "business", "Yes, within the city."))),

@@ -1,7 +1,7 @@
 """Start-up configuration, read once from the environment by `python -m simulator`.
 
-Settings that can change at run time (delays, throttling, review times) are in `settings.py`. The defaults of app id
-and secret equal the gateway's development defaults, so the two work together at once.
+Settings that can change at run time (delays, throttling, review times) are in `settings.py`. App id and secret have
+the same defaults as in the gateway's development settings, so both programs work together without configuration.
 """
 
 import os
@@ -28,7 +28,7 @@ class Config:
     app_secret: str = APP_SECRET
     payments_webhook_url: str | None = None
     control_token: str = ""
-    """The token that the control API, the inboxes' settings and the pages require. If empty, they are open."""
+    """The token that the control API, the inboxes' settings and the pages require. If empty, none is required."""
     razorpay_key_id: str = RAZORPAY_KEY_ID
     razorpay_key_secret: str = RAZORPAY_SECRET
     razorpay_webhook_secret: str = RAZORPAY_SECRET

@@ -34,7 +34,7 @@ async def echoes(request: web.Request) -> web.Response:
 
 
 async def list_messages(request: web.Request) -> web.Response:
-    """GET /sim/messages: newest first; ?phone_number_id= ?customer= ?direction= ?id= ?limit= filter."""
+    """GET /sim/messages?phone_number_id=&customer=&direction=&id=&limit=: list messages, newest first."""
     sim = request.app[SIMULATOR]
     query = request.query
     number, customer = query.get("phone_number_id"), query.get("customer")
@@ -50,7 +50,7 @@ async def list_messages(request: web.Request) -> web.Response:
 
 
 async def list_conversations(request: web.Request) -> web.Response:
-    """GET /sim/conversations?phone_number_id=: customers with their last message, newest first."""
+    """GET /sim/conversations?phone_number_id=: list customers with their last messages, newest first."""
     sim = request.app[SIMULATOR]
     limit = max(0, int(request.query.get("limit", "200")))
     found = sim.state.messages.latest(request.query.get("phone_number_id"), limit=limit)
@@ -77,8 +77,8 @@ async def opened(request: web.Request) -> web.Response:
 
 
 async def change_status(request: web.Request) -> web.Response:
-    """POST /sim/messages/{id}/status {status, code?, waba_id?}: send a status of a sent message, regardless of
-    earlier ones.
+    """POST /sim/messages/{id}/status {status, code?, waba_id?}: send a status of a sent message, whatever its earlier
+    statuses.
     """
     sim = request.app[SIMULATOR]
     body = await read(request)

@@ -13,7 +13,7 @@ from simulator.world.state import State
 
 IDENTITIES = ("both", "phone", "user_id")
 MOST_OF_ACCOUNT = 2_000
-"""Most customers of an account. Beyond this number, the customer that was added first is deleted."""
+"""Most customers of an account. Beyond this number, the oldest customer is deleted."""
 
 
 def is_phone(customer: str) -> bool:
@@ -46,7 +46,7 @@ def remember(state: State, account: Account, source: Mapping[str, Any]) -> str:
 
 
 def resolve(state: State, account: Account, user_id: str) -> str:
-    """The key of the customer with a user id: the phone if this business knows it, else the id itself."""
+    """The key of the customer with a user id: the phone if this business knows the phone, else the user id."""
     digits = state.user_ids.get(user_id)
     if digits is None or business_scoped_id(account.business_id, digits) != user_id:
         return user_id
@@ -58,7 +58,7 @@ def _known(state: State, account: Account, customer: str) -> dict[str, Any]:
 
 
 def names(state: State, account: Account, customer: str) -> tuple[str | None, str | None]:
-    """The phone number and the user id of a customer that the business learns. At most one of the two is None."""
+    """The customer's phone number and user id, as far as the business learns them. At most one of the two is None."""
     if not is_phone(customer):
         return None, customer
     user_id = business_scoped_id(account.business_id, customer)

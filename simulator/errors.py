@@ -1,7 +1,7 @@
-"""Errors shaped like the Graph API's, in both forms: the body of a refused call and the entry of a failed status.
+"""Errors in the Graph API's two forms: the body of a refused call, and the entry of a failed status.
 
-Handlers raise `GraphError(code)`; the Graph wrapper turns it into the answer. Titles and HTTP statuses follow Meta's
-error page. Real answers sometimes differ, so clients must decide by `code` alone.
+Handlers raise `GraphError(code)`, which `graph/dispatch.py` turns into the answer. Titles and HTTP statuses follow
+Meta's error page. Meta's real answers sometimes differ, so clients must decide only by `code`.
 """
 
 import secrets
@@ -9,7 +9,7 @@ from typing import Any
 
 HREF = "https://developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes/"
 
-# code: (HTTP status, title). Other codes are answered with 400 and a plain title.
+# code: (HTTP status, title). A code that is missing here gets status 400 and a plain title.
 CATALOGUE: dict[int, tuple[int, str]] = {
     0: (401, "AuthException"),
     1: (400, "API Unknown"),
@@ -173,7 +173,7 @@ def no_such_object(node: str, method: str) -> GraphError:
 
 
 def invalid_parameter(what: str, *, subcode: int | None = None, title: str | None = None) -> GraphError:
-    """Code 100 with the reason in the message, in the form of the management routes."""
+    """Error 100 with the reason in the message, in the form of Meta's management calls."""
     return GraphError(
         100,
         message=f"(#100) {what}",

@@ -12,8 +12,8 @@ _PING_SECONDS = 15.0
 
 
 class Channel:
-    """A stream of changes for any number of listeners. A listener that lags misses changes and gets a request to
-    reload.
+    """A stream of changes for any number of listeners. A listener that is too slow misses changes and then gets a
+    request to reload.
     """
 
     def __init__(self) -> None:

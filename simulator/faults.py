@@ -1,4 +1,4 @@
-"""Faults of the Graph API on demand. Rules come through `PUT /sim/faults`; the first one that matches a call acts.
+"""Faults of the Graph API on demand. `PUT /sim/faults` sets the rules. The first rule that matches a call acts.
 
 A rule has `match` (all members must fit), `action`, and optionally `when`, `times` and `probability`. With `when`
 "before" (the default) the rule acts before the call is handled. With "after" the call takes effect and only its
@@ -25,7 +25,7 @@ _HANG_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Rule:
-    """One fault rule. `used` counts how often it acted."""
+    """One fault rule. `used` counts how often the rule acted."""
 
     action: str
     match: dict[str, str] = field(default_factory=dict)
@@ -117,7 +117,7 @@ async def act(rule: Rule, request: web.BaseRequest) -> web.StreamResponse | None
 
 
 async def hang(request: web.BaseRequest, seconds: float) -> None:
-    """Keep the connection open without an answer until the time is up or the client disconnects, then drop it."""
+    """Give no answer until the time is up or the client disconnects. Then drop the connection."""
     end = asyncio.get_running_loop().time() + seconds
     while request.transport is not None and not request.transport.is_closing():
         left = end - asyncio.get_running_loop().time()

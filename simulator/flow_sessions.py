@@ -1,4 +1,4 @@
-"""A Flow from its customer's side: opened from its message, screen by screen, with its data requests and its reply.
+"""A Flow from the customer's side: the message opens the Flow, the customer fills in its screens, a reply ends it.
 
 Sources: Meta's "Flow JSON" and "Implementing Endpoint for Flows" (upstream fact 3.15). No state is kept between
 steps: the caller passes the screen's id and data back, with the entered values. Components without texts or inputs
@@ -43,11 +43,11 @@ _FIELDS = {
 
 
 class Failed(Exception):
-    """The Flow cannot continue. The message is what its customer would see."""
+    """The Flow cannot continue. The exception's text is the reason."""
 
 
 async def exchange(sim: Simulator, number: Number, flow: Flow, request: Object) -> tuple[int, Any]:
-    """Send a data request to the Flow's endpoint. Returns the status, and the decrypted answer or its text.
+    """Send a data request to the Flow's endpoint. Returns the status, and the decrypted answer or else its raw text.
 
     Raises Failed for a number without a public key, or a Flow without an endpoint.
     """
@@ -76,7 +76,7 @@ async def exchange(sim: Simulator, number: Number, flow: Flow, request: Object) 
 
 
 class Session:
-    """The Flow of one message, for one step of its customer."""
+    """One step of a customer in the Flow of one message."""
 
     def __init__(self, sim: Simulator, message: Message) -> None:
         parameters = ((message.body.get("interactive") or {}).get("action") or {}).get("parameters") or {}
@@ -108,7 +108,7 @@ class Session:
         return self._shown(first, payload.get("data") or {})
 
     async def submit(self, screen_id: str, data: Object, values: Object) -> Object:
-        """Return the next screen, or the end, after a screen's button."""
+        """Press the button of a screen. Returns the next screen or the end of the Flow."""
         screen = self._screens.get(screen_id)
         footer = next((each for each in _components(screen or {}) if each.get("type") == "Footer"), None)
         if footer is None:
@@ -144,7 +144,7 @@ class Session:
         if found.get("screen") == "SUCCESS":
             return self._closed((content.get("extension_message_response") or {}).get("params") or {})
         if found.get("screen") not in self._screens:
-            # As WhatsApp does, so the business learns which answer could not be used.
+            # WhatsApp reports an unusable answer to the endpoint too, so the business learns of the error.
             problem = {"error": "invalid-screen-transition", "error_message": "There is no such screen."}
             notice = {"version": "3.0", "action": action, "flow_token": self._token, "data": problem}
             await exchange(self._sim, self._number, self._flow, notice)
@@ -152,7 +152,7 @@ class Session:
         return self._shown(str(found["screen"]), content)
 
     def _closed(self, response: Object) -> Object:
-        """End the Flow. Its reply is sent as a message of its customer."""
+        """End the Flow. The Flow's reply is sent as a message of the customer."""
         reply = {"name": "flow", "body": "Sent", "response_json": orjson.dumps(response).decode()}
         receive(
             self._sim,
@@ -219,7 +219,7 @@ def _components(node: Mapping[str, Any]) -> Iterator[Object]:
 
 
 def _resolved(value: Any, data: Object, values: Object) -> Any:
-    """A value with its placeholders filled. A value that is a single placeholder keeps the type of its data."""
+    """A value with its placeholders replaced. A value that is only one placeholder becomes the data in its own type."""
     if isinstance(value, dict):
         return {name: _resolved(member, data, values) for name, member in value.items()}
     if isinstance(value, list):
@@ -243,8 +243,8 @@ async def step(request: web.Request) -> web.Response:
     """POST /sim/messages/{id}/flow {waba_id?, screen?, data?, values?, probe?}: open a message's Flow, or press a
     button.
 
-    The answer has the next screen, or `closed`, or why the Flow `failed`. `probe` only reports whether the message
-    has a Flow.
+    The answer has the next screen, `closed`, or in `failed` the reason of a failure. With `probe`, the answer only says
+    whether the message has a Flow.
     """
     sim, body = request.app[SIMULATOR], await read(request)
     message = sim.state.messages.get(request.match_info["message_id"])

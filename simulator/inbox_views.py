@@ -1,7 +1,7 @@
 """The webhook inbox: simulated servers of tenants, which receive the gateway's deliveries at `POST /inbox/{name}`.
 
-It answers the verify ping, checks Standard Webhooks signatures with the registered secrets, fails on request, and
-shows the deliveries on a page. Tests and benchmarks read them through `/sim/inboxes/…` (`docs/simulator.md`).
+An inbox answers the verify ping, checks Standard Webhooks signatures with the registered secrets, fails on request,
+and shows the deliveries on a page. Tests and benchmarks read the deliveries at `/sim/inboxes/…` (`docs/simulator.md`).
 """
 
 import asyncio
@@ -69,7 +69,7 @@ async def receive(request: web.Request) -> web.StreamResponse:
 
 
 def ping_answer(inbox: Inbox, challenge: str) -> web.Response:
-    """The answer to a verify ping: JSON, plain text, or a wrong one."""
+    """The answer to a verify ping: the challenge as JSON or plain text, or a wrong challenge."""
     if inbox.verify == "text":
         return web.Response(text=challenge)
     shown = challenge if inbox.verify == "json" else "not-the-challenge"
@@ -77,14 +77,14 @@ def ping_answer(inbox: Inbox, challenge: str) -> web.Response:
 
 
 def expected_status(mode: str) -> int | None:
-    """The HTTP status in a mode; None for modes without a complete answer."""
+    """The HTTP status of the answers in a mode. None for modes without a complete answer."""
     if mode.startswith("status:"):
         return int(mode.removeprefix("status:"))
     return {"redirect": 302, "gone": 410, "hang": None, "close": None, "drip": None}.get(mode, 200)
 
 
 async def answer(mode: str, request: web.Request) -> web.StreamResponse:
-    """Answer a delivery in the way of the inbox's mode."""
+    """Answer a delivery according to the inbox's mode."""
     kind, _, number = mode.partition(":")
     match kind:
         case "ok":
@@ -134,13 +134,13 @@ def named(request: web.Request) -> Inbox:
 
 
 async def configure(request: web.Request) -> web.Response:
-    """PUT /sim/inboxes/{name}: {secrets?, mode?, verify?, keep?, count_only?}."""
+    """PUT /sim/inboxes/{name} {secrets?, mode?, verify?, keep?, count_only?}: change the settings of an inbox."""
     inbox = request.app[SIMULATOR].inboxes.configure(request.match_info["name"], await read(request))
     return as_json(inbox.summary())
 
 
 async def show(request: web.Request) -> web.Response:
-    """GET /sim/inboxes/{name}: counters and deliveries, newest first (?since=&type=&limit=)."""
+    """GET /sim/inboxes/{name}?since=&type=&limit=: show counters and deliveries, newest first."""
     inbox = named(request)
     since, kind = int(request.query.get("since", "0")), request.query.get("type")
     limit = int(request.query.get("limit", "100"))
@@ -150,8 +150,8 @@ async def show(request: web.Request) -> web.Response:
 
 
 async def ids(request: web.Request) -> web.Response:
-    """GET /sim/inboxes/{name}/ids: every event id with the number of times it was accepted. Count-only inboxes add
-    arrival times.
+    """GET /sim/inboxes/{name}/ids: every event id with the number of times that it was accepted. Count-only inboxes
+    add arrival times.
     """
     inbox = named(request)
     return as_json({"ids": inbox.accepted, "arrivals": inbox.arrivals})
@@ -165,12 +165,12 @@ async def clear(request: web.Request) -> web.Response:
 
 
 async def index(request: web.Request) -> web.Response:
-    """GET /sim/inboxes: all inboxes."""
+    """GET /sim/inboxes: list all inboxes."""
     return as_json({"data": [inbox.summary() for inbox in request.app[SIMULATOR].inboxes.by_name.values()]})
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """GET /sim/inboxes/{name}/stream: new deliveries as server-sent events."""
+    """GET /sim/inboxes/{name}/stream: stream new deliveries as server-sent events."""
     return await request.app[CHANNELS].setdefault(request.match_info["name"], Channel()).stream(request)
 
 

@@ -1,8 +1,8 @@
-"""Notifier: sends notifications to the gateway until it gets a 200, batched, escaped and signed like Meta's.
+"""Notifier: posts notifications to the gateway until it answers 200. They are batched, escaped and signed like Meta's.
 
-Callers pass one change to `publish`. Notifications are posted concurrently, in no guaranteed order, at least once.
-The callback is the number's override, else the account's, else the app's (only `messages` can be overridden: upstream
-fact 1.6).
+Callers pass one change to `publish`. Notifications are posted concurrently, at least once, in no guaranteed order.
+The callback is the number's override, else the account's, else the app's. Only message fields can be overridden
+(upstream fact 1.6).
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from simulator.world.state import State
 
 logger = logging.getLogger(__name__)
 
-# Management fields have `entry[].time`, the time of sending; `messages` has not (upstream fact 0.12).
+# Entries of management fields have `entry[].time`, the time of sending. Entries of `messages` do not (upstream fact
+# 0.12).
 _WITHOUT_TIME = {"messages"}
 _OVERRIDABLE = {"messages", "message_echoes", "smb_message_echoes"}
 MAX_BATCH = 1000
@@ -73,7 +74,7 @@ class Notifier:
     async def start(self) -> None:
         """Open the connections and start posting."""
         self._session = aiohttp.ClientSession(
-            # Resolve names for each connection, because a service that was recreated has another address.
+            # Resolve names for each connection, because a recreated container has another address.
             connector=aiohttp.TCPConnector(limit=0, resolver=aiohttp.ThreadedResolver(), use_dns_cache=False),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -103,7 +104,7 @@ class Notifier:
         self._ready.clear()
 
     def backlog(self) -> dict[str, int]:
-        """The number of waiting notifications: ready to be posted, in flight, and delayed or to be retried."""
+        """The numbers of waiting notifications: ready to be posted, in flight, and delayed or waiting for a retry."""
         return {"ready": len(self._ready), "in_flight": len(self._posts), "waiting": len(self._timers)}
 
     def publish(
@@ -115,15 +116,15 @@ class Notifier:
         entry_id: str | None = None,
         url: str | None = None,
     ) -> None:
-        """Queue one change of an account. `entry_id` differs from the account for partner events; `url`
-        forces a callback.
+        """Queue one change of an account. `entry_id` differs from the account for partner events. `url` replaces the
+        configured callback.
         """
         self.counters["published"] += 1
         subscription = self._state.app_subscription
         if url is None and subscription and field not in subscription["fields"]:
             return
         target = url or self.callback_for(waba_id, field, value)
-        # Meta's own order of members: value first.
+        # Meta puts `value` before `field`.
         self._pending.setdefault(target, []).append((entry_id or waba_id, {"value": value, "field": field}))
         size = min(max(1, self._settings.batch_size), MAX_BATCH)
         if len(self._pending[target]) >= size:
@@ -134,7 +135,7 @@ class Notifier:
             )
 
     def callback_for(self, waba_id: str, field: str, value: dict[str, Any]) -> str:
-        """The callback for a change; the most specific override wins."""
+        """The callback for a change. The most specific override is used."""
         if field in _OVERRIDABLE:
             number = self._state.numbers.get(value.get("metadata", {}).get("phone_number_id", ""))
             if number and number.override_callback_uri:
@@ -195,7 +196,7 @@ class Notifier:
         self._timers.add(timer)
 
     def resume(self) -> None:
-        """Apply the settings; called when they change."""
+        """Apply changed settings."""
         self._wake.set()
 
     async def _pump(self) -> None:
@@ -236,7 +237,7 @@ class Notifier:
         return status == 200
 
     async def ask(self, url: str, body: bytes, *, seconds: float) -> tuple[int, bytes]:
-        """Post signed bytes. Returns the status and body of the answer; status 0 when none came in time."""
+        """Post signed bytes. Returns the status and body of the answer. The status is 0 if no answer came in time."""
         assert self._session is not None
         headers = {
             "Content-Type": "application/json",
@@ -252,7 +253,7 @@ class Notifier:
         return 0, b""
 
     async def verify_callback(self, url: str, verify_token: str) -> str | None:
-        """Ask a callback for the challenge, as at its configuration. Returns the reason of a failure, or None."""
+        """Send the challenge to a callback, as Meta does before using it. Returns the reason of a failure, or None."""
         assert self._session is not None
         challenge = str(random.randint(10**8, 10**10))
         query = {"hub.mode": "subscribe", "hub.challenge": challenge, "hub.verify_token": verify_token}

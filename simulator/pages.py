@@ -1,7 +1,7 @@
 """The pages: start page, phone, inbox, and the simulated embedded sign-up with its `sdk.js`.
 
-They are static files in `static/` that call the control API. No script is inline, so the content security policy
-stays strict.
+The pages are static files in `static/` that call the control API. They have no inline scripts, because the content
+security policy forbids those.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-# Pages of other origins load the SDK with `crossorigin="anonymous"`.
+# Pages of other origins load `sdk.js` with `crossorigin="anonymous"`.
 _SDK_HEADERS = {
     "Access-Control-Allow-Origin": "*",
     "Cross-Origin-Resource-Policy": "cross-origin",

@@ -1,5 +1,5 @@
-"""The Graph requests received, with their exact bodies, for tests that reconcile what was sent. A ring buffer limited
-by number and bytes.
+"""A log of the received Graph requests with their exact bodies, for tests that check the sent requests. It is a ring
+buffer with limits on number and bytes.
 """
 
 import time
@@ -11,12 +11,12 @@ from typing import Any
 MOST_BYTES = 128 * 1024 * 1024
 """Most bytes of stored bodies."""
 MOST_COUNTS = 1000
-"""Most different requests that are counted, since a caller may invent edges."""
+"""Most kinds of requests (method and edge) with a separate count, because a caller can invent edges."""
 
 
 @dataclass(slots=True)
 class Received:
-    """One Graph request. The access token is never stored, and `query` does not have it."""
+    """One Graph request. `query` does not contain the access token, which is never stored."""
 
     number: int
     at: float
@@ -48,7 +48,7 @@ class Received:
 
 
 class RequestLog:
-    """The ring buffer, and counts over its lifetime by method and edge."""
+    """The ring buffer, and counts by method and edge that also include dropped requests."""
 
     def __init__(self, limit: int) -> None:
         self._kept: deque[Received] = deque()
@@ -69,7 +69,7 @@ class RequestLog:
         self.total = self._bytes = 0
 
     def add(self, *, method: str, path: str, edge: str, query: str, body: bytes, node: str) -> Received:
-        """Record a request before it is handled, so that requests without an answer are listed too."""
+        """Record a request. Call this before the request is handled, so requests without an answer are listed too."""
         self.total += 1
         counted = f"{method} {edge.partition('/')[0]}"
         self.counts[counted if counted in self.counts or len(self.counts) < MOST_COUNTS else "other"] += 1

@@ -1,7 +1,7 @@
 """Settings that can be changed at run time through `PUT /sim/settings`.
 
-The defaults behave like Meta. The presets `benchmark` and `instant` are for measurements and for tests. Times are
-milliseconds unless the name says otherwise.
+With the defaults, the simulator behaves like Meta. The preset `benchmark` is for measurements, `instant` is for tests.
+Times are milliseconds unless the name says otherwise.
 """
 
 from collections.abc import Mapping
@@ -35,14 +35,14 @@ class Notifications:
     drop_delivered: float = 0.0
     concurrency: int = 32
     timeout_ms: int = 10000
-    # Meta retries for days. This schedule compresses that into about four minutes.
+    # Meta retries for days. This schedule has the same form but lasts about four minutes.
     retry_seconds: list[float] = field(default_factory=lambda: [0.5, 1, 2, 5, 10, 20, 30, 45, 60, 60])
     queue_limit: int = 100000
 
 
 @dataclass(slots=True)
 class Throttling:
-    """Rate limits: per number (80, 1,000 or 20 a second), per pair of numbers, per account and hour."""
+    """Which rate limits apply: per number (80, 1,000 or 20 a second), per pair of number and customer, per account."""
 
     throughput: bool = True
     pair: bool = True
@@ -94,7 +94,7 @@ class Settings:
     def update(self, changes: Mapping[str, Any]) -> None:
         """Apply a partial tree of values. `{"preset": name}` applies a preset first.
 
-        Raises `ValueError` for an unknown name or a value of the wrong type; nothing is changed then.
+        Raises `ValueError` for an unknown name or a value of the wrong type, and then changes nothing.
         """
         changes = dict(changes)
         preset = changes.pop("preset", None)
@@ -137,13 +137,13 @@ def _fits(current: Any, value: Any) -> bool:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    # A send is answered, and no status follows, to measure the gateway in front of the simulator.
+    # No status follows a send, and no limit applies, so that a measurement measures the gateway.
     "benchmark": {
         "statuses": {"enabled": False},
         "throttling": {"throughput": False, "pair": False, "management": False, "registrations": False},
         "recipients": {"magic": False, "window": False},
     },
-    # Everything happens at once, for tests that wait for statuses and reviews.
+    # Statuses and reviews come at once, for tests that wait for them.
     "instant": {
         "statuses": {"sent_ms": 0, "delivered_ms": 0, "read_ms": 0},
         "templates": {"review_ms": 0},

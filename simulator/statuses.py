@@ -1,6 +1,6 @@
 """Statuses of accepted sends: sent, delivered, read, or failed, as `messages` notifications (upstream fact 3.5).
 
-`graph/messages.py` calls `accepted` after a 200; the phone page calls `opened`. Accounts that have not subscribed the
+`graph/messages.py` calls `accepted` after a 200. The phone page calls `opened`. Accounts without a subscription of the
 app get no statuses.
 """
 
@@ -49,8 +49,8 @@ class Statuses:
         is_read: bool = True,
         late_ms: int = 0,
     ) -> None:
-        """Plan the statuses of a message. `failure` is the code with which it fails after the 200, if any; `details`
-        explains it.
+        """Schedule the statuses of a message. `failure` is the error code of a later failure, if any. `details`
+        explains the failure.
         """
         settings = self._settings.statuses
         if not settings.enabled:
@@ -76,7 +76,7 @@ class Statuses:
         self._fail(message, code, None)
 
     def set(self, message: Message, status: str) -> None:
-        """Send one status now, regardless of earlier ones. Raises `ValueError` for an unknown one."""
+        """Send one status now, whatever the earlier statuses. Raises `ValueError` for an unknown status."""
         if status not in SETTABLE:
             raise ValueError(f"status is one of {', '.join(SETTABLE)}, failed")
         message.status = status
@@ -84,11 +84,11 @@ class Statuses:
         self._send(message, status, FREE_FORM)
 
     def after_delivery(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function this long after the delivery of a message that is accepted now."""
+        """Call a function after a delay that starts at the delivery of a message accepted now."""
         self.later(self._settings.statuses.delivered_ms + milliseconds, call, *arguments)
 
     def later(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function after a delay, unless the simulator is reset or stopped before."""
+        """Call a function after a delay, unless the simulator is reset or stopped during the delay."""
         if milliseconds == 0:
             asyncio.get_running_loop().call_soon(call, *arguments)
             return

@@ -1,4 +1,6 @@
-"""Meta's rate limits: per number, per pair of business and customer, per account and hour (upstream facts 2.1-2.4)."""
+"""Meta's rate limits: per number, per pair of business and customer, and per account in an hour (upstream facts
+2.1-2.4).
+"""
 
 import time
 from typing import Any
@@ -7,11 +9,11 @@ from simulator.errors import GraphError
 from simulator.settings import Throttling
 from simulator.world.records import Number
 
-# On average one message every six seconds to a customer, with a burst of 45.
+# The limit of a pair: on average one message every six seconds to a customer, in bursts of up to 45.
 _PAIR_INTERVAL = 6.0
 _PAIR_BURST = 45
 _PAIRS_KEPT = 200_000
-# Calls an hour on management routes: without and with a registered number on the account.
+# Management calls of an account in an hour: without a registered number, and with one.
 _CALLS = 200
 _CALLS_REGISTERED = 5000
 

@@ -1,1 +1,1 @@
-"""Control of the simulator: tests and pages cause events through it, such as a banned account."""
+"""The control API of the simulator. Tests and pages use it to cause events, such as a banned account."""

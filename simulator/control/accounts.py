@@ -72,7 +72,7 @@ def account_view(sim: Simulator, account: Account) -> dict[str, Any]:
 
 
 async def create_account(request: web.Request) -> web.Response:
-    """POST /sim/accounts: create an account. For a known `waba_id`, add to the existing account what is missing."""
+    """POST /sim/accounts: create an account. For a known `waba_id`, add missing numbers and tokens to it."""
     sim = request.app[SIMULATOR]
     body = await read(request)
     account = sim.state.accounts.get(str(body.get("waba_id", "")))
@@ -143,19 +143,19 @@ def _token_of(sim: Simulator, account: Account, variant: str, value: Any) -> Tok
 
 
 async def list_accounts(request: web.Request) -> web.Response:
-    """GET /sim/accounts."""
+    """GET /sim/accounts: list all accounts."""
     sim = request.app[SIMULATOR]
     return answer({"data": [account_view(sim, account) for account in sim.state.accounts.values()]})
 
 
 async def get_account(request: web.Request) -> web.Response:
-    """GET /sim/accounts/{waba_id}."""
+    """GET /sim/accounts/{waba_id}: show one account."""
     sim = request.app[SIMULATOR]
     return answer(account_view(sim, _account(sim, request.match_info["waba_id"])))
 
 
 async def change_account(request: web.Request) -> web.Response:
-    """PATCH /sim/accounts/{waba_id}: changes that at Meta only its staff or systems make."""
+    """PATCH /sim/accounts/{waba_id}: make a change that only Meta's staff or systems can make at Meta."""
     sim = request.app[SIMULATOR]
     account = _account(sim, request.match_info["waba_id"])
     changes = await read(request)
@@ -217,8 +217,8 @@ def _check_health(health: Any) -> None:
 
 
 async def create_code(request: web.Request) -> web.Response:
-    """POST /sim/codes {waba_id, variant?, seconds?}: create an authorization code, valid for 30 s by default;
-    negative = expired.
+    """POST /sim/codes {waba_id, variant?, seconds?}: create an authorization code, valid for 30 s by default. With
+    negative `seconds`, the code has expired already.
     """
     sim = request.app[SIMULATOR]
     body = await read(request)

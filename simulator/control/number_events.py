@@ -18,11 +18,11 @@ EVENTS = (
     "APP_REMOVED",
     "APP_RECONNECTED",
 )
-"""The last two are for coexistence numbers: the business ended the connection in its app, or reconnected."""
+"""The last two events are for coexistence numbers: the business disconnects or reconnects the number in its app."""
 
 
 def decide(sim: Simulator, number: Number, event: str) -> None:
-    """Change the number according to the event, and send its notification. Raises `ValueError` for an unknown event."""
+    """Change the number according to the event, and send a notification. Raises `ValueError` for an unknown event."""
     if event not in EVENTS:
         raise ValueError(f"event is one of {', '.join(EVENTS)}")
     value: dict[str, Any] = {"display_phone_number": number.digits}

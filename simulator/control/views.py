@@ -1,6 +1,6 @@
 """The control API under `/sim/…`: settings, faults, notifications, received requests (`docs/simulator.md`).
 
-Tests, benchmarks and the sandbox drive the simulator through it. Errors are `{"error": reason}` with 400 or 404.
+Tests, benchmarks and the sandbox control the simulator with this API. Errors are `{"error": reason}` with 400 or 404.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,7 +24,7 @@ def answer(value: Any, *, status: int = 200) -> web.Response:
 
 
 async def read(request: web.Request) -> dict[str, Any]:
-    """The JSON object of a request; an empty body is an empty object. Raises `ValueError`."""
+    """The JSON object in a request's body. An empty body gives an empty object. Raises `ValueError`."""
     body = await request.read()
     value = orjson.loads(body) if body.strip() else {}
     if not isinstance(value, dict):
@@ -33,7 +33,7 @@ async def read(request: web.Request) -> dict[str, Any]:
 
 
 def refusals(handler: ControlHandler) -> ControlHandler:
-    """Answer `ValueError` with 400. Answer `KeyError` (an object does not exist) with 404."""
+    """Wrap a handler: its `ValueError` becomes a 400, and its `KeyError` (an object does not exist) a 404."""
 
     async def checked(request: web.Request) -> web.StreamResponse:
         try:
@@ -47,30 +47,30 @@ def refusals(handler: ControlHandler) -> ControlHandler:
 
 
 def require_account(asked: Mapping[str, Any], waba_id: str, what: str) -> None:
-    """Raise `KeyError` if the request names another account than `waba_id`, that of the object."""
+    """Raise `KeyError` if the request names an account other than `waba_id`, the object's account."""
     if asked.get("waba_id") not in {None, waba_id}:
         raise KeyError(f"such {what}")
 
 
 async def get_settings(request: web.Request) -> web.Response:
-    """GET /sim/settings."""
+    """GET /sim/settings: show the settings."""
     return answer(request.app[SIMULATOR].settings.view())
 
 
 async def put_settings(request: web.Request) -> web.Response:
-    """PUT /sim/settings: a partial tree, or {"preset": "default" | "benchmark" | "instant", …}."""
+    """PUT /sim/settings: change some settings. {"preset": "default" | "benchmark" | "instant", …} applies a preset."""
     sim = request.app[SIMULATOR]
     sim.configure(await read(request))
     return answer(sim.settings.view())
 
 
 async def get_faults(request: web.Request) -> web.Response:
-    """GET /sim/faults: the rules, each with the number of times it acted."""
+    """GET /sim/faults: list the rules, each with the number of times that it acted."""
     return answer({"rules": [rule.view() for rule in request.app[SIMULATOR].faults]})
 
 
 async def put_faults(request: web.Request) -> web.Response:
-    """PUT /sim/faults: replace all rules; a list, or {"rules": [...]}."""
+    """PUT /sim/faults: replace all rules. The body is a list, or {"rules": [...]}."""
     sim = request.app[SIMULATOR]
     body = orjson.loads(await request.read() or b"[]")
     rows = body.get("rules", []) if isinstance(body, dict) else body
@@ -82,8 +82,8 @@ async def put_faults(request: web.Request) -> web.Response:
 
 
 async def change_template(request: web.Request) -> web.Response:
-    """POST /sim/templates/{id}: {event, reason?}, {quality}, {category} or {correct_category}, each with its
-    notification. `waba_id` rejects templates of other accounts.
+    """POST /sim/templates/{id} with {event, reason?}, {quality}, {category} or {correct_category}: change a template
+    and send the notification. With `waba_id`, templates of other accounts are not found.
     """
     sim = request.app[SIMULATOR]
     template = sim.state.templates.get(request.match_info["template_id"])
@@ -129,7 +129,7 @@ async def notify(request: web.Request) -> web.Response:
 
 
 async def get_requests(request: web.Request) -> web.Response:
-    """GET /sim/requests: newest first; ?path= ?method= ?node= ?contains= ?since= ?limit= filter."""
+    """GET /sim/requests?path=&method=&node=&contains=&since=&limit=: list the received requests, newest first."""
     sim = request.app[SIMULATOR]
     query = request.query
     since, limit = int(query.get("since", "0")), int(query.get("limit", "100"))

@@ -1,8 +1,7 @@
-"""Messages from customers: builds the `messages` notification of every type and stores the message (upstream fact
-3.4).
+"""Messages from customers. `receive` stores a message and sends the `messages` notification (upstream fact 3.4).
 
-Called by `POST /sim/inbound` and by the phone page. `customer_of` decides how a customer is identified: by phone, by
-phone and business-scoped user id, or by user id alone.
+Called by `POST /sim/inbound` and by the phone page. The business identifies a customer by phone, by phone and
+business-scoped user id, or only by user id (`simulator/customers.py`).
 """
 
 import base64
@@ -28,7 +27,7 @@ def receive(sim: Simulator, source: Source) -> Message:
     message.
 
     Members: phone_number_id, from (phone or user id), type, the object of that type (or a simple text), name,
-    username, identity, context, referral, errors, id, timestamp. Without `type`, the object that is given has the type.
+    username, identity, context, referral, errors, id, timestamp. Without `type`, the type is that of the given object.
     """
     number = sim.state.numbers.get(str(source.get("phone_number_id", "")))
     if number is None:
@@ -107,7 +106,7 @@ def prefer(sim: Simulator, source: Source) -> str:
 
 
 def _change_original(sim: Simulator, number: Number, customer: str, message: dict[str, Any]) -> None:
-    """Apply an `edit` or a `revoke` to the message that it names. Raises `ValueError` if there is none."""
+    """Apply an `edit` or a `revoke` to the original message. Raises `ValueError` if this message does not exist."""
     kind = message["type"]
     original = sim.state.messages.get(message[kind]["original_message_id"])
     if original is None or (original.phone_number_id, original.customer, original.direction) != (

@@ -1,8 +1,7 @@
-"""Magic recipients and magic texts: the outcome of a message follows from its recipient's last digits or its own last
-line.
+"""Magic recipients and magic texts: a recipient's last digits, or the last line of a message, decide the outcome.
 
-A magic text is a last line such as `#fail 131049`. Unknown ones are ordinary text. `docs/sandbox.md` lists both, and
-`phone_numbers/sandbox/control.py` explains them to tenants.
+A magic text is a last line such as `#fail 131049`. Other lines are ordinary text. `docs/sandbox.md` lists the magic
+recipients and texts, and `phone_numbers/sandbox/control.py` explains them to tenants.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +25,7 @@ Answer = Callable[[Simulator, Message], None]
 
 
 class Effect(NamedTuple):
-    """The outcome of a message: refused with a code, or accepted with what follows."""
+    """The outcome of a message: a refusal with a code, or an acceptance with its statuses and the customer's reply."""
 
     refused: int | None = None
     failed: int | None = None
@@ -40,7 +39,7 @@ ORDINARY = Effect()
 
 
 def effect_of(customer: str, body: Mapping[str, Any]) -> Effect:
-    """The effect of a recipient or, without one, of the message's text."""
+    """The effect of a magic recipient, else of a magic text."""
     last = customer[-4:]
     if last in _REFUSED:
         return Effect(refused=_REFUSED[last])
@@ -54,13 +53,13 @@ def effect_of(customer: str, body: Mapping[str, Any]) -> Effect:
 
 
 def answer(sim: Simulator, message: Message, effect: Effect) -> None:
-    """Send the customer's reply to a delivered message, as its magic text demands."""
+    """Send the customer's reply that the message's magic text asks for, after the message was delivered."""
     if effect.answer is not None:
         sim.statuses.after_delivery(effect.late_ms + _ANSWER_MS, effect.answer, sim, message)
 
 
 def _text_of(body: Mapping[str, Any]) -> str:
-    """The text that a customer reads in a message: a text, a file's caption, or the text above buttons."""
+    """The text of a message: its body, a file's caption, or the text above buttons."""
     kind = body.get("type", "text")
     content = body.get(kind) if isinstance(kind, str) else None
     if not isinstance(content, Mapping):
@@ -103,7 +102,7 @@ def _of_text(line: str, body: Mapping[str, Any]) -> Effect:
 
 
 def _choice(body: Mapping[str, Any], place: int | None) -> dict[str, Any] | None:
-    """The reply of a customer who chooses the button or list row at a position, counted from 1."""
+    """The reply of a customer who taps a button or list row. `place` is its position, counted from 1."""
     interactive = body.get("interactive")
     if not isinstance(interactive, Mapping) or place is None:
         return None
@@ -150,7 +149,7 @@ def _thinks_again(command: str) -> Answer:
 
 
 def _receive(sim: Simulator, message: Message, source: Mapping[str, Any]) -> Message | None:
-    """Send a message from the recipient of a message. None when the number no longer exists."""
+    """Send a message to the business from the recipient of `message`. None when the number no longer exists."""
     if message.phone_number_id not in sim.state.numbers:
         return None
     return receive(sim, {**source, "phone_number_id": message.phone_number_id, "from": message.customer})

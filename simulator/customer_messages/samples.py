@@ -1,4 +1,4 @@
-"""Small files for customers' media, used when the caller of `POST /sim/inbound` gives none."""
+"""Small sample files for customers' media, used when the caller of `POST /sim/inbound` gives no file."""
 
 import base64
 import struct
@@ -50,7 +50,7 @@ MP4 = b"\x00\x00\x00\x18ftypmp42\x00\x00\x00\x00mp42isom" + b"\x00\x00\x00\x08mo
 
 
 def sample(kind: str) -> tuple[bytes, str, str | None]:
-    """Bytes, MIME type and file name for a message type."""
+    """The sample file of a message type: bytes, MIME type and file name."""
     match kind:
         case "image":
             return png(), "image/png", None

@@ -51,13 +51,13 @@ def account_fields(call: Call, account: Account) -> dict[str, Any]:
 
 
 async def get_account(call: Call) -> dict[str, Any]:
-    """GET /{waba}."""
+    """GET /{waba}: read an account."""
     return select(call, await with_edges(call, account_fields(call, call.account())), _DEFAULT)
 
 
 async def update_account(call: Call) -> dict[str, Any]:
-    """POST /{waba}: change its name, its time zone, or whether template sends are counted (which cannot be switched
-    off again).
+    """POST /{waba}: change the name or the time zone, or switch template analytics on, which cannot be switched off
+    again.
     """
     account, params = call.account(), call.params()
     given = read_fields(
@@ -74,14 +74,14 @@ async def update_account(call: Call) -> dict[str, Any]:
 
 
 async def list_numbers(call: Call) -> dict[str, Any]:
-    """GET /{waba}/phone_numbers."""
+    """GET /{waba}/phone_numbers: list the numbers."""
     account = call.account()
     numbers = [call.sim.state.numbers[number_id] for number_id in account.numbers]
     return page(call, numbers, lambda n: n.id, lambda n: select(call, number_fields(call, n), LIST_FIELDS))
 
 
 async def create_number(call: Call) -> dict[str, Any]:
-    """POST /{waba}/phone_numbers: add a number, or start the migration of one from elsewhere."""
+    """POST /{waba}/phone_numbers: add a number, or start its migration from another account."""
     account = call.account()
     params = call.params()
     digits = digits_of(text_of(params, "cc")) + digits_of(text_of(params, "phone_number"))
@@ -117,7 +117,7 @@ def _check_migration(held: Number | None) -> None:
 
 
 async def get_subscribed_apps(call: Call) -> dict[str, Any]:
-    """GET /{waba}/subscribed_apps."""
+    """GET /{waba}/subscribed_apps: list the subscribed app, if any."""
     account = call.account()
     if not account.subscribed:
         return {"data": []}
@@ -130,7 +130,7 @@ async def get_subscribed_apps(call: Call) -> dict[str, Any]:
 
 
 async def subscribe(call: Call) -> dict[str, Any]:
-    """POST /{waba}/subscribed_apps: subscribe (which removes an override) or, in a second call, set an override."""
+    """POST /{waba}/subscribed_apps: subscribe, which removes an override. A second call can set an override."""
     account = call.account()
     params = call.params()
     override = params.get("override_callback_uri")
@@ -154,7 +154,7 @@ async def subscribe(call: Call) -> dict[str, Any]:
 
 
 async def unsubscribe(call: Call) -> dict[str, Any]:
-    """DELETE /{waba}/subscribed_apps."""
+    """DELETE /{waba}/subscribed_apps: unsubscribe the app."""
     account = call.account()
     account.subscribed = False
     account.override_callback_uri = account.override_verify_token = None

@@ -15,7 +15,7 @@ _DAY = 86_400
 
 
 def account_fields(call: Call, account: Account) -> dict[str, Any]:
-    """The analytics requested in `fields` of an account, as `analytics.start(1).end(2).granularity(DAY)`."""
+    """The analytics requested in the `fields` of an account, such as `analytics.start(1).end(2).granularity(DAY)`."""
     text = str(call.params().get("fields") or "")
     found: dict[str, Any] = dict.fromkeys(FIELDS)
     for name in FIELDS:
@@ -44,7 +44,7 @@ def _range(arguments: dict[str, Any]) -> tuple[int, int]:
 
 
 def _by_day(call: Call, account: Account, start: int, end: int) -> dict[int, list[Message]]:
-    """The messages that the account's numbers sent, by the beginning of each day of a range."""
+    """The messages sent by the account's numbers, by the start time of each day of a range."""
     days: dict[int, list[Message]] = {at: [] for at in range(start - start % _DAY, end, _DAY)}
     for number in account.numbers:
         for message in call.sim.state.messages.newest_first(number):
@@ -89,7 +89,7 @@ def _template_name(message: Message) -> str | None:
 
 
 async def template_analytics(call: Call) -> dict[str, Any]:
-    """GET /{waba}/template_analytics: sent, delivered and read of templates by day."""
+    """GET /{waba}/template_analytics: counts of sent, delivered and read messages by template and day."""
     account, params = call.account(), call.params()
     days = _by_day(call, account, *_range(params))
     asked = [each.strip() for each in coerced("texts", "template_ids", params.get("template_ids", []))]
@@ -111,7 +111,7 @@ async def template_analytics(call: Call) -> dict[str, Any]:
 
 
 async def template_group_analytics(call: Call) -> dict[str, Any]:
-    """GET /{waba}/template_group_analytics: the same sums for all templates of a group."""
+    """GET /{waba}/template_group_analytics: the counts of `template_analytics`, summed for a template group."""
     account, params = call.account(), call.params()
     days = _by_day(call, account, *_range(params))
     groups = call.sim.state.objects.get(f"{account.waba_id}/template_groups", {})
@@ -126,7 +126,7 @@ async def template_group_analytics(call: Call) -> dict[str, Any]:
 
 
 async def group_analytics(call: Call) -> dict[str, Any]:
-    """GET /{waba}/group_analytics: messages sent to groups by day."""
+    """GET /{waba}/group_analytics: counts of the messages sent to groups, by day."""
     account, params = call.account(), call.params()
     days = _by_day(call, account, *_range(params))
     points = [
@@ -139,7 +139,7 @@ async def group_analytics(call: Call) -> dict[str, Any]:
 
 
 async def compare_templates(call: Call) -> dict[str, Any]:
-    """GET /{template}/compare: compare with one other template of the account."""
+    """GET /{template}/compare: compare a template with another template of the account."""
     template, params = template_of(call), call.params()
     days = _by_day(call, call.sim.state.accounts[template.waba_id], *_range(params))
     others = [each.strip() for each in coerced("texts", "template_ids", params.get("template_ids"))]

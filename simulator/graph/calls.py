@@ -21,7 +21,7 @@ from simulator.world.records import Number
 _ACTIONS = frozenset({"connect", "pre_accept", "accept", "reject", "terminate"})
 OF_CUSTOMERS = ("hang_up", "accept", "reject")
 RING_SECONDS = 60.0
-"""When a call that nobody accepts ends: after 30 to 60 seconds by Meta's "User-initiated calls"."""
+"""How long a call rings. Meta's page "User-initiated calls" says 30 to 60 seconds."""
 _SDP = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\n"
 _BUSINESS, _USER = "BUSINESS_INITIATED", "USER_INITIATED"
 

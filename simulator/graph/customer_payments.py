@@ -1,5 +1,5 @@
-"""Payments of customers in India: an account's payment configurations, the look-up of a payment, refunds (KAPSO,
-"Payments API India"). No simulated customer pays, so every payment looked up is pending.
+"""Payments by customers in India: an account's payment configurations, the status of a payment, and refunds (KAPSO,
+"Payments API India"). Simulated customers never pay, so every payment is pending.
 """
 
 import time
@@ -14,18 +14,18 @@ _OAUTH_SECONDS = 3600
 
 
 async def list_configurations(call: Call) -> Row:
-    """GET /{waba}/payment_configurations: all of them as one row."""
+    """GET /{waba}/payment_configurations: all configurations in one row."""
     return {"data": [{"payment_configurations": list(_configurations(call).values())}]}
 
 
 async def get_configuration(call: Call) -> Row:
-    """GET /{waba}/payment_configuration/{name}."""
+    """GET /{waba}/payment_configuration/{name}: read one configuration."""
     return {"data": [_configuration(call, _name_in(call))]}
 
 
 async def create_configuration(call: Call) -> Row:
-    """POST /{waba}/payment_configuration: create one. For a payment gateway the answer has a link to connect it; UPI
-    is connected at once.
+    """POST /{waba}/payment_configuration: create a configuration. UPI is connected at once. For a payment gateway, the
+    answer has a link to connect the gateway.
     """
     rows, params = _configurations(call), call.params()
     name, provider = text_of(params, "configuration_name"), text_of(params, "provider_name").lower()
@@ -59,7 +59,7 @@ async def change_configuration(call: Call) -> Row:
 
 
 async def delete_configuration(call: Call) -> Row:
-    """DELETE /{waba}/payment_configuration."""
+    """DELETE /{waba}/payment_configuration: delete a configuration."""
     row = _configuration(call, text_of(call.params(), "configuration_name"))
     del _configurations(call)[row["configuration_name"]]
     call.sim.state.changed()
@@ -67,13 +67,13 @@ async def delete_configuration(call: Call) -> Row:
 
 
 async def link_configuration(call: Call) -> Row:
-    """POST /{waba}/generate_payment_configuration_oauth_link."""
+    """POST /{waba}/generate_payment_configuration_oauth_link: create a new link to connect a payment gateway."""
     _configuration(call, text_of(call.params(), "configuration_name"))
     return _oauth_link()
 
 
 async def get_payment(call: Call) -> Row:
-    """GET /{number}/payments/{configuration}/{reference}."""
+    """GET /{number}/payments/{configuration}/{reference}: read the status of a payment."""
     _, configuration, reference = (*call.edge.split("/", 2), "", "")[:3]
     account = call.number().waba_id
     if not reference or configuration not in call.sim.state.objects.get(
@@ -86,7 +86,7 @@ async def get_payment(call: Call) -> Row:
 
 
 async def refund(call: Call) -> Row:
-    """POST /{number}/payments_refund."""
+    """POST /{number}/payments_refund: refund a payment."""
     call.number()
     params = call.params()
     text_of(params, "reference_id")

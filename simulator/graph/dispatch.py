@@ -1,7 +1,7 @@
-"""Dispatch of the simulated Graph API: `handle` receives every `/v25.0/…` call, of any version.
+"""Dispatch of the simulated Graph API: `handle` receives every call, such as `/v25.0/…`, of any version.
 
-It records the request, applies faults, checks the token, finds the handler in one table and puts errors into Meta's
-form. Handlers are in the other modules of this folder. They get a `Call`; their return value is answered as JSON.
+`handle` records the request, applies faults, checks the token, finds the handler in one table, and converts errors to
+Meta's form. The handlers are in the other modules of this folder. A handler gets a `Call` and returns the JSON answer.
 """
 
 import time
@@ -25,7 +25,7 @@ _SECRET_PARAMETERS = {"access_token", "client_secret", "input_token", "code", "f
 
 
 class Call:
-    """One Graph call, as its handler gets it."""
+    """One Graph call: the argument of its handler."""
 
     __slots__ = (
         "body", "edge", "form", "message_id", "node", "request", "sim", "table", "token", "usage", "version",
@@ -61,7 +61,7 @@ class Call:
         return value
 
     def params(self) -> dict[str, Any]:
-        """Parameters from the query, a form or a JSON body; management calls accept all three."""
+        """Parameters from the query, a form or a JSON body. Management calls accept all three."""
         values: dict[str, Any] = dict(self.request.query)
         kind = self.request.content_type
         if self.form is not None:
@@ -73,15 +73,15 @@ class Call:
         return values
 
     def expanded(self, edge: str, query: Mapping[str, str]) -> "Call":
-        """A call of one of the node's edges, for an edge that was requested in `fields`."""
+        """Make the call of an edge that was requested in the `fields` of its node."""
         request = self.request.clone(rel_url=self.request.rel_url.with_query(query))
         call = Call(self.sim, self.table, request, self.version, self.node, edge)
         call.token = self.token
         return call
 
     def account(self, waba_id: str | None = None) -> Account:
-        """The account in the path (or the given one), if the token may manage it. Counts the call against the
-        account's hourly limit.
+        """The account in the path, or `waba_id`. Raises an error if the token may not manage the account. Counts the
+        call against the account's hourly limit.
         """
         wanted = waba_id or self.node
         account = self.sim.state.accounts.get(wanted)
@@ -94,14 +94,14 @@ class Call:
         return account
 
     def source_account(self) -> Account:
-        """The account in `source_waba_id`, from which to copy."""
+        """The account in the parameter `source_waba_id`, from which objects are copied."""
         source = text_of(self.params(), "source_waba_id")
         if source not in self.sim.state.accounts or not self.token.opens(source):
             raise invalid_parameter("Param source_waba_id must be an account that the token opens")
         return self.account(source)
 
     def number(self) -> Number:
-        """The number in the path, if the token may manage its account."""
+        """The number in the path. Raises an error if the token may not manage the number's account."""
         number = self.sim.state.numbers.get(self.node)
         if number is None:
             raise no_such_object(self.node, self.request.method)
@@ -109,7 +109,7 @@ class Call:
         return number
 
     def sending_number(self) -> Number:
-        """The number in the path, if the token may send from it."""
+        """The number in the path. Raises an error if the token may not send from the number."""
         number = self.sim.state.numbers.get(self.node)
         if number is None:
             raise no_such_object(self.node, self.request.method)
@@ -138,7 +138,7 @@ class Table:
         self.public: set[str] = {"access_token"}
         self.streaming: set[str] = {"media"}
         self.bounded: set[str] = {"marketing_messages", "media", "messages"}
-        """Edges whose objects have a limit of their own."""
+        """Edges that create objects with a separate limit."""
 
     def edge(self, method: str, name: str, handler: Handler) -> None:
         """Register `/{node}/{name}`."""
@@ -153,9 +153,9 @@ class Table:
         self.nodes.append((method, is_kind, handler))
 
     def find(self, sim: Simulator, method: str, node: str, edge: str) -> Handler:
-        """The handler, or Meta's error for paths that do not exist."""
+        """The handler of a path. Raises Meta's error for a path that does not exist."""
         if edge:
-            # The objects of a collection share one handler, regardless of their keys.
+            # One handler serves all objects of a collection.
             handler = (
                 self.edges.get((method, edge))
                 or self.edges.get((method, f"{edge.partition('/')[0]}/*"))
@@ -281,7 +281,7 @@ class Graph:
 
 
 def _require_room(call: Call) -> None:
-    """Refuse to create more objects in a full account, because the machine's memory is limited."""
+    """Raise an error if an account is full, because the simulator's memory is limited."""
     if any(call.sim.state.is_full(waba_id) for waba_id in call.token.waba_ids or ()):
         why = f"The sandbox keeps {MOST_BYTES_OF_ACCOUNT >> 20} MiB of an account: delete something."
         raise invalid_parameter(why)

@@ -1,4 +1,4 @@
-"""`fields=` selection and cursor paging, shared by every Graph read."""
+"""Selection by `fields=` and cursor paging, shared by all Graph reads."""
 
 import base64
 import re
@@ -12,11 +12,11 @@ from simulator.graph.dispatch import Call
 T = TypeVar("T")
 MAX_PAGE = 1000
 ARGUMENT = re.compile(r"\.(\w+)\(([^()]*)\)")
-"""An argument of a field: `.limit(2)`."""
+"""An argument of a field, such as `.limit(2)`."""
 
 
 def parse_fields(text: str) -> list[str]:
-    """Split `a,b{c,d}` into [`a`, `b`]. Nested selections are accepted, but the whole nested object is returned."""
+    """Split `a,b{c,d}` into [`a`, `b`]. Nested selections are left out."""
     names, depth, name = [], 0, ""
     for character in text + ",":
         if character in "{(":
@@ -33,8 +33,8 @@ def parse_fields(text: str) -> list[str]:
 
 
 def select(call: Call, available: Mapping[str, Any], default: Iterable[str]) -> dict[str, Any]:
-    """The requested fields, always with `id`. An unknown field is error 100. Fields with the value None are left out,
-    as at Meta.
+    """The requested fields and `id`. An unknown field is error 100. Fields with the value None are left out, as at
+    Meta.
     """
     asked = call.request.query.get("fields")
     names = parse_fields(asked) if asked else list(default)
@@ -50,7 +50,7 @@ def select(call: Call, available: Mapping[str, Any], default: Iterable[str]) -> 
 
 
 async def with_edges(call: Call, available: Mapping[str, Any]) -> dict[str, Any]:
-    """A node's fields, and the lists below it that were requested like fields: `flows.limit(2){name}`."""
+    """A node's fields, and its edges that were requested as fields, such as `flows.limit(2){name}`."""
     asked, edges = call.request.query.get("fields", ""), {}
     for name in parse_fields(asked):
         handler = call.table.edges.get(("GET", name))
@@ -76,7 +76,7 @@ def _inner_fields(asked: str, name: str) -> str | None:
 
 
 def narrowed(value: Any, asked: str, name: str) -> Any:
-    """An expanded field, `name{a,b}`: the fields a and b of each of its objects."""
+    """The value of an expanded field. For `name{a,b}`, its objects keep only the fields a and b, and `id`."""
     inner = _inner_fields(asked, name)
     if inner is None or not isinstance(value, dict):
         return value
@@ -90,8 +90,8 @@ def narrowed(value: Any, asked: str, name: str) -> Any:
 def page(
     call: Call, rows: Sequence[T], key: Callable[[T], str], render: Callable[[T], Any], *, size: int = 25
 ) -> dict[str, Any]:
-    """One page of rows: `limit`, and `after` and `before` with cursors built from the rows' keys. A bad cursor is
-    error 131059.
+    """One page of rows by the parameters `limit`, `after` and `before`. Cursors are built from the rows' keys. An
+    invalid cursor is error 131059.
     """
     query = call.request.query
     try:

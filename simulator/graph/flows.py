@@ -1,4 +1,4 @@
-"""Flows of an account: created, listed, changed, published, deleted; their files."""
+"""Flows of an account: create, list, change, publish and delete Flows, and upload their files."""
 
 import re
 import time
@@ -44,7 +44,7 @@ def _fields(flow: Flow) -> dict[str, Any]:
 
 
 async def create_flow(call: Call) -> dict[str, Any]:
-    """POST /{waba}/flows."""
+    """POST /{waba}/flows: create a Flow."""
     account, params = call.account(), call.params()
     flow = Flow(
         id=new_id("6"),
@@ -64,14 +64,14 @@ async def create_flow(call: Call) -> dict[str, Any]:
 
 
 async def list_flows(call: Call) -> dict[str, Any]:
-    """GET /{waba}/flows."""
+    """GET /{waba}/flows: list the Flows."""
     account = call.account()
     found = [flow for flow in call.sim.state.flows.values() if flow.waba_id == account.waba_id]
     return page(call, found, lambda flow: flow.id, lambda flow: select(call, _fields(flow), _DEFAULT))
 
 
 async def get_flow(call: Call) -> dict[str, Any]:
-    """GET /{flow}."""
+    """GET /{flow}: read a Flow."""
     fields, asked = _fields(_flow(call)), call.request.query.get("fields", "")
     if metric := re.search(r"(?<!\w)metric((?:\.\w+\([^()]*\))+)", asked):
         arguments = dict(ARGUMENT.findall(metric[1]))
@@ -85,7 +85,7 @@ async def get_flow(call: Call) -> dict[str, Any]:
 
 
 async def update_flow(call: Call) -> dict[str, Any]:
-    """POST /{flow}: its name and categories."""
+    """POST /{flow}: change a Flow's name, categories or endpoint."""
     flow, params = _flow(call), call.params()
     flow.updated_at = time.time()
     flow.name = str(params.get("name", flow.name))
@@ -104,19 +104,19 @@ async def delete_flow(call: Call) -> dict[str, Any]:
 
 
 async def publish_flow(call: Call) -> dict[str, Any]:
-    """POST /{flow}/publish."""
+    """POST /{flow}/publish: publish a Flow."""
     _flow(call).status = "PUBLISHED"
     return {"success": True}
 
 
 async def deprecate_flow(call: Call) -> dict[str, Any]:
-    """POST /{flow}/deprecate."""
+    """POST /{flow}/deprecate: deprecate a Flow."""
     _flow(call).status = "DEPRECATED"
     return {"success": True}
 
 
 async def migrate_flows(call: Call) -> dict[str, Any]:
-    """POST /{waba}/migrate_flows: copy drafts of another account's flows, by name."""
+    """POST /{waba}/migrate_flows: copy Flows of another account by name, as drafts."""
     account, params = call.account(), call.params()
     source = call.source_account()
     own = {flow.name: flow for flow in call.sim.state.flows.values() if flow.waba_id == source.waba_id}
@@ -134,7 +134,7 @@ async def migrate_flows(call: Call) -> dict[str, Any]:
 
 
 async def upload_asset(call: Call) -> dict[str, Any]:
-    """POST /{flow}/assets: multipart `file`, `name`, `asset_type`."""
+    """POST /{flow}/assets: upload the Flow's file, as multipart `file`, `name` and `asset_type`."""
     flow, form = _flow(call), await call.request.post()
     file = form.get("file")
     if form.get("asset_type") != "FLOW_JSON" or file is None or isinstance(file, str | bytes | bytearray):
@@ -144,7 +144,7 @@ async def upload_asset(call: Call) -> dict[str, Any]:
 
 
 async def list_assets(call: Call) -> dict[str, Any]:
-    """GET /{flow}/assets."""
+    """GET /{flow}/assets: list the Flow's file."""
     flow = _flow(call)
     asset = {
         "name": "flow.json",

@@ -1,7 +1,7 @@
-"""Groups of a number: created, read, changed, deleted; their invite links, participants and requests to join.
+"""Groups of a number: create, read, change and delete groups, with their invite links, participants and join requests.
 
-As at Meta, the answer to a command has only a request id; its result comes in a notification (upstream fact 3.11).
-Nobody joins on their own: tests put the participants into a group.
+As at Meta, the answer to a command has only a request id, and a notification has the result (upstream fact 3.11).
+Simulated customers do not join by themselves. Tests add the participants.
 """
 
 import base64
@@ -56,7 +56,7 @@ def _named(params: dict[str, Any]) -> Row:
 
 
 async def create_group(call: Call) -> Row:
-    """POST /{number}/groups: create a group, which a notification then describes."""
+    """POST /{number}/groups: create a group. A notification then has its data."""
     number, params = call.sending_number(), call.params()
     text_of(params, "subject")
     digits = f"capi_group:{number.digits}:{secrets.randbelow(10**18):018d}"
@@ -81,7 +81,7 @@ async def create_group(call: Call) -> Row:
 
 
 async def list_groups(call: Call) -> Row:
-    """GET /{number}/groups."""
+    """GET /{number}/groups: list the groups."""
     rows = list(_groups(call.sim, call.number().id).values())
     listed = page(
         call,
@@ -95,7 +95,7 @@ async def list_groups(call: Call) -> Row:
 
 
 async def get_group(call: Call) -> Row:
-    """GET /{group}: only its id, unless fields are requested."""
+    """GET /{group}: read a group. Without `fields`, the answer has only the id."""
     _, group = _group(call)
     if not call.params().get("fields"):
         return {"messaging_product": "whatsapp", "id": group["id"]}
@@ -105,7 +105,7 @@ async def get_group(call: Call) -> Row:
 
 
 async def update_group(call: Call) -> Row:
-    """POST /{group}: its subject, description and picture."""
+    """POST /{group}: change the subject, the description or the picture."""
     number, group = _group(call)
     changes = _named(call.params())
     group.update(changes)
@@ -119,7 +119,7 @@ async def update_group(call: Call) -> Row:
 
 
 async def delete_group(call: Call) -> Row:
-    """DELETE /{group}."""
+    """DELETE /{group}: delete a group."""
     number, group = _group(call)
     del _groups(call.sim, number.id)[group["id"]]
     call.sim.state.changed()
@@ -130,7 +130,7 @@ async def delete_group(call: Call) -> Row:
 
 
 async def invite_link(call: Call) -> Row:
-    """GET, POST (create a new one) and DELETE /{group}/invite_link."""
+    """GET, POST and DELETE /{group}/invite_link: read, replace or delete the invite link."""
     _, group = _group(call)
     if call.request.method != "GET":
         group["invite_link"] = _link()
@@ -141,7 +141,7 @@ async def invite_link(call: Call) -> Row:
 
 
 async def participants(call: Call) -> Row:
-    """POST and DELETE /{group}/participants."""
+    """POST and DELETE /{group}/participants: add or remove participants."""
     number, group = _group(call)
     users = coerced("list", "participants", call.params().get("participants"))
     named = [str(user.get("user") or user.get("user_id") or "") for user in users if isinstance(user, dict)]
@@ -166,7 +166,7 @@ async def participants(call: Call) -> Row:
 
 
 async def join_requests(call: Call) -> Row:
-    """GET, POST (approve) and DELETE (reject) /{group}/join_requests."""
+    """GET, POST and DELETE /{group}/join_requests: list, approve or reject join requests."""
     _, group = _group(call)
     if call.request.method == "GET":
         return page(call, group["join_requests"], lambda row: str(row["join_request_id"]), lambda row: row)

@@ -22,7 +22,7 @@ _BLOCKS = {
 
 
 def of_number(call: Call, number: Number) -> dict[str, Any]:
-    """The health of a number, with that of its account, its business and the app."""
+    """The health of a number, and the health of its account, its business and the app."""
     account = call.sim.state.accounts[number.waba_id]
     own = "AVAILABLE"
     if not number.registered:

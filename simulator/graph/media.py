@@ -1,4 +1,6 @@
-"""Media: upload, info, download from a five-minute URL on the simulator's own host, delete (upstream fact 1.2)."""
+"""Media: upload, info, download and deletion. A download URL of the simulator is valid for five minutes (upstream fact
+1.2).
+"""
 
 import time
 from typing import Any
@@ -29,7 +31,7 @@ _EXECUTABLE_NAMES = (".exe", ".dll", ".bat", ".com", ".msi", ".scr")
 
 
 def limit_of(mime_type: str) -> int:
-    """The largest size of a type in bytes. Raises error 100 for an unsupported type."""
+    """The largest size in bytes of a file of a MIME type. Raises error 100 for an unsupported type."""
     base = mime_type.partition(";")[0].strip().lower()
     limit = LIMITS.get(base)
     if limit is not None:
@@ -43,7 +45,7 @@ def limit_of(mime_type: str) -> int:
 
 
 async def upload(call: Call) -> dict[str, str]:
-    """POST /{number}/media: a multipart form with messaging_product, type and file, read as it arrives."""
+    """POST /{number}/media: upload a file, as a multipart form with messaging_product, type and file."""
     number = call.sending_number()
     if call.request.content_type != "multipart/form-data":
         raise invalid_parameter("The parameter file is required.")
@@ -88,7 +90,7 @@ async def _content(part: BodyPartReader, limit: int) -> bytes:
 
 
 async def get_media(call: Call) -> dict[str, Any]:
-    """GET /{media}: a URL that works for five minutes. `sha256` is hex here, base64 in notifications."""
+    """GET /{media}: create a URL that works for five minutes. `sha256` is hex here, but base64 in notifications."""
     media = _media(call)
     return {
         "messaging_product": "whatsapp",
@@ -101,7 +103,7 @@ async def get_media(call: Call) -> dict[str, Any]:
 
 
 async def delete_media(call: Call) -> dict[str, bool]:
-    """DELETE /{media}."""
+    """DELETE /{media}: delete a file."""
     call.sim.state.media.drop(_media(call).id)
     return {"success": True}
 
@@ -117,9 +119,7 @@ def _media(call: Call) -> Media:
 
 
 async def download(request: web.Request) -> web.StreamResponse:
-    """GET /whatsapp_business/attachments/: the bytes. Requires the URL's signature, a URL that has not expired, and
-    the token.
-    """
+    """GET /whatsapp_business/attachments/: download a file. Requires the token and a signed, unexpired URL."""
     sim = request.app[SIMULATOR]
     query = request.query
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
@@ -142,7 +142,7 @@ async def download(request: web.Request) -> web.StreamResponse:
 
 
 async def send_bytes(request: web.Request, media: Media) -> web.StreamResponse:
-    """Stream a file or the requested range, with its type, length and name."""
+    """Send a file, or the requested range of it, with the file's type, length and name."""
     try:
         asked = request.http_range
     except ValueError:

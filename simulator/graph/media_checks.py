@@ -1,5 +1,5 @@
-"""Checks of the files in a message. Before the send the number must have the file. After the send
-the type must fit (upstream fact 1.2).
+"""Checks of the files in a message. A send is refused if the number does not have the file. It is accepted and fails
+later if the file's type does not fit (upstream fact 1.2).
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ TYPES: dict[str, tuple[str, ...]] = {
 
 
 def check_media_ids(call: Call, number: Number, body: Mapping[str, Any]) -> None:
-    """Reject a message whose media id the number does not have: unknown, deleted, expired, or another number's."""
+    """Reject a message with a media id that is unknown, deleted, expired, or another number's."""
     for path, _, media_id in _media_ids(body):
         media = call.sim.state.media.get(media_id)
         if media is None or media.phone_number_id != number.id:
@@ -29,7 +29,7 @@ def check_media_ids(call: Call, number: Number, body: Mapping[str, Any]) -> None
 
 
 def media_problem(call: Call, body: Mapping[str, Any]) -> str | None:
-    """Why Meta cannot send the file of an accepted message, which then fails with 131053."""
+    """The reason why the file of an accepted message cannot be sent, or None. The message then fails with 131053."""
     for _, kind, media_id in _media_ids(body):
         media = call.sim.state.media.get(media_id)
         base = media.mime_type.partition(";")[0].strip().lower() if media else ""
@@ -39,7 +39,7 @@ def media_problem(call: Call, body: Mapping[str, Any]) -> str | None:
 
 
 def _media_ids(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """The path, kind and id of each file that a message refers to by id: its own, in a header, in template
+    """The path, kind and id of each file that a message names by id: its own file, and files in a header or in template
     parameters.
     """
     kind = body.get("type")

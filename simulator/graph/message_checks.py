@@ -1,7 +1,7 @@
 """Checks of message bodies, one function per `type` (upstream facts 1.1.1 and 1.1.2).
 
 `messages.py` calls `check`, which raises `GraphError` with Meta's codes: 100 wrong form, 131008 missing member,
-131009 bad value. Templates are checked against the stored template in `message_templates/checks.py`.
+131009 bad value. `message_templates/checks.py` compares a template send with the stored template.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,21 +25,21 @@ _INTERACTIVE_NEEDS = {
     "voice_call": "voice_call",
 }
 _LONGEST_CALL_BUTTON = 43_200
-"""Most minutes that a call button may be shown: 30 days."""
+"""The longest time for which a call button may be shown, in minutes: 30 days."""
 
 
 def missing(path: str) -> GraphError:
-    """A required member is missing."""
+    """The error for a missing required member."""
     return GraphError(131008, f"The parameter {path} is required.")
 
 
 def bad(path: str, why: str) -> GraphError:
-    """A member has a value that Meta does not accept."""
+    """The error for a member with a value that Meta does not accept."""
     return GraphError(131009, f"Parameter {path} {why}")
 
 
 def check(body: Body) -> None:
-    """Check everything about a send that only its body decides."""
+    """Check the body of a send. Checks that need stored data are in other modules."""
     kind = body.get("type", "text")
     checker = CHECKS.get(kind) if isinstance(kind, str) else None
     if checker is None:
@@ -257,7 +257,7 @@ def _check_named_action(kind: str, action: Body) -> None:
 
 
 def _check_call_button(parameters: Any) -> None:
-    """The parameters of a call button; each is optional."""
+    """Check the parameters of a call button. Each parameter is optional."""
     if parameters is None:
         return
     if not isinstance(parameters, dict):

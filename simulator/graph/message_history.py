@@ -13,7 +13,7 @@ _STEPS = ("sent", "delivered", "read")
 
 
 async def list_history(call: Call) -> Row:
-    """GET /{number}/message_history: newest first, or only one message."""
+    """GET /{number}/message_history: list the sent messages, newest first, or only the message `message_id`."""
     number, wanted = call.number(), call.params().get("message_id")
     sent = [
         message
@@ -24,7 +24,7 @@ async def list_history(call: Call) -> Row:
 
 
 async def list_events(call: Call) -> Row:
-    """GET /{entry of a history}/events."""
+    """GET /{history entry}/events: list the statuses of one message."""
     for message in call.sim.state.messages.newest_first():
         if message.direction == "outbound" and _numeric(message.id) == call.node:
             call.account(call.sim.state.numbers[message.phone_number_id].waba_id)
@@ -38,7 +38,7 @@ def _entry(call: Call, message: Message) -> Row:
 
 
 def _events(call: Call, message: Message) -> list[dict[str, Any]]:
-    """The statuses of a message: the present one and those before it."""
+    """The statuses of a message: the current status and the earlier ones."""
     steps = _STEPS[: _STEPS.index(message.status) + 1] if message.status in _STEPS else (message.status,)
     return [
         {

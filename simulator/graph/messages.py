@@ -1,7 +1,7 @@
-"""`POST /{number}/messages`: the hot path of the simulated Graph API, with related calls (upstream fact 1.1).
+"""`POST /{number}/messages` and related calls: the hot path of the simulated Graph API (upstream fact 1.1).
 
-The checks are in Meta's order (1.1.6). A message that passes is answered with a wamid at once; `statuses.py` sends
-its statuses later. Nothing here waits, so a send costs little more than its HTTP request.
+The checks are in Meta's order (1.1.6). A message that passes is answered with a wamid at once. `statuses.py` sends the
+statuses later. Nothing here waits, so a send costs little more than its HTTP request.
 """
 
 import re
@@ -113,11 +113,11 @@ async def send_marketing(call: Call) -> bytes:
 
 
 def _body(call: Call) -> dict[str, Any]:
-    """The message, with members given as JSON text parsed."""
+    """The message. Members that were sent as JSON text are parsed."""
     if call.body.lstrip()[:1] == b"{":
         body = call.json()
         if b'"{' not in call.body and b'"[' not in call.body:
-            # Nearly all messages: no member is given as JSON text.
+            # In nearly all messages no member is JSON text.
             return body
     else:
         body = {
@@ -128,7 +128,7 @@ def _body(call: Call) -> dict[str, Any]:
 
 
 def _dropped(call: Call, number: Number, body: dict[str, Any]) -> bytes:
-    """As at Meta, a business-scoped user id in `to` is accepted, but the message is silently dropped."""
+    """Accept a message with a business-scoped user id in `to`, and drop it silently, as Meta does."""
     to = str(body["to"])
     message = Message(
         id=message_id("0", inbound=False),
@@ -148,7 +148,7 @@ def _dropped(call: Call, number: Number, body: dict[str, Any]) -> bytes:
 
 
 def mark_read(call: Call, number: Number, body: dict[str, Any]) -> bytes:
-    """Mark an inbound message and those before it as read, and show the typing indicator if asked (upstream fact
+    """Mark an inbound message and all earlier ones as read. Show the typing indicator if requested (upstream fact
     1.1.4).
     """
     if body["status"] != "read":
@@ -194,7 +194,7 @@ def _recipient(call: Call, number: Number, body: dict[str, Any]) -> tuple[str, d
         return to, {"input": to, "wa_id": to}, True
     digits = to.translate(_NOT_DIGITS)
     if not digits.isdigit() or not digits.isascii() or digits.startswith("0") or not 5 <= len(digits) <= 15:
-        # International numbers omit the leading 0 of a national one.
+        # An international number has no leading 0.
         raise GraphError(131009, "Recipient phone number is not valid.")
     if len(digits) <= 10 and not to.startswith("+"):
         digits = number.digits[: len(number.digits) - 10] + digits

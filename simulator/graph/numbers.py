@@ -33,7 +33,7 @@ _CHANGES = {
     "webhook_configuration": "object",
     "whatsapp_business_api_data": "object",
 }
-"""Members that can be changed at the number's own path. `connection_status` is accepted without effect."""
+"""Members that `POST /{number}` can change. `connection_status` is accepted without effect."""
 _ALLOWED = {
     "connection_status": (
         "CONNECTED", "DISCONNECTED", "PENDING", "FLAGGED", "RESTRICTED", "RATE_LIMITED",
@@ -96,13 +96,13 @@ def _automation(call: Call, number: Number) -> dict[str, Any] | None:
 
 
 async def get_number(call: Call) -> dict[str, Any]:
-    """GET /{number}."""
+    """GET /{number}: read a number."""
     return select(call, await with_edges(call, number_fields(call, call.number())), LIST_FIELDS)
 
 
 async def update_number(call: Call) -> dict[str, Any]:
-    """POST /{number}: set the two-step PIN, the number's own callback, a name (which awaits review), a user name, or
-    other members from Meta's OpenAPI (v23.0, 2025-11). Alone or together.
+    """POST /{number}: set one or several of: the two-step PIN, the number's own callback, a name (which awaits review),
+    a user name, other members from Meta's OpenAPI (v23.0, 2025-11).
     """
     number = call.number()
     given = read_fields(call.params(), _CHANGES, ())
@@ -190,7 +190,7 @@ async def register_number(call: Call) -> dict[str, Any]:
 
 
 async def deregister_number(call: Call) -> dict[str, Any]:
-    """POST /{number}/deregister."""
+    """POST /{number}/deregister: disable the number."""
     number = call.number()
     _not_coexistence(number)
     _spend_registration(call, number)
@@ -204,7 +204,7 @@ async def deregister_number(call: Call) -> dict[str, Any]:
 
 
 async def request_code(call: Call) -> dict[str, Any]:
-    """POST /{number}/request_code: create a code. It is shown in `GET /sim/accounts/{waba}` instead of an SMS."""
+    """POST /{number}/request_code: create a code. `GET /sim/accounts/{waba}` shows the code. No SMS is sent."""
     number = call.number()
     params = call.params()
     if text_of(params, "code_method") not in {"SMS", "VOICE"}:
@@ -224,7 +224,7 @@ async def request_code(call: Call) -> dict[str, Any]:
 
 
 async def verify_code(call: Call) -> dict[str, Any]:
-    """POST /{number}/verify_code."""
+    """POST /{number}/verify_code: verify the number with the code."""
     number = call.number()
     given = text_of(call.params(), "code")
     if number.verification_code is None or not hmac.compare_digest(
@@ -238,8 +238,8 @@ async def verify_code(call: Call) -> dict[str, Any]:
 
 
 async def sync_app_data(call: Call) -> dict[str, Any]:
-    """POST /{number}/smb_app_data: request a coexistence number's contacts or history, once each (upstream fact
-    1.10).
+    """POST /{number}/smb_app_data: request the contacts or the history of a coexistence number. Each can be requested
+    once (upstream fact 1.10).
     """
     number = call.number()
     kind = text_of(call.params(), "sync_type")

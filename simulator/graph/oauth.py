@@ -92,7 +92,7 @@ def _granted(token: Token) -> dict[str, Any]:
 
 
 async def debug_token(call: Call) -> dict[str, Any]:
-    """GET /debug_token: describe a token. An unknown one is 200 with `is_valid: false`."""
+    """GET /debug_token: describe a token. For an unknown token the answer is 200 with `is_valid: false`."""
     if call.token.kind != "APP" and call.token.app_id != call.sim.config.app_id:
         raise invalid_parameter(
             "You must provide an app access token, or a user access token that is an owner or developer of the app"
@@ -140,7 +140,7 @@ def _granular(token: Token, scope: str) -> dict[str, Any]:
 
 
 async def get_subscriptions(call: Call) -> dict[str, Any]:
-    """GET /{app}/subscriptions."""
+    """GET /{app}/subscriptions: read the app's subscription."""
     require_app(call)
     subscription = call.sim.state.app_subscription
     if subscription is None:
@@ -159,7 +159,7 @@ async def get_subscriptions(call: Call) -> dict[str, Any]:
 
 
 async def set_subscriptions(call: Call) -> dict[str, Any]:
-    """POST /{app}/subscriptions: set the app's callback and fields, after asking the callback for the challenge."""
+    """POST /{app}/subscriptions: set the app's callback and fields, after the callback has answered the challenge."""
     require_app(call)
     params = call.params()
     if text_of(params, "object") != "whatsapp_business_account":
@@ -193,7 +193,7 @@ async def delete_subscriptions(call: Call) -> dict[str, Any]:
 
 
 async def verify_callback(call: Call, url: str, verify_token: str) -> None:
-    """Ask a callback for the challenge (upstream fact 3.1). Raises error 2200 when it fails."""
+    """Send the challenge to a callback (upstream fact 3.1). Raises error 2200 if the callback fails to answer it."""
     reason = await call.sim.notifier.verify_callback(url, verify_token)
     if reason:
         raise GraphError(

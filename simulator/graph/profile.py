@@ -39,7 +39,7 @@ _VERTICALS = frozenset(
 
 
 async def get_profile(call: Call) -> dict[str, Any]:
-    """GET /{number}/whatsapp_business_profile: unset fields are absent."""
+    """GET /{number}/whatsapp_business_profile: read the profile. Fields without a value are absent."""
     number = call.number()
     profile = {"messaging_product": "whatsapp", "vertical": "UNDEFINED", **number.profile}
     asked = parse_fields(call.request.query.get("fields", ""))
@@ -52,7 +52,7 @@ async def get_profile(call: Call) -> dict[str, Any]:
 
 
 async def set_profile(call: Call) -> dict[str, Any]:
-    """POST /{number}/whatsapp_business_profile."""
+    """POST /{number}/whatsapp_business_profile: change the profile."""
     number = call.number()
     params = call.params()
     if params.get("messaging_product") != "whatsapp":
@@ -88,7 +88,7 @@ async def set_profile(call: Call) -> dict[str, Any]:
 
 
 async def settings(call: Call) -> dict[str, Any]:
-    """GET and POST /{number}/settings: calling, identity and storage settings, stored as sent."""
+    """GET and POST /{number}/settings: read or set calling, identity and storage settings, which are stored as sent."""
     number = call.number()
     if call.request.method == "GET":
         return number.settings

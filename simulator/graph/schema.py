@@ -1,6 +1,6 @@
-"""The declared part of Meta's schema: edges that store what they are sent, with their fields, types and coercions.
+"""The declared part of Meta's schema: edges that only store objects, with their fields, types and conversions.
 
-A `Document` is one object of a node, a `Collection` a list of objects below it. Edges with further behaviour
+A `Document` is one object below a node, a `Collection` is a list of objects below a node. Edges with further behaviour
 (sending, registering, groups, calls) have their own modules. The forms are those of Meta's OpenAPI (v23.0, 2025-11)
 and its pages of 2026.
 """
@@ -74,7 +74,7 @@ class Document:
     has_id: bool = False
 
     async def get(self, call: Call) -> Row:
-        """GET /{node}/{edge}."""
+        """GET /{node}/{edge}: read the object."""
         node_id = owner_of(call, self.node)
         kept = {**self.initial, **call.sim.state.objects.get(f"{node_id}/{self.edge}", {}).get("", {})}
         own_id = {"id": f"5{node_id[1:]}"} if self.has_id else {}
@@ -82,7 +82,7 @@ class Document:
         return {"data": [shown]} if self.is_listed else shown
 
     async def post(self, call: Call) -> Row:
-        """POST /{node}/{edge}."""
+        """POST /{node}/{edge}: change the object."""
         node_id = owner_of(call, self.node)
         changes = read_fields(call.params(), self.fields, self.required)
         rows = call.sim.state.objects.setdefault(f"{node_id}/{self.edge}", {})
@@ -91,7 +91,7 @@ class Document:
         return dict(self.answer)
 
     async def delete(self, call: Call) -> Row:
-        """DELETE /{node}/{edge}."""
+        """DELETE /{node}/{edge}: delete the object."""
         node_id = owner_of(call, self.node)
         call.sim.state.objects.pop(f"{node_id}/{self.edge}", None)
         call.sim.state.changed()
@@ -117,24 +117,24 @@ class Collection:
     required: tuple[str, ...] = ()
     answer: Callable[[Row], Row] = lambda row: row
     answer_to_change: Callable[[Row], Row] | None = None
-    """Makes the answer to a change from the changed row. By default `answer` makes it."""
+    """Makes the answer to a change from the changed row. The default is `answer`."""
     is_flat: bool = False
     """Whether the objects have no paths below the node."""
     are_nodes: bool = False
-    """Whether the path of an object is its id alone."""
+    """Whether the path of an object is only its id."""
 
     def rows(self, call: Call) -> dict[str, Row]:
         """The objects of the node in the path."""
         return call.sim.state.objects.setdefault(f"{owner_of(call, self.node)}/{self.edge}", {})
 
     async def list(self, call: Call) -> Row:
-        """GET /{node}/{edge}: all objects, or the one whose key is given as a parameter."""
+        """GET /{node}/{edge}: list all objects, or only the object with the key in the parameters."""
         wanted = call.params().get(self.key)
         rows = [row for row in self.rows(call).values() if wanted is None or row[self.key] == wanted]
         return page(call, rows, lambda row: str(row[self.key]), lambda row: chosen(call, row))
 
     async def create(self, call: Call) -> Row:
-        """POST /{node}/{edge}: create an object, or change the one whose key is given as a parameter."""
+        """POST /{node}/{edge}: create an object, or change the object with the key in the parameters."""
         rows, params = self.rows(call), call.params()
         given = read_fields(params, self.fields, self.required)
         former = rows.get(str(params.get(self.key, "")))
@@ -144,18 +144,18 @@ class Collection:
         return ((former is not None and self.answer_to_change) or self.answer)(row)
 
     async def get(self, call: Call) -> Row:
-        """GET /{node}/{edge}/{key}."""
+        """GET /{node}/{edge}/{key}: read one object."""
         return {"data": [chosen(call, self._one(call))]}
 
     async def delete(self, call: Call) -> Row:
-        """DELETE /{node}/{edge}/{key}, or with the key as a parameter."""
+        """DELETE /{node}/{edge}/{key}: delete one object. The key may also be a parameter."""
         row = self._one(call)
         del self.rows(call)[str(row[self.key])]
         call.sim.state.changed()
         return {"success": True}
 
     async def node_call(self, call: Call) -> Row:
-        """GET, POST and DELETE /{id}."""
+        """GET, POST and DELETE /{id}: read, change or delete one object."""
         owner = self._owner_of(call.sim, call.node)
         call.account(owner)
         rows = call.sim.state.objects[f"{owner}/{self.edge}"]
@@ -197,12 +197,12 @@ class Collection:
 
 
 def owner_of(call: Call, kind: str) -> str:
-    """The id in the path. Raises an error when the id is not of this kind or the token has no access to it."""
+    """The id of the number or account in the path. Raises an error for another kind of id, or without access to it."""
     return call.number().id if kind == "number" else call.account().waba_id
 
 
 def chosen(call: Call, row: Row) -> Row:
-    """The requested fields of a row, with its id; all fields without `fields`."""
+    """The requested fields of a row, with its id. Without `fields`, all fields."""
     asked = parse_fields(str(call.params().get("fields") or ""))
     return {name: value for name, value in row.items() if not asked or name in {*asked, "id"}}
 
@@ -360,7 +360,7 @@ COLLECTIONS = (
 
 
 async def block_users(call: Call) -> Row:
-    """GET, POST and DELETE /{number}/block_users: a list that one call can change in several places."""
+    """GET, POST and DELETE /{number}/block_users: list, block or unblock customers, several in one call."""
     number = call.number()
     rows = call.sim.state.objects.setdefault(f"{number.id}/block_users", {})
     if call.request.method == "GET":
@@ -383,7 +383,7 @@ async def block_users(call: Call) -> Row:
 
 
 async def signup(call: Call) -> Row:
-    """GET and POST /signups/{id}: a link at which customers sign up for messages. Its path is its id alone."""
+    """GET and POST /signups/{id}: read or change a link at which customers sign up for messages."""
     found = _owner_of_signup(call)
     if found is None:
         raise no_such_object(call.edge, call.request.method)
@@ -420,30 +420,30 @@ async def forget_contact(call: Call) -> Row:
 
 
 async def username_suggestions(call: Call) -> Row:
-    """GET /{number}/username_suggestions."""
+    """GET /{number}/username_suggestions: suggest user names."""
     name = "".join(filter(str.isalnum, call.number().verified_name.lower()))
     return {"data": [{"username_suggestions": [name, f"{name}_shop"]}]}
 
 
 async def cancel_username(call: Call) -> Row:
-    """DELETE /{number}/requested_username: without effect, because names are reviewed at once."""
+    """DELETE /{number}/requested_username: do nothing, because no name waits for a review."""
     call.number()
     return {"success": False}
 
 
 async def data_set(call: Call) -> Row:
-    """GET and POST /{waba}/dataset: the account's only data set of conversions."""
+    """GET and POST /{waba}/dataset: read the id of the account's only data set of conversions."""
     return {"id": f"4{call.account().waba_id[1:]}"}
 
 
 async def nothing(call: Call) -> Row:
-    """GET /{waba}/{edge}: empty lists for objects that the simulated business manager does not have."""
+    """GET /{waba}/{edge}: return an empty list, for objects that the simulator does not have."""
     call.account()
     return {"data": []}
 
 
 async def of_partners(call: Call) -> Row:
-    """A call for solution partners, which no business token may make."""
+    """Reject a call that only solution partners may make, because all tokens here are business tokens."""
     call.account()
     raise GraphError(10, message="(#10) Application does not have permission for this action")
 
@@ -459,7 +459,7 @@ OF_PARTNERS = (
 
 
 def with_objects(value: Any, places: Mapping[str, frozenset[str]], path: str = "") -> Any:
-    """A body whose members in `places` (paths) may be given as JSON text."""
+    """A body with the members in `places` (paths) parsed if they were sent as JSON text."""
     names = places.get(path)
     if names is None or not isinstance(value, dict):
         return value

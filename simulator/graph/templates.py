@@ -1,5 +1,5 @@
 """Message templates: list, create, get, edit, delete, library (upstream fact 1.3). `message_templates/reviews.py`
-decides about them.
+reviews them.
 """
 
 import time
@@ -58,7 +58,7 @@ _MOST_TEMPLATES = 250
 
 
 async def list_templates(call: Call) -> dict[str, Any]:
-    """GET /{waba}/message_templates."""
+    """GET /{waba}/message_templates: list templates."""
     account = call.account()
     query = call.request.query
 
@@ -97,7 +97,7 @@ def _summary(call: Call, account: Account, total: int) -> dict[str, Any]:
 
 
 def template_of(call: Call) -> Template:
-    """The template in the path, if the token may manage its account."""
+    """The template in the path. Raises an error if the token may not manage the template's account."""
     template = call.sim.state.templates.get(call.node)
     if template is None:
         raise no_such_object(call.node, call.request.method)
@@ -106,12 +106,12 @@ def template_of(call: Call) -> Template:
 
 
 async def get_template(call: Call) -> dict[str, Any]:
-    """GET /{template}."""
+    """GET /{template}: read a template."""
     return select(call, template_fields(template_of(call)), _DEFAULT)
 
 
 async def create_template(call: Call) -> dict[str, Any]:
-    """POST /{waba}/message_templates: from components, or from the library (approved at once)."""
+    """POST /{waba}/message_templates: create a template, from components or from the library (approved at once)."""
     account = call.account()
     body = call.params()
     name, language = text_of(body, "name"), text_of(body, "language")
@@ -129,7 +129,7 @@ async def create_template(call: Call) -> dict[str, Any]:
         components = _from_library(str(library_name), body)
     else:
         if "promo" in name and category == "UTILITY":
-            # As at Meta, a template that looks like marketing gets that category, and the answer says so.
+            # Meta changes the category of a template that looks like marketing. The answer has the new category.
             category = "MARKETING"
         components = _list_in(body, "components")
     template = Template(
@@ -289,7 +289,7 @@ async def edit_template(call: Call) -> dict[str, Any]:
 
 
 async def unpause_template(call: Call) -> dict[str, Any]:
-    """POST /{template}/unpause."""
+    """POST /{template}/unpause: make a paused template sendable again."""
     template = template_of(call)
     if template.status != "PAUSED":
         raise invalid_parameter("The template is not paused")
@@ -298,7 +298,7 @@ async def unpause_template(call: Call) -> dict[str, Any]:
 
 
 async def delete_templates(call: Call) -> dict[str, Any]:
-    """DELETE /{waba}/message_templates: by name (all languages), hsm_id (one), or hsm_ids."""
+    """DELETE /{waba}/message_templates: delete templates by name (all languages), by hsm_id (one) or by hsm_ids."""
     account = call.account()
     params = call.params()
     own = [t for t in call.sim.state.templates.values() if t.waba_id == account.waba_id]
@@ -333,7 +333,7 @@ async def delete_templates(call: Call) -> dict[str, Any]:
 
 
 async def list_library(call: Call) -> dict[str, Any]:
-    """GET /message_template_library, at the root or below an account."""
+    """GET /message_template_library or /{waba}/message_template_library: search the library."""
     if call.edge:
         call.account()
     entries = library.search(dict(call.request.query))

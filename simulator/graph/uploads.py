@@ -1,4 +1,4 @@
-"""Resumable uploads: a session at the app, then the bytes, then a handle for template samples and profile pictures
+"""Resumable uploads: create a session, send the bytes, get a handle for a template sample or a profile picture
 (upstream fact 1.4).
 """
 
@@ -18,7 +18,7 @@ _LARGEST = 100 * 1024 * 1024
 
 
 async def create_upload(call: Call) -> dict[str, str]:
-    """POST /{app}/uploads?file_name=&file_length=&file_type=: create a session, answer its id."""
+    """POST /{app}/uploads?file_name=&file_length=&file_type=: create a session. The answer has its id."""
     require_app(call)
     params = call.params()
     length, kind = text_of(params, "file_length"), text_of(params, "file_type")
@@ -39,7 +39,7 @@ async def create_upload(call: Call) -> dict[str, str]:
 
 
 async def continue_upload(call: Call) -> dict[str, str]:
-    """POST /upload:…: receive bytes from `file_offset` on. Answers the handle when all have arrived."""
+    """POST /upload:…: receive bytes from `file_offset` on. When all bytes have arrived, the answer has the handle."""
     upload = _upload(call)
     offset = call.request.headers.get("file_offset", "")
     if not offset.isdigit() or int(offset) != len(upload.data):
@@ -59,7 +59,7 @@ async def continue_upload(call: Call) -> dict[str, str]:
 
 
 async def get_upload(call: Call) -> dict[str, Any]:
-    """GET /upload:…: the number of bytes received."""
+    """GET /upload:…: report the number of received bytes."""
     upload = _upload(call)
     return {"id": f"upload:{upload.key}?sig={upload.signature}", "file_offset": len(upload.data)}
 
@@ -72,7 +72,7 @@ def _upload(call: Call) -> Upload:
 
 
 async def show(request: web.Request) -> web.Response:
-    """GET /sim/uploads/{key}: the bytes of a profile picture, at the picture's URL."""
+    """GET /sim/uploads/{key}: serve a profile picture. The profile has this URL."""
     upload = request.app[SIMULATOR].state.uploads.get(request.match_info["key"])
     if upload is None:
         return web.Response(status=404, text="Not Found")

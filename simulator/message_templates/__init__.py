@@ -1,1 +1,1 @@
-"""Message templates of the simulator: checked, reviewed and changed as Meta does."""
+"""Message templates of the simulator: checks, reviews and changes like Meta's."""

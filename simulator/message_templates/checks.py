@@ -1,6 +1,7 @@
 """Checks of a template send against the stored template, and the text that the customer reads (upstream fact 1.1.3).
 
-The order and codes are Meta's: unknown 132001, paused 132015, disabled 132016, wrong count 132000, wrong kind 132012.
+The checks have Meta's order and codes: unknown template 132001, paused 132015, disabled 132016, wrong count of
+parameters 132000, wrong kind of parameter 132012.
 """
 
 import re
@@ -41,7 +42,7 @@ def find_template(state: State, waba_id: str, source: Mapping[str, Any]) -> Temp
 
 
 def check_parameters(template: Template, components: Sequence[Any]) -> dict[str, Any]:
-    """Compare the send's components with those of the template. Returns what the customer reads.
+    """Compare the components of a send with the template's. Returns the content that the customer reads.
 
     The result is {header?: a parameter, body, footer?, buttons: [{type, text, url?, payload?, code?}]}.
     """

@@ -1,7 +1,7 @@
 """Meta's review of templates and its later decisions about them, each with its notification (upstream fact 3.8).
 
-A submitted template waits for `templates.review_ms`. A name that contains `reject` is rejected, any other is
-approved. The control API can decide otherwise at any time.
+A submitted template waits for `templates.review_ms`. A template with `reject` in its name is rejected, any other is
+approved. The control API can change the decision at any time.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ QUALITIES = ("UNKNOWN", "GREEN", "YELLOW", "RED")
 
 
 class Reviews:
-    """Decides about templates."""
+    """Reviews templates and changes their status, quality and category."""
 
     def __init__(self, settings: Templates, state: State, notifier: Notifier) -> None:
         self._settings = settings
@@ -73,7 +73,7 @@ class Reviews:
             self.decide(template, "APPROVED")
 
     def decide(self, template: Template, event: str, *, reason: str = "NONE", **more: Any) -> None:
-        """Apply an event of `message_template_status_update`. Raises `ValueError` for an unknown one."""
+        """Apply an event of `message_template_status_update`. Raises `ValueError` for an unknown event."""
         if event not in STATUS_OF:
             raise ValueError(f"event is one of {', '.join(STATUS_OF)}")
         template.status = STATUS_OF[event]
@@ -121,8 +121,8 @@ class Reviews:
         )
 
     def warn_of_category(self, template: Template, category: str) -> None:
-        """Send the notice of a day before a move to another category. The notice has the present category as
-        `new_category` (upstream fact 3.8).
+        """Send the notice that Meta sends a day before it changes a category. In this notice, `new_category` is the
+        current category (upstream fact 3.8).
         """
         self._publish(
             template,

@@ -40,12 +40,12 @@ BAD_HANDLE = 2494102
 
 
 def refuse(what: str, subcode: int, title: str = "Template cannot be created") -> GraphError:
-    """A rejected template: code 100 with the subcode and a text for the user."""
+    """The error for an invalid template: code 100 with a subcode and a text for the user."""
     return invalid_parameter(what, subcode=subcode, title=title)
 
 
 def check_name(name: str) -> None:
-    """Check a name: lower-case letters, digits and underscores, at most 512."""
+    """Check a name: at most 512 lower-case letters, digits and underscores."""
     if not _NAME.fullmatch(name):
         raise invalid_parameter(
             "Param name can only have lowercase letters, digits and underscores, at most 512"
@@ -53,7 +53,7 @@ def check_name(name: str) -> None:
 
 
 def check_category(category: str) -> str:
-    """Check a category: one of the three, in upper case."""
+    """Check a category, and return it in upper case."""
     if category.upper() not in CATEGORIES:
         raise invalid_parameter(
             f"Param category must be one of {{{', '.join(CATEGORIES)}}} - got {category!r}"
@@ -71,7 +71,7 @@ def check_ttl(category: str, seconds: Any) -> None:
 
 
 def check_components(state: State, category: str, named: bool, components: Any) -> list[dict[str, Any]]:
-    """The components in the form in which they are read back. Raises error 100 with the reason."""
+    """Check the components, and return them in the form of Meta's responses. Raises error 100 with the reason."""
     if not isinstance(components, list) or not all(isinstance(item, dict) for item in components):
         raise invalid_parameter("Param components must be an array of objects")
     kinds = [str(item.get("type", "")).upper() for item in components]
@@ -173,7 +173,7 @@ def _button(kind: str, button: Mapping[str, Any]) -> dict[str, Any]:
         otp_type = str(button.get("otp_type", "")).upper()
         if otp_type not in {"COPY_CODE", "ONE_TAP", "ZERO_TAP"}:
             raise refuse("otp_type must be COPY_CODE, ONE_TAP or ZERO_TAP", FORMAT)
-        # An OTP button is read back, and sent, as a URL button (upstream fact 1.1.3).
+        # Meta's responses and sends have an OTP button as a URL button (upstream fact 1.1.3).
         url = f"https://www.whatsapp.com/otp/code/?otp_type={otp_type}&code=otp{{{{1}}}}"
         text = str(button.get("text") or "Copy code")
         return {"type": "URL", "text": text, "url": url, "example": [url.replace("{{1}}", "123456")]}

@@ -20,7 +20,7 @@ from simulator.payments.hooks import Hooks, shown
 
 
 class Payments:
-    """One payment provider: its book and its webhooks."""
+    """The simulated payment provider: its book and its webhooks."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -45,7 +45,7 @@ def _email_in(book: Book, body: Row) -> str:
 
 
 def api(call: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Check the authentication, record the request, check its members, and apply scenarios that spoil the answer."""
+    """Wrap a handler: check authentication and members, record the request, and apply scenarios that lose answers."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
         payments, raw = request.app[PAYMENTS], await request.read()
@@ -86,7 +86,7 @@ def api(call: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.St
 
 
 def _variant(call: str, body: Row) -> str:
-    """The call's name in the contract. Registrations differ by their method."""
+    """The call's name in the contract. Each payment method has a separate registration call in the contract."""
     if call != "register":
         return call
     method = (body.get("subscription_registration") or {}).get("method")
@@ -115,44 +115,44 @@ def _known(rows: dict[str, Row], key: str) -> Row:
 
 
 async def auth_links(book: Book, _: web.Request, body: Row) -> Row:
-    """POST /v1/subscription_registration/auth_links."""
+    """POST /v1/subscription_registration/auth_links: create a registration link for a mandate."""
     return book.register(body)
 
 
 async def cancel_registration(book: Book, request: web.Request, _: Row) -> Row:
-    """POST /v1/invoices/{id}/cancel."""
+    """POST /v1/invoices/{id}/cancel: cancel a registration link."""
     return book.cancel_registration(_known(book.registrations, request.match_info["id"])["id"])
 
 
 async def create_order(book: Book, _: web.Request, body: Row) -> Row:
-    """POST /v1/orders."""
+    """POST /v1/orders: create an order."""
     return book.order(body["amount"], str(body.get("receipt", "")))
 
 
 async def list_orders(book: Book, request: web.Request, _: Row) -> Row:
-    """GET /v1/orders?receipt=."""
+    """GET /v1/orders?receipt=: list orders."""
     receipt = request.query.get("receipt")
     return _items([row for row in book.orders.values() if receipt in {None, row["receipt"]}])
 
 
 async def order_payments(book: Book, request: web.Request, _: Row) -> Row:
-    """GET /v1/orders/{id}/payments."""
+    """GET /v1/orders/{id}/payments: list the payments of an order."""
     order = _known(book.orders, request.match_info["order_id"])
     return _items([row for row in book.payments.values() if row["order_id"] == order["id"]])
 
 
 async def recurring(book: Book, _: web.Request, body: Row) -> Row:
-    """POST /v1/payments/create/recurring."""
+    """POST /v1/payments/create/recurring: request a debit."""
     return {"razorpay_payment_id": book.debit(body)["id"]}
 
 
 async def get_payment(book: Book, request: web.Request, _: Row) -> Row:
-    """GET /v1/payments/{id}."""
+    """GET /v1/payments/{id}: read a payment."""
     return _known(book.payments, request.match_info["payment_id"])
 
 
 async def refund_payment(book: Book, request: web.Request, body: Row) -> Row:
-    """POST /v1/payments/{id}/refund."""
+    """POST /v1/payments/{id}/refund: refund a payment."""
     payment = _known(book.payments, request.match_info["payment_id"])
     return book.refund(
         payment, int(body["amount"] if "amount" in body else payment["amount"]), body.get("receipt")
@@ -160,18 +160,18 @@ async def refund_payment(book: Book, request: web.Request, body: Row) -> Row:
 
 
 async def payment_refunds(book: Book, request: web.Request, _: Row) -> Row:
-    """GET /v1/payments/{id}/refunds."""
+    """GET /v1/payments/{id}/refunds: list the refunds of a payment."""
     payment = _known(book.payments, request.match_info["payment_id"])
     return _items([row for row in book.refunds.values() if row["payment_id"] == payment["id"]])
 
 
 async def get_token(book: Book, request: web.Request, _: Row) -> Row:
-    """GET /v1/customers/{id}/tokens/{id}."""
+    """GET /v1/customers/{id}/tokens/{id}: read a token."""
     return _known(book.tokens, request.match_info["token_id"])
 
 
 async def cancel_token(book: Book, request: web.Request, _: Row) -> Row:
-    """PUT /v1/customers/{id}/tokens/{id}/cancel: cancel a UPI mandate, also at the bank."""
+    """PUT /v1/customers/{id}/tokens/{id}/cancel: cancel a UPI mandate at the provider and at the bank."""
     token = _known(book.tokens, request.match_info["token_id"])
     if token["method"] != "upi":
         raise RefusedError("Only tokens of UPI can be cancelled.")
@@ -188,23 +188,23 @@ async def delete_token(book: Book, request: web.Request, _: Row) -> Row:
 
 
 async def create_link(book: Book, _: web.Request, body: Row) -> Row:
-    """POST /v1/payment_links."""
+    """POST /v1/payment_links: create a payment link."""
     return book.link(body)
 
 
 async def list_links(book: Book, request: web.Request, _: Row) -> Row:
-    """GET /v1/payment_links?reference_id=."""
+    """GET /v1/payment_links?reference_id=: list payment links."""
     reference = request.query.get("reference_id")
     return {"payment_links": [row for row in book.links.values() if reference in {None, row["reference_id"]}]}
 
 
 async def get_link(book: Book, request: web.Request, _: Row) -> Row:
-    """GET /v1/payment_links/{id}."""
+    """GET /v1/payment_links/{id}: read a payment link."""
     return _known(book.links, request.match_info["link_id"])
 
 
 async def cancel_link(book: Book, request: web.Request, _: Row) -> Row:
-    """POST /v1/payment_links/{id}/cancel."""
+    """POST /v1/payment_links/{id}/cancel: cancel a payment link."""
     link = _known(book.links, request.match_info["link_id"])
     if link["status"] != "created":
         raise RefusedError("The link is not payable any more.")
@@ -213,12 +213,12 @@ async def cancel_link(book: Book, request: web.Request, _: Row) -> Row:
 
 
 async def list_settlements(book: Book, _: web.Request, __: Row) -> Row:
-    """GET /v1/settlements."""
+    """GET /v1/settlements: list settlements."""
     return _items(list(reversed(book.settlements.values())))
 
 
 async def settled_items(book: Book, request: web.Request, _: Row) -> Row:
-    """GET /v1/settlements/recon/combined?year=&month=&day=."""
+    """GET /v1/settlements/recon/combined?year=&month=&day=: list the settled items of a month or day."""
     query = request.query
     day = int(query["day"]) if "day" in query else None
     rows = book.settled_on(int(query["year"]), int(query["month"]), day)
@@ -248,7 +248,7 @@ def _page(title: str, text: str, *, form: bool) -> web.Response:
 
 
 async def show_mandate(request: web.Request) -> web.StreamResponse:
-    """GET, POST /sim/mandate/{id}: the page on which the payer's bank asks for approval of a mandate."""
+    """GET, POST /sim/mandate/{id}: the bank's page on which the payer approves a mandate."""
     book = request.app[PAYMENTS].book
     row = book.registrations.get(request.match_info["id"])
     if row is None:
@@ -330,7 +330,7 @@ async def set_scenario(request: web.Request) -> web.Response:
 
 
 async def dashboard_refund(request: web.Request) -> web.Response:
-    """POST /sim/refund {payment_id, amount?}: refund a payment, as the merchant can on the provider's dashboard."""
+    """POST /sim/refund {payment_id, amount?}: refund a payment, like a merchant on the provider's dashboard."""
     body, book = await read(request), request.app[PAYMENTS].book
     payment = book.payments[str(body["payment_id"])]
     try:
@@ -342,12 +342,12 @@ async def dashboard_refund(request: web.Request) -> web.Response:
 
 
 async def settle(request: web.Request) -> web.Response:
-    """POST /sim/settle: settle the collected payments with the merchant's bank."""
+    """POST /sim/settle: pay the collected payments to the merchant's bank account."""
     return answer({"settlement": request.app[PAYMENTS].book.settle()})
 
 
 async def get_payments(request: web.Request) -> web.Response:
-    """GET /sim/payments: all objects of the provider, and the webhooks it sent."""
+    """GET /sim/payments: list all objects of the provider, and the webhooks that it sent."""
     payments = request.app[PAYMENTS]
     book = payments.book
     everything = shown(
@@ -366,7 +366,7 @@ async def get_payments(request: web.Request) -> web.Response:
 
 
 async def put_payments(request: web.Request) -> web.Response:
-    """PUT /sim/payments {webhook_url}: set the URL for webhooks. With null they are not sent."""
+    """PUT /sim/payments {webhook_url}: set the URL for webhooks. With null, no webhooks are sent."""
     url = (await read(request)).get("webhook_url")
     request.app[PAYMENTS].hooks.url = str(url) if url else None
     return answer({"webhook_url": request.app[PAYMENTS].hooks.url})

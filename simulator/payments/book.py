@@ -1,8 +1,8 @@
 """The payment provider's book: orders, payments, tokens and links, and the outcomes of debits.
 
-A scenario decides how debits end. The payer's e-mail (`name+scenario@…`) or the control API chooses it. The clock
-shows real time plus the hours added by `POST /sim/clock/advance`. Until the first such call, a debit's 25 hours pass
-in five seconds. Rows have the members of Razorpay's entities (`contract.py`). Members that begin with `_` are
+A scenario decides how debits end. The payer's e-mail (`name+scenario@…`) or the control API chooses the scenario. The
+clock shows real time plus the hours added by `POST /sim/clock/advance`. Until the first such call, a debit's 25 hours
+pass in five seconds. Rows have the members of Razorpay's entities (`contract.py`). Members that begin with `_` are
 internal to the book.
 """
 
@@ -44,7 +44,7 @@ Row = dict[str, Any]
 
 
 class RefusedError(Exception):
-    """An error 400 of the provider: a description and its reason."""
+    """The provider refuses a call with 400, a description and a reason."""
 
     def __init__(self, description: str, reason: str = "input_validation_failed") -> None:
         super().__init__(description)
@@ -53,7 +53,7 @@ class RefusedError(Exception):
 
 @dataclass
 class Book:
-    """The whole state. `publish(event, payload, scenario)` sends a webhook."""
+    """All objects of the provider. `publish(event, payload, scenario)` sends a webhook."""
 
     publish: Callable[[str, dict[str, Row], str], None]
     base_url: Callable[[], str]
@@ -98,12 +98,14 @@ class Book:
         return int(time.time() + self.offset)
 
     def scenario_of(self, email: str) -> str:
-        """The scenario of a payer: set for the address, in its tag, set for all payers, or `ok`."""
+        """The scenario of a payer: the one set for the address, else the tag in the address, else the one set for all
+        payers, else `ok`.
+        """
         tag = email.partition("@")[0].partition("+")[2]
         return self.scenarios.get(email) or (tag if tag in SCENARIOS else self.scenarios.get("*", "ok"))
 
     def advance(self, hours: float) -> None:
-        """Advance the clock, and process in order what has become due."""
+        """Advance the clock, and process all pending payments and links that have become due, in order."""
         self.offset += hours * HOUR
         while ripe := sorted((at, key) for key, at in self.due.items() if at <= self.now()):
             self.decide(ripe[0][1])
@@ -118,7 +120,7 @@ class Book:
                 self.publish("invoice.expired", {"invoice": row}, self.scenario_of(email))
 
     def customer(self, details: Row) -> Row:
-        """The customer with these details, created on first use."""
+        """The customer with this email address, created on first use."""
         for known in self.customers.values():
             if known["email"] == details.get("email"):
                 return known
@@ -161,7 +163,7 @@ class Book:
         return made
 
     def register(self, body: Row) -> Row:
-        """Create a registration link for a mandate. The mandate has no end unless one is given."""
+        """Create a registration link for a mandate. Without a given end, the mandate never ends."""
         wanted = body["subscription_registration"]
         customer = self.customer(dict(body["customer"]))
         order = self.order(body["amount"], body["receipt"], customer["id"])
@@ -202,7 +204,7 @@ class Book:
         return row
 
     def answer_mandate(self, registration: Row, *, approved: bool) -> Row:
-        """Approve or decline as the payer. Returns the payment of the registration."""
+        """Approve or decline a mandate as the payer. Returns the payment of the registration."""
         customer, order = self.customers[registration["customer_id"]], self.orders[registration["order_id"]]
         scenario = self.scenario_of(customer["email"])
         method = registration["_method"]
@@ -230,7 +232,7 @@ class Book:
             _cap=registration["_max_amount"],
             **_instrument(method, customer["email"]),
         )
-        if method != "upi":  # A UPI token has no end, and only an e-mandate's token has the limit
+        if method != "upi":  # a UPI token has no end; only an e-mandate's token has a limit
             token["expired_at"] = self.now() + 10 * 365 * 24 * HOUR
         if method == "emandate":
             token["max_amount"] = registration["_max_amount"]
@@ -244,7 +246,7 @@ class Book:
         return payment
 
     def debit(self, body: Row) -> Row:
-        """Create a recurring payment with a token. It is decided about a day later."""
+        """Create a recurring payment with a token. The payment succeeds or fails about a day later."""
         order, token = self.orders.get(body["order_id"]), self.tokens.get(body["token"])
         if order is None or token is None or token["_customer"] != body["customer_id"]:
             raise RefusedError("The order or the token does not exist.")
@@ -283,8 +285,8 @@ class Book:
         self.publish(f"order.notification.{status}", {"notification": told}, scenario)
 
     def wait(self, payment: Row, hours: float) -> None:
-        """Decide a payment once the book's clock was advanced by these hours. While nobody advances the clock, a timer
-        decides after these hours divided by COMPRESSION.
+        """Let a payment end when the book's clock has advanced by these hours. If nobody ever advances the clock, a
+        timer ends the payment after these hours divided by COMPRESSION.
         """
         key = payment["id"]
         self.due[key] = self.now() + hours * HOUR
@@ -313,7 +315,7 @@ class Book:
             self.capture(payment)
 
     def capture(self, payment: Row) -> None:
-        """Capture a payment, possibly after a failure (a late authorisation)."""
+        """Capture a payment. A failed payment can be captured too (late authorisation)."""
         order = self.orders[payment["order_id"]]
         base = payment["amount"] * 2 // 100
         tax = base * 18 // 100
@@ -337,7 +339,7 @@ class Book:
         self.publish("payment.failed", {"payment": payment}, self.scenario_of(payment["_payer"]))
 
     def refund(self, payment: Row, amount: int, receipt: str | None) -> Row:
-        """Refund a part of a captured payment, by API or on the dashboard."""
+        """Refund a captured payment in part or in full."""
         if not payment["captured"]:
             raise RefusedError("The payment has not been captured.", "payment_not_captured")
         if not 0 < amount <= payment["amount"] - payment["amount_refunded"]:
@@ -399,7 +401,7 @@ class Book:
         return made
 
     def answer_link(self, link: Row, *, approved: bool) -> Row | None:
-        """Pay or decline as the payer. A link that ended or was paid accepts no payment."""
+        """Pay or decline a link as the payer. A link that ended or was paid accepts no payment."""
         if link["status"] != "created":
             return None
         order = self.orders.get(link.get("order_id", "")) or self.order(link["amount"], link["reference_id"])
@@ -425,8 +427,8 @@ class Book:
         return payment
 
     def settle(self) -> Row | None:
-        """Settle: pay the collected amount, less fees and refunds, to the merchant's bank. None if there is nothing
-        to settle.
+        """Pay the collected amount, less fees and refunds, to the merchant's bank account. None if there is nothing to
+        settle.
         """
         known = {row["entity_id"] for row in self.settled}
         paid = [row for row in self.payments.values() if row["captured"] and row["id"] not in known]
@@ -471,7 +473,7 @@ class Book:
         )
 
     def settled_on(self, year: int, month: int, day: int | None) -> list[Row]:
-        """The payments settled in a month, or on a day, of Indian time."""
+        """The items settled in a month, or on a day of the month, in Indian time."""
         wanted = (year, month, day)
         found = []
         for row in self.settled:

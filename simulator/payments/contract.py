@@ -1,8 +1,8 @@
 """Razorpay's documented contract (`contract.json`): the members of requests and of entities.
 
-The provider rejects members that a call's page does not name, and its answers have every member on the entity's page.
-Tests of the service's client read the same file, so client and simulator agree with the documentation and not only
-with each other.
+The simulated provider rejects members that a call's documentation does not name, and its answers have every documented
+member of an entity. Tests of the service's client read the same file. So client and simulator both agree with
+Razorpay's documentation.
 """
 
 import json
@@ -15,7 +15,7 @@ _EMPTY: Row = {"integer": 0, "string": "", "boolean": False, "object": {}, "list
 
 
 class UnfitRequest(ValueError):
-    """A request that contradicts its page. The message is the provider's description, with the member's name."""
+    """A request that contradicts its documentation. The error has the provider's description and the member's name."""
 
     def __init__(self, description: str, field: str) -> None:
         super().__init__(description)
@@ -23,7 +23,7 @@ class UnfitRequest(ValueError):
 
 
 def check_request(call: str, body: Row) -> None:
-    """Raises UnfitRequest for an undocumented member, a missing member, and an amount below the minimum."""
+    """Raise UnfitRequest for an undocumented member, a missing member, and an amount below the minimum."""
     _check(CONTRACT["calls"][call].get("body", {}), body, "")
 
 
@@ -53,7 +53,7 @@ def _check_value(name: str, kind: str, value: Any) -> None:
 
 
 def entity(name: str, **known: Any) -> Row:
-    """An entity with all members that are always present: null where allowed, else empty, then the given values."""
+    """An entity with all members that are always present. Members not in `known` are null if allowed, else empty."""
     made: Row = {}
     for member, kind in CONTRACT["entities"][name]["members"].items():
         if not member.endswith("?"):

@@ -1,5 +1,5 @@
-"""The provider's webhooks with Razorpay's form and signature. They are stored for inspection and posted until they
-are answered.
+"""The provider's webhooks in Razorpay's form, with its signature. They are stored for inspection, and posted until the
+service answers.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _KEPT = 2000
 
 @dataclass(slots=True)
 class Hook:
-    """One webhook as posted."""
+    """One webhook with its exact bytes."""
 
     event_id: str
     event: str
@@ -49,7 +49,7 @@ class Hooks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def publish(self, event: str, payload: dict[str, Any], scenario: str) -> None:
-        """Create and send a webhook. The scenario can lose it, send it twice, or give it a wrong signature."""
+        """Create and send a webhook. Some scenarios lose the webhook, send it twice, or give it a wrong signature."""
         body = json.dumps(
             {
                 "entity": "event",

@@ -1,4 +1,4 @@
-// How messages look: one function per type, for what a business sends and for what a customer sends.
+// Draws messages of businesses and of customers, with one function per type.
 import { el } from "/static/dom.js";
 
 const text = (value) => el("p", {}, String(value ?? ""));
@@ -10,7 +10,7 @@ function media(kind, content) {
   const source = content.id ? `/sim/media/${encodeURIComponent(content.id)}` : null;
   const parts = [];
   if (!source) {
-    // Other hosts are not loaded by this page: a linked file is shown as a link.
+    // This page may not load files of other hosts, so a linked file is shown as a link.
     parts.push(el("a", { class: "cardlet", href: content.link, target: "_blank", rel: "noopener noreferrer" }, `${kind}: ${content.link}`));
   } else if (kind === "image" || kind === "sticker") {
     parts.push(el("img", { src: source, alt: content.caption || kind, loading: "lazy" }));

@@ -1,4 +1,4 @@
-// What every page uses: building elements without innerHTML, and calling the control API.
+// Helpers for all pages: build elements without innerHTML, and call the control API.
 
 export function el(name, attributes = {}, ...children) {
   const node = document.createElement(name);

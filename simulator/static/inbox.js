@@ -50,7 +50,7 @@ function row(delivery) {
       el("strong", {}, delivery.event_type || "(no type)"),
       el("span", { class: style }, text),
       el("span", { class: "soft" }, delivery.status ? `answered ${delivery.status}` : "not answered")));
-  // A delivery can be large: its inside is built when it is opened.
+  // A delivery can be large, so its contents are built when it is opened.
   details.addEventListener("toggle", () => {
     if (details.open && details.children.length === 1) details.append(inside(delivery));
   });

@@ -1,4 +1,4 @@
-// The customer's phone: chats of one business number, live by server-sent events; answers go out through /sim/inbound.
+// The customer's phone: the chats of one business number, updated by server-sent events. It sends to /sim/inbound.
 import { api, clock, el, find, show } from "/static/dom.js";
 import { content, gist } from "/static/bubbles.js";
 
@@ -61,7 +61,7 @@ function upsert(message) {
   if (!visible(message)) return;
   const old = log.querySelector(`[data-id="${CSS.escape(message.id)}"]`);
   if (known && old) {
-    // The focus may stand on one of the bubble's buttons while its ticks change.
+    // One of the bubble's buttons may have the focus while the bubble's ticks change.
     const focused = old.contains(document.activeElement) ? [...old.querySelectorAll("button, a, summary")].indexOf(document.activeElement) : -1;
     const open = old.querySelector(".rows")?.open;
     const fresh = bubble(message);
@@ -238,7 +238,7 @@ events.addEventListener("message", async (event) => {
   if (about.customer === customer) {
     upsert(about);
     if (about.direction === "outbound") find("#typing").textContent = "";
-    // A glance takes a moment: both grey ticks are to be seen before they turn blue.
+    // Wait a moment, so that both grey ticks are visible before they turn blue.
     if (about.status === "delivered") setTimeout(opened, GLANCE);
   }
   later();

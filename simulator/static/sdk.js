@@ -1,4 +1,4 @@
-// Stands in for the Facebook JavaScript SDK: FB.init and FB.login, which opens the simulated sign-up dialog.
+// Replaces the Facebook JavaScript SDK: FB.init and FB.login, which opens the simulated sign-up dialog.
 (function () {
   "use strict";
   var home = new URL(document.currentScript.src).origin;

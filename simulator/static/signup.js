@@ -37,7 +37,7 @@ function post(message) {
 }
 
 function signal(event, data) {
-  // A JSON string, as the real dialog sends it.
+  // The real dialog sends a JSON string too.
   post(JSON.stringify({ type: "WA_EMBEDDED_SIGNUP", event, version: 3, data }));
 }
 

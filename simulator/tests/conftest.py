@@ -1,4 +1,4 @@
-"""A simulator in this process with a real socket, and a receiver in place of the gateway."""
+"""Fixtures: a simulator in this process with a real socket, and a receiver in place of the gateway."""
 
 import asyncio
 import hashlib
@@ -98,20 +98,20 @@ class Graph:
     async def call(
         self, method: str, path: str, *, token: str | None = TOKEN, **options: Any
     ) -> tuple[int, dict[str, Any]]:
-        """A Graph call: status and JSON body."""
+        """Make a Graph call. Returns the status and the JSON body."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with self.client.request(method, f"/v25.0/{path}", headers=headers, **options) as response:
             return response.status, await response.json()
 
     async def send(self, **body: Any) -> tuple[int, dict[str, Any]]:
-        """Send a message from the seeded number; by default a text to the usual customer."""
+        """Send a message from the seeded number. The default is a text to the usual customer."""
         body = {"messaging_product": "whatsapp", "to": CUSTOMER, **body}
         if "type" not in body:
             body.update(type="text", text={"body": "Hello"})
         return await self.call("POST", f"{NUMBER}/messages", json=body)
 
     async def control(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """A control call that must succeed."""
+        """Make a control call, which must succeed. Returns the JSON body."""
         async with self.client.request(method, f"/sim/{path}", json=body) as response:
             assert response.status < 300, await response.text()
             return dict(await response.json())
@@ -119,14 +119,14 @@ class Graph:
 
 @pytest.fixture
 async def graph(gateway: Gateway) -> AsyncIterator[Graph]:
-    """A simulator with one subscribed account, one number and one token. Its statuses follow at once."""
+    """A simulator with one subscribed account, one number and one token. It sends statuses without delay."""
     config = Config(callback_url=gateway.url)
     app = make_app(config)
     client = TestClient(TestServer(app))
     await client.start_server()
     config.base_url = str(client.make_url("")).rstrip("/")
     graph = Graph(client, app[SIMULATOR])
-    # Few of these tests concern the 24-hour window; those enable it.
+    # Most tests send texts without a customer's message. Tests of the 24-hour window enable it.
     await graph.control("PUT", "settings", {"preset": "instant", "recipients": {"window": False}})
     await graph.control(
         "POST",

@@ -213,7 +213,7 @@ async def test_reset_after_loses_only_the_answer(graph: Graph) -> None:
 
 
 async def leave_a_call_that_hangs(graph: Graph) -> None:
-    """Make a call, and leave it as soon as a fault delays it."""
+    """Make a call, and disconnect as soon as a fault delays the answer."""
     call = asyncio.create_task(graph.call("GET", WABA))
     while not (await graph.control("GET", "faults"))["rules"][0]["used"]:
         assert not call.done()

@@ -30,7 +30,7 @@ async def test_every_control_route_has_an_example(method: str, path: str) -> Non
 
 
 def example_method(line: str) -> str:
-    """The method a curl command uses."""
+    """The HTTP method of a curl command."""
     named = re.search(r"-X (\w+)", line)
     return named.group(1) if named else ("POST" if " -d " in line else "GET")
 

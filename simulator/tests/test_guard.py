@@ -1,4 +1,4 @@
-"""The control token: when it is set, strangers reach nothing; the Graph API accepts an account's token as always."""
+"""The control token. When it is set, all other routes require it, and the Graph API still accepts accounts' tokens."""
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -11,7 +11,7 @@ TOKEN = "a-token-of-the-operator"
 
 
 def registered() -> list[tuple[str, str]]:
-    """Method and an address of every route except those of the Graph API."""
+    """Method and path of every route except the Graph API's."""
     routes = make_app(Config()).router.routes()
     found = {(route.method, route.resource.canonical) for route in routes if route.resource is not None}
     return sorted(

@@ -1,4 +1,4 @@
-"""The webhook inbox: verify ping, signatures, counters, misbehaviour."""
+"""The webhook inbox: verify ping, signatures, counters, and modes that fail."""
 
 import asyncio
 import base64

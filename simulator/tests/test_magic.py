@@ -1,4 +1,4 @@
-"""Magic texts: the last line of a message decides its outcome, and its customer's reply."""
+"""Magic texts: the last line of a message decides the outcome of the message and the customer's reply."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Media: upload, info, bytes, delete; uploads in sessions."""
+"""Media: upload, info, download, deletion, and resumable uploads."""
 
 import base64
 import hashlib
@@ -225,7 +225,7 @@ async def test_an_account_that_uploads_much_drops_its_own_files(
 async def test_sessions_of_an_account_are_bounded_in_bytes(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the length that they announce."""
+    """The limit counts the announced lengths of the sessions, not the received bytes."""
     monkeypatch.setattr(state, "MOST_UPLOAD_BYTES_OF_ACCOUNT", 2_000)
     await graph.control("POST", "accounts", {"access_token": "EAAother"})
     asked = {"file_length": "900", "file_type": "image/png"}

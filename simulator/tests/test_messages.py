@@ -39,7 +39,7 @@ async def test_a_user_id_recipient_has_no_wa_id(graph: Graph, gateway: Gateway) 
 
 
 async def test_a_met_customers_user_id_is_the_same_chat(graph: Graph, gateway: Gateway) -> None:
-    """A customer with a hidden phone is addressed by user id, and the statuses do not reveal the phone."""
+    """A message to a customer with a hidden phone names the user id, and its statuses do not reveal the phone."""
     body = {"phone_number_id": NUMBER, "from": CUSTOMER, "identity": "user_id", "text": "hi"}
     await graph.control("POST", "inbound", body)
     await until(lambda: gateway.bodies)
@@ -228,7 +228,7 @@ async def test_interactive_limits(graph: Graph, interactive: dict[str, Any], cod
 
 
 async def test_order_of_refusals(graph: Graph) -> None:
-    """Upstream fact 1.1.6: token, object, permission, shape, registration, account, recipient."""
+    """Meta checks in this order: token, object, permission, shape, registration, account, recipient (fact 1.1.6)."""
     bad = {"messaging_product": "whatsapp", "to": "919800000030", "type": "text"}
     good = {**bad, "text": {"body": "x"}}
 

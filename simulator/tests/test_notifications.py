@@ -1,4 +1,4 @@
-"""Delivery of notifications: bytes, signature, batches, retries, faults; and messages from customers."""
+"""Notifications: bytes, signature, batches, retries, faults, and messages from customers."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ SECRET = "sim_app_secret_0123456789abcdef"
 
 
 def test_signature_vectors() -> None:
-    """The vectors of upstream fact 3.1."""
+    """The test vectors of upstream fact 3.1."""
     body = b'{"object":"whatsapp_business_account","entry":[]}'
     assert (
         signature(SECRET, body) == "sha256=d32d45b1acf8e37d734b76e21c7e04866525f006be20421633408a581cbc656a"

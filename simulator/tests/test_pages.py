@@ -1,4 +1,4 @@
-"""The pages: served, under a strict policy, complete; and their streams."""
+"""The pages: they are complete and have a strict content security policy. Also their event streams."""
 
 import asyncio
 import json

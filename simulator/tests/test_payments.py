@@ -19,7 +19,7 @@ AUTH = encode_basic_auth(Config().razorpay_key_id, Config().razorpay_key_secret)
 
 
 class Payer:
-    """A merchant and a payer in one."""
+    """A client that acts as the merchant and as the payer."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

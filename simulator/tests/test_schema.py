@@ -1,4 +1,4 @@
-"""The declared edges, groups, calls and analytics: what Meta's documentation shows of them, and its coercions."""
+"""The declared edges, groups, calls and analytics: the calls in Meta's documentation, and conversions of parameters."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from simulator.tests.conftest import CUSTOMER, NUMBER, WABA, Gateway, Graph, unt
 
 
 async def answer(graph: Graph, method: str, path: str, **options: Any) -> dict[str, Any]:
-    """A call that must succeed."""
+    """Make a call, which must succeed. Returns the JSON body."""
     status, body = await graph.call(method, path, **options)
     assert status == 200, body
     return body
@@ -269,7 +269,7 @@ async def test_fields_are_expanded(graph: Graph) -> None:
 
 
 async def test_objects_of_a_message_may_be_their_json(graph: Graph) -> None:
-    """Chatwoot sends `interactive.action` as a text of JSON. Meta's own SDK sends the object of the type so."""
+    """Chatwoot sends `interactive.action` as JSON text. Meta's own SDK sends the type's object as JSON text."""
     action = {"buttons": [{"type": "reply", "reply": {"id": "a", "title": "Yes"}}]}
     interactive = {"type": "button", "body": {"text": "[1, 2]"}, "action": json.dumps(action)}
     status, body = await graph.send(type="interactive", interactive=interactive)
@@ -329,7 +329,7 @@ async def test_no_sample_of_the_documentation_is_unknown(graph: Graph) -> None:
     ids["{group}"] = (await answer(graph, "GET", f"{NUMBER}/groups"))["data"]["groups"][0]["id"]
     samples = json.loads(SAMPLES.read_bytes())
     unknown = []
-    # Deleted objects are not read later, and nodes come last.
+    # Deletions are last, and nodes are deleted after the objects below them.
     for sample in sorted(
         samples, key=lambda each: each["method"] == "DELETE" and 2 - each["path"].count("/")
     ):

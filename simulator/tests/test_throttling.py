@@ -37,7 +37,7 @@ def number(**values: Any) -> Number:
 
 
 def taken(throttle: Throttle, sender: Number, attempts: int) -> int:
-    """How many of the attempts are admitted."""
+    """The number of attempts that the throttle admits."""
     passed = 0
     for _ in range(attempts):
         with contextlib.suppress(GraphError):

@@ -1,6 +1,6 @@
 """Messages of the simulator, in memory and bounded: by id, by number, and by number and customer.
 
-Each number has its own limit, so a busy number drops its own oldest messages and not those of others.
+Each number has its own limit, so a busy number drops only its own oldest messages.
 """
 
 from collections import defaultdict, deque
@@ -27,7 +27,9 @@ class ConversationLog:
         self._of_number: dict[str, deque[Message]] = {}
         self._of_customer: dict[tuple[str, str], deque[Message]] = {}
         self._last_inbound: dict[tuple[str, str], float] = {}
-        """When each customer wrote to a number within the window, the latest last. Kept longer than the messages."""
+        """The time of each customer's last message to a number within the window, the latest last. An entry may outlive
+        its message.
+        """
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -52,7 +54,7 @@ class ConversationLog:
     def newest_first(
         self, phone_number_id: str | None = None, customer: str | None = None
     ) -> Iterator[Message]:
-        """The messages of all numbers, of one, or of one conversation."""
+        """The messages of all numbers, of one number, or of one conversation."""
         if phone_number_id is None:
             return reversed(self._by_id.values())
         if customer is None:
@@ -96,7 +98,7 @@ class ConversationLog:
             del windows[next(iter(windows))]
 
     def is_open(self, phone_number_id: str, customer: str, at: float) -> bool:
-        """Whether a customer wrote to a number in the window that ends at a given time."""
+        """Whether the customer wrote to the number within the window before the time `at`."""
         return at - self._last_inbound.get((phone_number_id, customer), 0.0) <= WINDOW_SECONDS
 
     def windows(self) -> list[tuple[str, str, float]]:
@@ -108,7 +110,7 @@ class ConversationLog:
         self._bytes_of_number[message.phone_number_id] += size
 
     def _forget(self, message: Message) -> None:
-        """Drop a message that is the oldest of its number, and so of its conversation."""
+        """Drop a message, which must be the oldest of its number and so also of its conversation."""
         self._by_id.pop(message.id, None)
         self._count_bytes(message, -message.size)
         self._of_number[message.phone_number_id].popleft()

@@ -36,7 +36,7 @@ def display_form(digits: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def business_scoped_id(business_id: str, digits: str) -> str:
-    """The customer's user id within a business portfolio. The same pair always has the same id."""
+    """The user id of a customer in a business portfolio. The same customer and portfolio always give the same id."""
     country = next((_COUNTRIES[digits[:n]] for n in (3, 2, 1) if digits[:n] in _COUNTRIES), "IN")
     number = int.from_bytes(hashlib.sha256(f"{business_id}:{digits}".encode()).digest()[:10], "big")
     return f"{country}.{number % 10**20:020d}"
@@ -44,13 +44,13 @@ def business_scoped_id(business_id: str, digits: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def customer_name(customer: str) -> str:
-    """A profile name for a customer without one."""
+    """A made-up profile name for a customer without a name."""
     return _NAMES[sum(customer.encode()) % len(_NAMES)]
 
 
 def message_id(party: str, *, inbound: bool, of: str | None = None) -> str:
-    """A `wamid.` in Meta's form (upstream fact 1.1): a readable beginning and a unique end. The same `of` always gives
-    the same end.
+    """A wamid in Meta's form (upstream fact 1.1): a readable beginning and a unique end. The same `of` always gives the
+    same end.
     """
     unique = os.urandom(10) if of is None else hashlib.sha256(of.encode()).digest()
     tail = unique[: 10 if inbound else 9].hex().upper().encode()

@@ -1,7 +1,7 @@
 """Inboxes of the simulated servers: one for each name, each a bounded ring buffer with counters.
 
-`inbox_views.py` is the HTTP side. In count-only mode an inbox stores only the id and arrival time of a delivery, so
-that it does not slow down a measurement.
+`inbox_views.py` is the HTTP side. A count-only inbox stores only the id and arrival time of a delivery, so that it
+does not slow down a measurement.
 """
 
 import base64
@@ -52,8 +52,8 @@ def check_signature(secrets: Iterable[str], *, headers: dict[str, str], body: by
     """Check the signature of Standard Webhooks: `valid`, `invalid`, `stale` (correct, but older than five minutes) or
     `no_secret`.
 
-    Names in `headers` are lower-case. The signed content is `{id}.{timestamp}.{body}`. One given signature that
-    matches one registered secret is enough, so both secrets work during a rotation.
+    Names in `headers` are lower-case. The signed content is `{id}.{timestamp}.{body}`. It is enough that one of the
+    signatures matches one registered secret, so both secrets work during a rotation.
     """
     secrets = list(secrets)
     if not secrets:
@@ -71,7 +71,7 @@ def check_signature(secrets: Iterable[str], *, headers: dict[str, str], body: by
 
 
 def created_at(event_id: str) -> float | None:
-    """The Unix time in an id of the form `evt_` + UUIDv7 in Crockford base32; None for other ids."""
+    """The Unix time in an id of the form `evt_` + UUIDv7 in Crockford base32. None for other ids."""
     text = event_id.rpartition("_")[2].lower()
     if len(text) != 26 or any(character not in _CROCKFORD for character in text):
         return None
@@ -99,7 +99,7 @@ class Inbox:
     by_type: Counter[str] = field(default_factory=Counter)
     by_signature: Counter[str] = field(default_factory=Counter)
     by_status: Counter[str] = field(default_factory=Counter)
-    # Event id → how often it was answered with 2xx. 0 means that it arrived but was rejected each time.
+    # Event id → how often the event was answered with 2xx. 0: the event arrived, but was never accepted.
     accepted: dict[str, int] = field(default_factory=dict)
     arrivals: list[tuple[str, float]] = field(default_factory=list)
 
@@ -114,7 +114,7 @@ class Inbox:
         self.accepted[event_id] = before + taken
 
     def add(self, delivery: Delivery) -> None:
-        """Store a delivery; the oldest ones are dropped."""
+        """Store a delivery. Beyond the limits, the oldest deliveries are dropped."""
         self.by_type[delivery.event_type] += 1
         self.by_signature[delivery.signature] += 1
         self.kept.append(delivery)
@@ -155,8 +155,8 @@ class Inbox:
         }
 
     def timing(self) -> dict[str, Any]:
-        """Statistics of count-only arrivals: count, span, rate, and percentiles of the time from creation to arrival
-        in milliseconds.
+        """Statistics of the arrivals at a count-only inbox: count, span, rate, and percentiles of the milliseconds from
+        an event's creation to its arrival.
         """
         arrivals = self.arrivals
         if not arrivals:
@@ -225,7 +225,7 @@ class Inboxes:
         self.by_name.clear()
 
     def saved(self) -> list[dict[str, Any]]:
-        """The part that survives a restart."""
+        """The settings of the inboxes, which survive a restart."""
         return [
             {"name": i.name, "secrets": i.secrets, "mode": i.mode, "verify": i.verify, "keep": i.keep}
             for i in self.by_name.values()

@@ -1,6 +1,6 @@
 """Files of the simulator, in memory and bounded: uploads of businesses and media of customers.
 
-Each account has its own limit, so an account with many uploads drops its own oldest files and not those of others.
+Each account has its own limit, so an account with many uploads drops only its own oldest files.
 """
 
 import hashlib

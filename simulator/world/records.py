@@ -1,6 +1,6 @@
 """Records of the simulator: accounts, numbers, tokens, codes, media, templates, messages.
 
-Plain data, with the rules that concern a single record. `state.py` creates and finds them; `snapshot.py` saves those
+Plain data, with rules that need only one record. `state.py` creates and finds records. `snapshot.py` saves the records
 that must survive a restart.
 """
 
@@ -15,7 +15,7 @@ MANAGE_EVENTS = "whatsapp_business_manage_events"
 MEDIA_TYPES = ("image", "video", "audio", "document", "sticker")
 HEALTH_ENTITIES = ("PHONE_NUMBER", "WABA", "BUSINESS", "APP")
 HEALTH_STATES = ("AVAILABLE", "LIMITED", "BLOCKED")
-"""Ordered from the best to the worst."""
+"""The states, from the best to the worst."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Number:
     is_official_business_account: bool = False
     last_onboarded_time: str | None = None
     pin: str | None = None
-    # Whether another provider still has the number with two-step verification enabled, so that it cannot be migrated.
+    # Whether the number has two-step verification at another provider, so it cannot be migrated.
     locked_elsewhere: bool = False
     override_callback_uri: str | None = None
     override_verify_token: str | None = None
@@ -54,7 +54,7 @@ class Number:
 
     @property
     def registered(self) -> bool:
-        """Whether the number may send. `platform_type` and `status` decide together."""
+        """Whether the number may send, according to `platform_type` and `status`."""
         return self.platform_type == "CLOUD_API" and self.status == "CONNECTED"
 
     @property
@@ -116,13 +116,13 @@ class Account:
     override_callback_uri: str | None = None
     override_verify_token: str | None = None
     numbers: list[str] = field(default_factory=list)
-    # The state of each entity (HEALTH_ENTITIES), which `health_status` of the account and its numbers shows.
+    # The state of each entity (HEALTH_ENTITIES), shown in `health_status` of the account and of its numbers.
     health: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Token:
-    """An access token. Its rights are stored apart from the content of `debug_token`, because the two can differ."""
+    """An access token. Its rights are stored separately from the content of `debug_token`, because both can differ."""
 
     value: str
     # The accounts to which the token gives access. None means all (the variant without `target_ids`, and the app's own
@@ -132,7 +132,7 @@ class Token:
     app_id: str = ""
     scopes: list[str] = field(default_factory=lambda: [MANAGEMENT, MESSAGING, "public_profile"])
     issued_at: int = field(default_factory=lambda: int(time.time()))
-    # Unix time; 0 means never.
+    # Unix time. 0 means never.
     expires_at: int = 0
     data_access_expires_at: int = 0
     invalidated: bool = False
@@ -165,7 +165,7 @@ class Code:
 
 @dataclass(slots=True)
 class Media:
-    """A stored file, which belongs to the account whose number uploaded or received it."""
+    """A stored file of the account whose number uploaded or received the file."""
 
     id: str
     waba_id: str
@@ -186,13 +186,13 @@ class Upload:
     file_type: str
     length: int
     owner: str
-    """The account whose token created it."""
+    """The account whose token created the upload."""
     data: bytearray = field(default_factory=bytearray)
     handle: str | None = None
 
     @property
     def signature(self) -> str:
-        """The `sig` in the session's URL."""
+        """The parameter `sig` in the session's URL."""
         return "AR" + hashlib.sha256(self.key.encode()).hexdigest()[:32]
 
 
@@ -217,7 +217,7 @@ class Message:
     """The approximate memory that the message takes, in bytes."""
 
     def view(self) -> dict[str, Any]:
-        """The form in the control API."""
+        """The message as the control API shows it."""
         return {
             "id": self.id,
             "phone_number_id": self.phone_number_id,

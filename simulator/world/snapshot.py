@@ -1,7 +1,7 @@
 """The part of the state that survives a restart, in one JSON file (`SIMULATOR_STATE`).
 
-Saved are accounts, numbers, tokens, templates, profiles, overrides, inbox secrets, and which customers wrote within
-24 hours. So tokens stored in the gateway stay valid. Messages, media and received requests are not saved.
+The file has accounts, numbers, tokens, templates, profiles, overrides, inbox secrets, and the customers who wrote
+within 24 hours. So tokens stored in the gateway stay valid. Messages, media and received requests are not saved.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Snapshot:
             file.write(orjson.dumps(self._content(), option=orjson.OPT_INDENT_2))
             file.flush()
             os.fsync(file.fileno())
-        # The file contains tokens and secrets, though only simulated ones.
+        # The file contains (simulated) tokens and secrets.
         new.chmod(0o600)
         new.replace(self._path)
 

@@ -1,4 +1,4 @@
-"""State of the simulator: creates and finds records. The only writer of their indexes.
+"""State of the simulator: creates and finds records. Only this module changes the indexes of the records.
 
 Code that changes saved data calls `changed()`, and the snapshot is written shortly after.
 """
@@ -94,7 +94,7 @@ class State:
     def create_account(
         self, *, name: str, waba_id: str | None = None, business_id: str | None = None
     ) -> Account:
-        """Create a WABA, in a new business portfolio unless one is named."""
+        """Create an account (WABA), in the business portfolio `business_id` or else in a new one."""
         account = Account(waba_id or new_id("1002"), name, business_id or new_id("3004"))
         self.accounts[account.waba_id] = account
         self.changed()
@@ -110,7 +110,7 @@ class State:
         registered: bool = True,
         **values: Any,
     ) -> Number:
-        """Add a number to an account. An unregistered one must be verified and registered first."""
+        """Add a number to an account. An unregistered number cannot send before it is verified and registered."""
         digits = digits or self._free_digits()
         number = Number(
             id=phone_number_id or new_id("2003"),
@@ -136,7 +136,7 @@ class State:
         return next(str(n) for n in range(919800000001, 919900000000) if str(n) not in taken)
 
     def number_by_digits(self, digits: str, *, waba_id: str | None = None) -> Number | None:
-        """The number with these digits, in one account or in any."""
+        """The number with these digits, in the account `waba_id` or in any account."""
         for number in self.numbers.values():
             if number.digits == digits and (waba_id is None or number.waba_id == waba_id):
                 return number
@@ -190,7 +190,7 @@ class State:
         return size > MOST_BYTES_OF_ACCOUNT
 
     def issue_code(self, waba_id: str, *, variant: str = "default", seconds: float = CODE_SECONDS) -> Code:
-        """Create a single-use code that the token exchange turns into a token of `variant`."""
+        """Create a single-use code. It can be exchanged for a token of `variant`."""
         if variant not in TOKEN_VARIANTS:
             raise ValueError(f"unknown variant {variant!r}")
         now = time.time()
@@ -209,8 +209,8 @@ class State:
         return found
 
     def proves(self, token: str, proof: str, stamp: str | None) -> bool:
-        """Whether an `appsecret_proof` is valid. With `appsecret_time` it covers that time and expires after five
-        minutes.
+        """Whether an `appsecret_proof` is valid. A proof with `appsecret_time` (`stamp`) also covers this time and
+        expires after five minutes.
         """
         if stamp is None:
             return hmac.compare_digest(proof.encode(), self.proof(token).encode())
