@@ -1,8 +1,8 @@
-"""`python -m benchmarks [NAME …]`: run benchmarks, each on fresh servers in a process of its own; print one table.
+"""`python -m benchmarks [NAME …]`: run benchmarks, each in a separate process on fresh servers, and print one table.
 
-A benchmark that takes long has PARTS, each on fresh servers too; `NAME:PART` runs one of them.
+A long benchmark has PARTS, each on fresh servers. `NAME:PART` runs one part.
 
-Exits with 1 when a target was missed or anything was lost, doubled or refused.
+Exits with 1 if a target was missed, or anything was lost, duplicated or refused.
 """
 
 import argparse
@@ -49,7 +49,7 @@ NAMES = (
 
 
 def main() -> int:
-    """Run what the command line names, or all; returns the exit code."""
+    """Run the benchmarks that the command line names, or all. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(NAMES)}")
     parser.add_argument("--into", type=Path, help="write the results of one benchmark there, as JSON")
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a benchmark that is named as a whole."""
+    """The parts of the benchmark `name`. Empty for a benchmark without parts, and if `name` is a part."""
     if name not in NAMES:
         return []
     module = importlib.import_module(f"benchmarks.{name}")
@@ -89,7 +89,7 @@ def _here(name: str) -> list[Result]:
 
 
 def _apart(name: str) -> list[Result]:
-    """A benchmark in a process of its own: its servers, settings and memory are its own."""
+    """Run a benchmark in a separate process, with separate servers, settings and memory."""
     with tempfile.NamedTemporaryFile(suffix=".json") as into:
         command = [sys.executable, "-m", "benchmarks", name, "--into", into.name]
         code = subprocess.run(command, check=False).returncode

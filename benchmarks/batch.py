@@ -1,7 +1,7 @@
-"""Batches: 20 seconds of one at 80 messages a second, and all 10,000 messages of one at 1,000 a second.
+"""Batches: one at 80 messages a second for 20 seconds, and one of 10,000 messages at 1,000 a second.
 
-The simulator notes when each message arrives; the pace is counted there, in every window of five seconds. Every item
-must have reached the upstream once, be accepted and be one event when the run is over.
+The simulator records the arrival of each message. The rate is computed there, in every window of five seconds. At the
+end, every item must have reached the upstream once, be accepted and be one event.
 """
 
 import bisect
@@ -22,7 +22,7 @@ LONGEST_SECONDS = 11.0
 
 
 def run(harness: Harness) -> list[Result]:
-    """Both rates, with the real throttling of the upstream on."""
+    """Measure both rates. The upstream throttles like Meta."""
     from phone_numbers.models import PhoneNumber
 
     upstream = harness.simulator()
@@ -125,6 +125,6 @@ def _events(each: Business) -> int:
 
 
 def _megabytes(process_id: int) -> int:
-    """Resident memory of a process."""
+    """The resident memory of a process, in MiB."""
     with open(f"/proc/{process_id}/status") as status:  # noqa: PTH123 - a pseudo file
         return next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmRSS"))

@@ -1,7 +1,7 @@
 """Bulkheads: notifications, health and other tenants' sends while a number, an endpoint and 200 connections hang.
 
-An upstream of the benchmark's own answers at once, but for one number, whose sends take 15 seconds. Beside it a tenant
-replays to an endpoint that never answers, and 200 connections drip a body to the web processes.
+The benchmark's upstream answers at once, except for one number, whose sends take 15 seconds. At the same time, a tenant
+replays to an endpoint that never answers, and 200 connections send a body to the web processes byte by byte.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ P99_MS, TIMES_ALONE = 100.0, 1.5
 
 
 def run(harness: Harness) -> list[Result]:
-    """Other tenants' sends alone, then everything beside what hangs."""
+    """Measure another tenant's sends alone, then all loads while the number, the endpoint and the connections hang."""
     hanging, replaying, other = (business(number) for number in (1, 2, 3))
     with partly_hanging_upstream(hanging.phone_number_id) as upstream, silent_endpoint() as silent_url:
         rate = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
@@ -66,7 +66,7 @@ async def beside(
     hanging_sends: int = HANGING_SENDS,
     dripping: int = DRIPPING,
 ) -> list[Load]:
-    """The loads of notifications, health and another tenant's sends while everything else hangs."""
+    """Send notifications, health checks and another tenant's sends while everything else hangs. Returns their loads."""
     drips = [await _drip(web) for _ in range(dripping)]
     attack = [
         asyncio.create_task(
@@ -128,7 +128,7 @@ def _post(caller: Business, body: bytes) -> Request:
 
 
 def send_request(sender: Business, number: int) -> Request:
-    """A send of a text."""
+    """The request that sends a text."""
     return _post(
         sender,
         orjson.dumps(
@@ -152,7 +152,7 @@ async def _drip(web: str) -> asyncio.StreamWriter:
 
 
 def dead_delivery(of: Business, url: str) -> str:
-    """A delivery to a silent endpoint that can be replayed; its public id."""
+    """Create a delivery to a silent endpoint that can be replayed. Returns its public id."""
     from django.db import transaction
 
     from webhooks.events.envelope import NewEvent
@@ -171,7 +171,7 @@ def dead_delivery(of: Business, url: str) -> str:
 
 @contextlib.contextmanager
 def silent_endpoint() -> Iterator[str]:
-    """An endpoint that takes connections and never answers."""
+    """The URL of an endpoint that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
@@ -180,12 +180,12 @@ def silent_endpoint() -> Iterator[str]:
 
 @contextlib.contextmanager
 def partly_hanging_upstream(hanging: str) -> Iterator[str]:
-    """The base URL of an upstream that accepts every message: at once, or for one number after 15 seconds."""
+    """The base URL of an upstream that accepts every message: after 15 seconds for one number, else at once."""
     ready: list[int] = []
     started, ended = threading.Event(), threading.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Cancelled when the benchmark ends.
+        # The end of the benchmark cancels this task.
         with (
             contextlib.closing(writer),
             contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError),

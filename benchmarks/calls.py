@@ -1,7 +1,7 @@
-"""Calls beside a backlog of the same tenant and endpoint: from the commit of a call's event to the first byte.
+"""Call events of a tenant whose endpoint has a backlog: the time from the commit to the first byte of the delivery.
 
-- `slow`: the server takes 300 ms for each answer, so 20,000 deliveries wait, and 100 more events come each second.
-- `fast`: the server answers at once, and the worker sends 120,000 deliveries as fast as it can.
+- `slow`: the endpoint takes 300 ms for each answer. 20,000 deliveries wait, and 100 more events come each second.
+- `fast`: the endpoint answers at once, and the worker sends 120,000 deliveries as fast as it can.
 """
 
 import time
@@ -17,14 +17,14 @@ from benchmarks.latency import backlog, publish_at, waited
 PARTS = ("slow", "fast")
 WAITING = {"slow": 20_000, "fast": 120_000}
 STILL_WAITING = 1_000
-"""Fewest deliveries that must still wait at the end of the calls; with fewer there was no backlog."""
+"""Fewest deliveries that must still wait after the calls. With fewer, there was no backlog."""
 CALLS_A_SECOND, OTHERS_A_SECOND = 10, 100
 SECONDS = 20
 P99 = 50.0
 
 
 def run(harness: Harness, part: str) -> list[Result]:
-    """The calls alone, then beside the backlog."""
+    """Measure the calls without the backlog, then with it."""
     with Sink() as sink:
         tenant_id = business().tenant_id
         endpoint_id, _ = endpoint(tenant_id, f"{sink.url}/ok{'/slow' if part == 'slow' else ''}")
@@ -68,7 +68,7 @@ def _others(tenant_id: UUID) -> None:
 
 
 def _open(endpoint_id: UUID, *, calls: bool = False) -> int:
-    """Deliveries of an endpoint that have not arrived, all or those of calls."""
+    """The number of an endpoint's deliveries that have not arrived, of all events or only of calls."""
     with cursor() as database:
         database.execute(
             "SELECT count(*) FROM webhook_deliveries d JOIN events e ON e.id = d.event_id"

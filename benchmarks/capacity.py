@@ -1,13 +1,12 @@
 """CPU of a notification, a send and their deliveries with 1, 2, 4 and 8 web processes and delivery workers.
 
-Three loads: 200 units a second over all processes, so each wakes more seldom the more there are; as many as they take
-with 64 in flight over all; and with 64 in flight at each, as where the load has grown with the processes. The machine
-has fewer cores than there are processes, so the CPU of a unit is compared, not what the machine can take.
-Notifications and sends are parts of their own, each on fresh servers: `NAME=capacity:sends` runs one of them.
+There are three loads: 200 units a second over all processes; 64 units in flight over all processes; 64 units in flight
+at each process. The machine has fewer cores than processes, so the benchmark compares the CPU of a unit, not the
+throughput. Notifications and sends are separate parts, each on fresh servers: `NAME=capacity:sends` runs one part.
 
-The floor beside each is as many pairs of bare processes (`equipment/bare_listener.py`, `equipment/relay.py`) under the
-same load: what they cost more than one pair is the machine's part, which no design takes away. What processes cost at
-rest is a line of its own. Every event must have been delivered exactly once. docs/capacity.md reckons with these
+The floor is the same number of pairs of bare processes (`equipment/bare_listener.py`, `equipment/relay.py`) under the
+same load. Several pairs cost more CPU than one, and no design of the service can avoid this part of the cost. A
+separate line shows the CPU of idle processes. Every event must be delivered exactly once. docs/capacity.md uses these
 figures.
 """
 
@@ -30,9 +29,9 @@ PROCESSES = (1, 2, 4, 8)
 RATE, SECONDS = 200, 6
 FULL_COUNT = 4_000
 WARM_UP = 512
-"""Warm-up for each process, before each measurement, with many in flight. A process that has just started opens its
-connections, and Postgres plans a statement again for its first five executions on each. Sizes are for the time after
-that.
+"""Units that warm up each process before each measurement, with many in flight. A new process first opens its database
+connections, and Postgres plans the first five executions of a statement on each connection separately. The figures are
+for processes after that time.
 """
 IN_FLIGHT = 64
 SECONDS_AT_REST = 4
@@ -44,7 +43,7 @@ FLOOR = ("floor", "relay", "postgres")
 
 @dataclass(frozen=True)
 class _Load:
-    """How a unit is sent: at a rate, or with so many in flight over the processes or at each of them."""
+    """How units are sent: at a rate, or with a constant count in flight over all processes or at each process."""
 
     name: str
     rate: int | None = None
@@ -57,7 +56,7 @@ SHARED, AT_EACH = _Load(f"{IN_FLIGHT} in flight"), _Load(f"{IN_FLIGHT} in flight
 
 @dataclass
 class _Unit:
-    """What is sent, and to whom."""
+    """A kind of request, and the processes that receive it."""
 
     name: str
     path: str
@@ -67,7 +66,7 @@ class _Unit:
 
 
 def run(harness: Harness, part: str) -> list[Result]:
-    """One part: each number of processes, the least first; then the bytes that an event takes on the disk."""
+    """Measure one part with each number of processes, the smallest first. Then measure an event's bytes on the disk."""
     with Sink() as sink:
         businesses = [business(number) for number in range(1, BUSINESSES + 1)]
         for number, each in enumerate(businesses):
@@ -116,7 +115,7 @@ def _beside_floor(
     load: _Load,
     of_one: dict[tuple[str, _Load], float],
 ) -> list[Result]:
-    """The floor and the unit under the same load, each against what it cost with one process (`of_one`)."""
+    """Measure the floor and the unit under the same load. `of_one` has the CPU of both with one process."""
     results, times_of = [], {}
     for each in (floor, unit):
         result = _measure(harness, sink, each, load)
@@ -136,13 +135,13 @@ def _beside_floor(
 
 
 def _bare_pair(harness: Harness, sink: Sink, number: int) -> str:
-    """Start a bare listener and its relay; returns the listener's URL."""
+    """Start a bare listener and its relay. Returns the listener's URL."""
     path = floors.relay(harness, sink.url, name=f"relay{number}")
     return floors.listener(harness, name=f"floor{number}", relay_path=path)
 
 
 def _at_rest(harness: Harness, processes: int) -> Result:
-    """What the processes cost a second while nothing comes."""
+    """Measure the CPU of idle processes in a second."""
     harness.wait_until(lambda: _open() == 0, "the deliveries before it")
     with harness.measure() as measured:
         time.sleep(SECONDS_AT_REST)
@@ -151,7 +150,7 @@ def _at_rest(harness: Harness, processes: int) -> Result:
 
 
 def _measure(harness: Harness, sink: Sink, unit: _Unit, load: _Load) -> Result:
-    """Send to all processes in equal parts; wait for the deliveries."""
+    """Send an equal part of the units to each process, and wait for the deliveries."""
     urls = [url + unit.path for url in unit.urls]
     warmed = sink.count + WARM_UP * len(urls)
     _drive(urls, [unit.request(n) for n in range(WARM_UP * len(urls))], AT_EACH)
@@ -197,7 +196,7 @@ def _drive(urls: Sequence[str], requests: Sequence[Request], load: _Load) -> lis
 
 
 def _by_kind(microseconds_of: Mapping[str, float], kinds: Sequence[str]) -> dict[str, float]:
-    """CPU microseconds a unit by kind of process."""
+    """CPU microseconds per unit, by kind of process."""
     found = dict.fromkeys(kinds, 0.0)
     for name, microseconds in microseconds_of.items():
         kind = name.rstrip("0123456789")
@@ -213,7 +212,7 @@ def _open() -> int:
 
 
 def _stored() -> tuple[int, int]:
-    """Bytes of the database without the floor's tables, and events in it."""
+    """The bytes of the database without the floor's tables, and the number of events."""
     with cursor() as database:
         database.execute("CHECKPOINT")
         database.execute(

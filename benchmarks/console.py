@@ -1,6 +1,6 @@
-"""Milliseconds of each console page, of a business with 1,000,000 messages of 10,000 customers and 10,000 of the rest.
+"""Milliseconds of each console page for a business with 1,000,000 messages of 10,000 customers and 10,000 other rows.
 
-The pages are asked for by Django's client: routing, session, queries and template, without a socket.
+Django's test client requests the pages. So the times include routing, session, queries and template, but no socket.
 """
 
 import os
@@ -24,7 +24,7 @@ AT_ONCE = 5_000
 
 
 def run(harness: Harness) -> list[Result]:
-    """Each page a few times; the first time, which compiles its template, is left out."""
+    """Request each page several times. The first request is left out, because it compiles the template."""
     from gateway.clock import now
     from gateway.database import partitions
 
@@ -41,7 +41,7 @@ def run(harness: Harness) -> list[Result]:
 
 
 def _fill(own: Business) -> str:
-    """Keys, numbers, templates, batches, audit entries, and one batch with failed messages; returns its public id."""
+    """Create keys, numbers, templates, batches, audit entries, and one batch with failures. Returns its public id."""
     from gateway.clock import now
     from messaging.models import Batch, BatchItem, MessageTemplate
     from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -77,7 +77,7 @@ def _fill(own: Business) -> str:
 
 
 def _tell_who_wrote(own: Business) -> None:
-    """Give the loaded events and messages their number, customer, kind and text."""
+    """Set number, customer, kind and text of the loaded events and messages."""
     document = (
         """'{"contacts":[{"profile":{"name":"Asha ' || e.n %% 10000 || '"}}],"""
         """"message":{"type":"text","text":{"body":"Is order ' || e.n || ' ready?"}}}'"""

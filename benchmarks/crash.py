@@ -1,6 +1,7 @@
-"""kill -9 of the deliveries worker in the middle of a drain: when its deliveries go on, and how many arrive twice.
+"""kill -9 of the deliveries worker while it sends stored deliveries: when they continue, and how many arrive twice.
 
-Every event must arrive. Those that the killed worker had claimed go on as soon as its successor knows that it is dead.
+Every event must arrive. A new worker continues the deliveries that the killed worker had claimed, as soon as it detects
+the end of the killed worker.
 """
 
 import time
@@ -20,7 +21,7 @@ MOST_TWICE = 0.02
 
 
 def run(harness: Harness) -> list[Result]:
-    """One crash."""
+    """Measure one crash."""
     with Sink() as sink:
         tenants = [business(number).tenant_id for number in range(1, ENDPOINTS + 1)]
         for number, tenant_id in enumerate(tenants):
@@ -66,7 +67,7 @@ def _held() -> list[UUID]:
 
 
 def _open(deliveries: list[UUID]) -> bool:
-    """Whether one of these deliveries is still to be delivered."""
+    """Whether one of these deliveries has not been delivered yet."""
     with cursor() as database:
         database.execute(
             "SELECT EXISTS (SELECT FROM webhook_deliveries WHERE id = ANY(%s) AND status IN ('pending', 'failed'))",

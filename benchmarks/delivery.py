@@ -1,7 +1,7 @@
-"""20,000 stored events of 20 businesses, an endpoint each, delivered by one worker process.
+"""20,000 stored events of 20 businesses with one endpoint each, delivered by one worker process.
 
-The floor is a bare aiohttp loop in a process of its own that posts the same signed bytes to the same receiver, with
-no database. Every event must have arrived exactly once, and be recorded so, when the run is over.
+The floor is a bare aiohttp loop in a separate process that posts the same signed bytes to the same kind of receiver,
+without a database. At the end, every event must have arrived exactly once, and be recorded as delivered.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ COUNT = 20_000
 BUSINESSES = 20
 FLOOR_CONCURRENCY = 100
 OF_FLOOR, CPU_OF_FLOOR = 0.50, 2.5
-"""Required share of the bare loop's rate, and most multiple of its CPU."""
+"""Required share of the bare loop's rate, and highest multiple of its CPU."""
 _PAD = b"Is my order on its way? I would like to have it by Friday, if that can be done. " * 4
 
 Signed = tuple[str, bytes, dict[str, str]]
 
 
 def run(harness: Harness) -> list[Result]:
-    """Measure a worker, and in the same rounds a bare sender that sets the floor."""
+    """Measure a worker, and before and after it the bare loop."""
     with Sink() as floor_sink, Sink() as sink:
         tenants = [business(number).tenant_id for number in range(1, BUSINESSES + 1)]
         for number, tenant_id in enumerate(tenants):
@@ -50,7 +50,7 @@ def drained(
     what: str,
     count: int,
 ) -> Result:
-    """The stored deliveries of these tenants, each sent once by one worker, beside the bare loop."""
+    """Measure one worker that sends the stored deliveries of these tenants once, and the bare loop."""
     signed = signed_requests(tenants, sink.url, floor_sink.url)
     floor = bare_loop(signed)
     harness.worker()
@@ -64,7 +64,7 @@ def drained(
         sent_in = time.perf_counter() - began
         harness.wait_until(lambda: open_deliveries() == 0, "not all results were recorded", seconds=30)
     harness.stop("worker")
-    # Before and after, so that whatever else the machine does meets both.
+    # The bare loop runs before and after the worker, so other load of the machine affects both.
     again = bare_loop(signed)
     ids = [delivery for delivery, _, _ in sink.finish()]
     floor_sink.finish()
@@ -84,7 +84,7 @@ def drained(
 
 
 def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
-    """Publish `count` inbound texts, `a_time` to a notification, the tenants in turn."""
+    """Publish `count` inbound texts of the tenants in turn, `a_time` in each transaction."""
     from django.db import transaction
 
     from webhooks.events.envelope import NewEvent
@@ -114,7 +114,7 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
 
 
 def signed_requests(tenants: Sequence[Any], url: str, instead: str) -> list[Signed]:
-    """The requests that the worker will make for these tenants, to another receiver."""
+    """The requests that the worker will make for these tenants, addressed to the receiver `instead`."""
     from gateway.database.statements import run
     from webhooks.events import envelope
     from webhooks.models import Delivery, Endpoint
@@ -146,14 +146,14 @@ def signed_requests(tenants: Sequence[Any], url: str, instead: str) -> list[Sign
 
 
 class Spent(NamedTuple):
-    """What the bare loop took."""
+    """The time and the CPU of the bare loop."""
 
     seconds: float
     cpu_seconds: float
 
 
 def bare_loop(requests: list[Signed]) -> Spent:
-    """POST the requests by a bare loop in a process of its own."""
+    """POST the requests with a bare loop in a separate process."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_post_all, args=(theirs,))
@@ -185,9 +185,9 @@ def _post_all(end: Any) -> None:
 
 
 def warm_up(harness: Harness, sink: Sink, tenants: Sequence[Any]) -> None:
-    """Publish an event for each tenant, so that what is measured begins with the worker's connections open.
+    """Publish an event for each tenant, so that the worker's connections are open before the measurement.
 
-    Returns when they arrived and are recorded: `make_due` would have those under way sent again.
+    Returns when the events are recorded as delivered. Otherwise `make_due` would let the worker send them again.
     """
     from django.db import transaction
 
@@ -208,7 +208,7 @@ def warm_up(harness: Harness, sink: Sink, tenants: Sequence[Any]) -> None:
 
 
 def make_due() -> None:
-    """Make what is stored due."""
+    """Make all stored deliveries due."""
     with cursor() as database:
         database.execute("UPDATE webhook_deliveries SET next_attempt_at = now() WHERE status = 'pending'")
 
@@ -221,7 +221,7 @@ def wake() -> None:
 
 
 def open_deliveries() -> int:
-    """How many deliveries are not over."""
+    """The number of deliveries that have not ended."""
     from webhooks.models import Delivery
 
     return Delivery.objects.filter(status__in=Delivery.OPEN).count()

@@ -1,4 +1,4 @@
-"""Filters by content: what one evaluation costs Postgres, of small and large bodies, by filters that pass or not.
+"""Filters by content: the time of one evaluation in Postgres, on small and large bodies, with and without a match.
 
 The floor reads the same bodies without a filter.
 """
@@ -34,7 +34,7 @@ _FILTERED = "event_passes(body, CASE WHEN n > 0 THEN 'message.inbound' END, %(pa
 
 
 def run(harness: Harness) -> list[Result]:
-    """Each filter on a text message, then on one of 16 KiB."""
+    """Measure each filter on a text message, then on a message of 16 KiB."""
     from webhooks.events import filters
 
     harness.web()
@@ -69,7 +69,7 @@ def _body(characters: int) -> bytes:
 
 
 def _microseconds(database: Any, condition: str, values: dict[str, Any]) -> float:
-    """Of one row, the best of three runs."""
+    """The microseconds of one evaluation, from the best of three runs."""
     times = []
     for _ in range(3):
         database.execute(_RUN.format(condition=condition), values)

@@ -1,7 +1,7 @@
-"""Deliver, search and list with few and with many events stored, bulk-loaded over the past weeks.
+"""Deliveries, searches and lists with few and with many stored events, which are bulk-loaded over the past weeks.
 
-GROWTH_EVENTS names the largest size (10,000,000 unless set); the sizes before it are 10,000 and 1,000,000. Each
-operation is timed beside the same operation at the smallest size.
+GROWTH_EVENTS sets the largest size (default 10,000,000). The smaller sizes are 10,000 and 1,000,000. The time of each
+operation is compared with its time at the smallest size.
 """
 
 import os
@@ -23,10 +23,10 @@ TENANTS = 20
 REPEATS = 40
 SLOWER = 1.3
 LEAST_MS = 5.0
-"""Smaller times count as this, because their differences are noise of the machine."""
+"""Smaller times count as this time, because their differences are noise of the machine."""
 DROP_SECONDS = 1.0
 
-# UUIDv7s over the past weeks: the millisecond in the first 48 bits, the rest random.
+# UUIDv7s over the past weeks: the first 48 bits are the millisecond, the other bits are random.
 _ID = """
 (lpad(to_hex((extract(epoch FROM now() - interval '{weeks} weeks') * 1000
     + ({weeks} * 604800000.0 - 60000) * n / {size})::bigint), 12, '0')
@@ -35,7 +35,7 @@ _ID = """
 
 
 def run(harness: Harness) -> list[Result]:
-    """Each size in turn; the rows of the smaller sizes stay."""
+    """Measure each size in turn. The rows of the smaller sizes stay."""
     from gateway.clock import now
     from gateway.database import partitions
 
@@ -72,7 +72,7 @@ def run(harness: Harness) -> list[Result]:
 
 
 def _load(tenants: list[UUID], targets: list[UUID], count: int, *, salt: str) -> None:
-    """Delivered events of all tenants in turn, with bodies that are kept."""
+    """Load delivered events with bodies, of all tenants in turn."""
     place = {"weeks": WEEKS, "size": count, "salt": salt}
     with cursor() as database:
         database.execute(
@@ -109,7 +109,7 @@ def _load(tenants: list[UUID], targets: list[UUID], count: int, *, salt: str) ->
 
 
 def _measure(harness: Harness, sink: Sink, tenants: list[UUID]) -> dict[str, float]:
-    """Milliseconds of each operation, the median of many."""
+    """The median milliseconds of each operation."""
     from django.db import transaction
 
     from gateway.monitoring import admin_health
@@ -172,7 +172,7 @@ def _median(operation: Callable[[], Any]) -> float:
 
 
 def _drop_a_week() -> float:
-    """Seconds to drop the partition that holds the bodies."""
+    """The seconds that it takes to drop the partition with the bodies."""
     from gateway.database import partitions
 
     with cursor() as database:

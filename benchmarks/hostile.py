@@ -1,9 +1,9 @@
-"""What strangers and callers can do to cost a process more than their share.
+"""Attempts of strangers and callers to use too much CPU, memory or time of the service.
 
-- `requests`: hostile requests one after another, and the CPU and memory that each takes of a web process. Peak memory
-  is the kernel's own (`VmHWM`), reset before each request.
-- `strangers`: a business's sends and notifications beside what strangers hold at a web process.
-- `compose`: the same at the services of docker-compose.yml, nginx in front, in turns with both alone.
+- `requests` sends hostile requests one after another, and measures the CPU and memory that a web process uses for each.
+  Peak memory is the kernel's figure (`VmHWM`), which is reset before each request.
+- `strangers` measures a business's sends and notifications while strangers hold connections to a web process.
+- `compose` measures the same with the services of docker-compose.yml behind nginx, in turns with and without strangers.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ QUIET_SECONDS = 0.15
 
 @dataclass(frozen=True)
 class Cost:
-    """What one request took."""
+    """The CPU, memory and time of one request."""
 
     status: int
     cpu_ms: float
@@ -52,18 +52,18 @@ class Cost:
 
 
 A_SECOND = 40
-"""Notifications, and sends, a second."""
+"""The rate of notifications and the rate of sends, per second."""
 SECONDS = 15
 TURNS = 4
 _NUMBERS = itertools.count()
-"""The numbers of the strangers' runs; each run has its own log."""
+"""The numbers of the strangers' runs. Each run has its own log."""
 MOST_MS = 5_000.0
-"""Highest p99 without the proxy, which lets an address have 400 connections. New connections are accepted after those
-of strangers.
+"""Highest p99 without the proxy. The proxy limits an address to 400 connections. Without it, the strangers' connections
+are accepted before a new connection.
 """
 TIMES_ALONE = 1.5
 LEAST_MS = 20.0
-"""A smaller p99 counts as this, because single milliseconds are noise of the machine."""
+"""A smaller p99 counts as this time, because single milliseconds are noise of the machine."""
 AT_WEB = {
     "1,100 connections with unknown keys": {"keys": 1_100},
     "5,200 bodies that drip": {"bodies": 4_200, "forms": 1_000},
@@ -77,12 +77,12 @@ AT_PROXY = {
 
 
 def run(harness: Harness, part: str) -> list[Result]:
-    """One of the parts."""
+    """Run one part."""
     return {"requests": _requests, "strangers": _strangers, "compose": _compose}[part](harness)
 
 
 def _requests(harness: Harness) -> list[Result]:
-    """Every request of the table, to processes that a normal request has warmed."""
+    """Measure every hostile request. A normal request has warmed up the processes before."""
     from django.conf import settings
 
     caller = business(1)
@@ -99,7 +99,7 @@ def _requests(harness: Harness) -> list[Result]:
     rows = []
     with contextlib.closing(Redis.from_url(os.environ["REDIS_URL"])) as valkey:
         for hostile in table:
-            # Each body meets a caller that has sent none: beyond its bytes a caller is refused unread.
+            # Reset the limit on a caller's bytes. Beyond the limit, a body would be refused without being read.
             for bucket in valkey.scan_iter("*bytes:*"):
                 valkey.delete(bucket)
             rows.append(_row(hostile, cost_of(hostile, web, harness.process_ids("web"))))
@@ -125,7 +125,7 @@ def _compose(harness: Harness) -> list[Result]:
     from tests.operating import composed
 
     variables = composed.documented_settings() | {"META_GRAPH_URL": harness.bare_upstream()}
-    # The rows of this process are read by that of the services.
+    # The services' processes read rows that this process writes, so both need the same keys.
     settings.ENCRYPTION_KEYS = [variables["ENCRYPTION_KEYS"]]
     settings.META_APP_SECRET = variables["META_APP_SECRET"]
     with tempfile.TemporaryDirectory(prefix="gateway-composed-") as name:
@@ -146,7 +146,7 @@ def _compose(harness: Harness) -> list[Result]:
 
 @contextlib.contextmanager
 def _held(harness: Harness, url: str, held: dict[str, int], addresses: Sequence[str] = ()) -> Iterator[None]:
-    """Strangers hold these connections in the block."""
+    """Let strangers hold these connections during the block."""
     name = f"stranger-{next(_NUMBERS)}"
     kinds = [f"{kind}={count}" for kind, count in held.items()]
     own = [f"--address={address}" for address in addresses]
@@ -157,9 +157,9 @@ def _held(harness: Harness, url: str, held: dict[str, int], addresses: Sequence[
 
 
 class Known:
-    """A business that sends, and notifications about it, alone and beside strangers.
+    """A business that sends messages and receives notifications, measured with and without strangers.
 
-    Without `most_ms` the limit of a p99 is a multiple of the p99 alone.
+    Without `most_ms`, the limit of a p99 is a multiple of the p99 without strangers.
     """
 
     def __init__(self, url: str, *, most_ms: float | None = None) -> None:
@@ -168,7 +168,7 @@ class Known:
         uvloop.run(self._loads(2))
 
     def measure(self, what: str) -> None:
-        """Add a row of each load."""
+        """Measure each load and add its row."""
         for name, load in uvloop.run(self._loads(SECONDS)).items():
             row = self._row(f"{name}, {what}", load)
             if self._most_ms is not None:
@@ -177,7 +177,7 @@ class Known:
                 row.expect(p99 <= self._most_ms, f"p99 {p99:.0f} ms, not {self._most_ms:,.0f}")
 
     def measure_in_turns(self, what: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Add a row of each load alone and one in the block of `held`, in turns; judge the second by the first."""
+        """Measure each load in turns without and with strangers (`held`). Add both rows. The first sets the limit."""
         alone, beside = defaultdict[str, Load](Load), defaultdict[str, Load](Load)
         for _ in range(TURNS):
             self._add(alone)
@@ -234,7 +234,7 @@ def _row(hostile: Hostile, cost: Cost) -> Result:
 
 
 def cost_of(hostile: Hostile, address: str, process_ids: list[int]) -> Cost:
-    """Send one request and wait for its answer and for the processes to be quiet again."""
+    """Send one request. Wait for its answer and until the processes use no CPU. Returns the cost."""
     resident = {each: _status(each, "VmRSS") for each in process_ids}
     for each in process_ids:
         Path(f"/proc/{each}/clear_refs").write_text("5")
@@ -276,12 +276,12 @@ def _until_quiet(process_ids: list[int]) -> float:
 
 
 def _cpu_ms(process_ids: list[int]) -> float:
-    """CPU of the processes by their own clocks, which count threads that have ended too (clock_getcpuclockid)."""
+    """CPU milliseconds of the processes by their CPU clocks, which include ended threads (clock_getcpuclockid)."""
     return sum(time.clock_gettime_ns((~each << 3) | 2) for each in process_ids) / 1e6
 
 
 def _status(process_id: int, name: str) -> int:
-    """A figure of /proc/<pid>/status, in KiB."""
+    """A value of /proc/<pid>/status in KiB."""
     for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])
@@ -289,7 +289,7 @@ def _status(process_id: int, name: str) -> int:
 
 
 def csrf_token(address: str) -> str:
-    """A CSRF token as anybody gets it with the log-in page."""
+    """A CSRF token from the public log-in page."""
     with urlopen(f"{address}/login") as answer:  # noqa: S310 - the benchmark's own server
         cookie: str = answer.headers["Set-Cookie"]
     return cookie.partition("csrftoken=")[2].partition(";")[0]

@@ -1,7 +1,7 @@
-"""The service at rest: memory and CPU of the small host and of split roles, CPU of each role's start, time to ready.
+"""The idle service: memory and CPU of the small host and of split roles, CPU of each role's start, time until ready.
 
-Memory is the proportional set size: what processes share counts once. The floor is an interpreter that has imported
-nothing: a process in Python cannot have less.
+Memory is the proportional set size, in which shared memory counts once. The floor is a Python interpreter that has
+imported nothing, because no Python process can use less.
 """
 
 import re
@@ -19,12 +19,12 @@ from benchmarks.equipment.sink import Sink
 from gateway.local_run import processes
 
 SETTLE_SECONDS, MEASURE_SECONDS = 50.0, 60.0
-"""How long a start takes, and how long the measurement that follows: a minute, so that each task that beat starts every
-minute runs once.
+"""The seconds that a start takes, and the seconds of the measurement after it. In a minute, each task that beat starts
+every minute runs once.
 """
 BEAT_STARTS_SECONDS = 5.0
 MOST_MEGABYTES, MOST_OF_A_CORE = 250.0, 0.01
-"""Most memory of the small host without Postgres and Valkey, and most CPU of the service with both."""
+"""Most memory of the small host without Postgres and Valkey, and most CPU of the service including both."""
 READY_SECONDS, FIRST_DELIVERY_SECONDS = 5.0, 1.0
 START_SECONDS = 300.0
 
@@ -32,7 +32,7 @@ _READY = re.compile(r"^Ready after ([0-9.]+) s", re.MULTILINE)
 
 
 def run(harness: Harness, part: str) -> list[Result]:
-    """Start it twice, the second time where it ran before; or look at it at rest in one form."""
+    """Run one part: two starts, the second on existing data, or the idle service in one form."""
     return PARTS[part](harness)
 
 
@@ -72,7 +72,7 @@ PARTS = {"start": _start, "small_host": _small_host, "split": _split}
 
 
 def _at_rest(harness: Harness, what: str, *names: str) -> tuple[Result, Result]:
-    """Memory of the service's processes, and their CPU with that of the servers, once everything has settled."""
+    """Measure the idle service after its start: the memory of its processes, and their CPU and the servers'."""
     children = children_by_parent()
     starts = {name: cpu_of(harness.running[name].pid, children) for name in names}
     time.sleep(SETTLE_SECONDS)
@@ -105,7 +105,7 @@ def _shown(figures: Mapping[str, float], form: str) -> str:
 
 
 def _first_delivery(harness: Harness) -> Result:
-    """A delivery waits; the time from the start of a deliveries process until it arrives."""
+    """Measure the time from the start of a deliveries process until a waiting delivery arrives."""
     from django.db import transaction
 
     from webhooks.events.envelope import NewEvent
@@ -117,7 +117,7 @@ def _first_delivery(harness: Harness) -> Result:
         event = NewEvent(type="meta.other", environment="live", dedupe_key="first", data=b"{}")
         with transaction.atomic():
             publish(tenant_id=tenant_id, events=[event])
-        # As beside a running beat.
+        # In production, beat is already running.
         harness.beat()
         time.sleep(BEAT_STARTS_SECONDS)
         began = time.monotonic()
@@ -139,7 +139,7 @@ def _first_delivery(harness: Harness) -> Result:
 
 @contextmanager
 def _stack(harness: Harness, data_dir: Path) -> Iterator[float]:
-    """`make run` on free ports with servers of its own; the seconds until it was ready."""
+    """Start `make run` on free ports with its own servers. Yields the seconds until it was ready."""
     ports = {name: str(free_port()) for name in ("PORT", "SIMULATOR_PORT")}
     given = {
         name: value
@@ -169,7 +169,7 @@ def _stack(harness: Harness, data_dir: Path) -> Iterator[float]:
 
 
 def _bare_interpreter() -> float:
-    """Megabytes of an interpreter that waits."""
+    """The memory of an idle Python interpreter in megabytes."""
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
         time.sleep(0.5)
         megabytes = memory_of(process.pid, {})

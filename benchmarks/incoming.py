@@ -1,7 +1,7 @@
-"""Notifications of 100 items through one web process, beside a bare listener. `intake` is of those with one item.
+"""Notifications of 100 items through one web process, compared with a bare listener. `intake` has one item in each.
 
-The floor checks the signature and inserts the body as one row. Every item must be an event, its body and a delivery
-when the run is over: exactly once.
+The floor checks the signature and inserts the body as one row. At the end, every item must have exactly one event, one
+body and one delivery.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from benchmarks.equipment.seed import Business, business, endpoint
 COUNT, CONCURRENCY, ITEMS = 320, 4, 100
 BUSINESSES = 20
 OF_FLOOR, CPU_OF_FLOOR, POSTGRES_OF_FLOOR = 0.08, 9.0, 20.0
-"""Required share of the bare listener's rate, and most multiples of its CPU and of the CPU of its Postgres."""
+"""Required share of the bare listener's rate, and the highest multiples of its CPU and of its Postgres' CPU."""
 
 _numbers = itertools.count(1)
 
 
 def run(harness: Harness) -> list[Result]:
-    """One load, in turns with the floor."""
+    """Measure one load in turns with the floor."""
     notifications = notifications_of(ITEMS)
     url = f"{harness.web()}/upstream/webhook"
     before = stored()
@@ -47,7 +47,7 @@ def run(harness: Harness) -> list[Result]:
 
 
 def notifications_of(items: int) -> Requests:
-    """What makes notifications of `items` messages, to new businesses in turn, each with an endpoint."""
+    """A function that makes notifications of `items` messages, to new businesses with endpoints in turn."""
     businesses = [business(number) for number in range(1, BUSINESSES + 1)]
     for each in businesses:
         endpoint(each.tenant_id, "http://127.0.0.1:9/nobody")
@@ -55,7 +55,7 @@ def notifications_of(items: int) -> Requests:
 
 
 def expect_stored(result: Result, before: dict[str, int], notifications: int, *, items: int) -> None:
-    """Record a failure unless each item of the notifications is an event, its body and a delivery, once."""
+    """Record a failure unless each item of the notifications has exactly one event, one body and one delivery."""
     found = {name: rows - before[name] for name, rows in stored().items()}
     taken = notifications * items
     expected = {"events": taken, "payloads": taken + notifications, "deliveries": taken, "distinct": taken}
@@ -63,7 +63,7 @@ def expect_stored(result: Result, before: dict[str, int], notifications: int, *,
 
 
 def stored() -> dict[str, int]:
-    """How many rows there are, and how many different events."""
+    """The numbers of rows, and of different events."""
     with cursor() as database:
         database.execute(
             "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM event_payloads), "
@@ -74,7 +74,7 @@ def stored() -> dict[str, int]:
 
 
 def notification(of: Business, items: int) -> Request:
-    """Inbound texts of different customers to one number, as the upstream writes and signs them."""
+    """A notification with inbound texts of different customers to one number, in the upstream's form and signed."""
     from django.conf import settings
 
     numbers = [next(_numbers) for _ in range(items)]

@@ -1,7 +1,7 @@
 """Notifications through one web process: 32 in flight, then 200 a second, each in turns with a bare listener.
 
-Every item must be an event, its body and a delivery when the run is over: exactly once. At a steady rate the p99 is the
-disk's: a commit waits for the flush of the write-ahead log, the bare listener's as well.
+At the end, every item must have exactly one event, one body and one delivery. At a steady rate the disk decides the
+p99, because every commit waits for the flush of the write-ahead log. That is also true for the bare listener.
 """
 
 from benchmarks.equipment import floors, raw_client
@@ -13,12 +13,12 @@ from benchmarks.incoming import expect_stored, notifications_of, stored
 COUNT, CONCURRENCY = 20_000, 32
 STEADY_RATE, STEADY_SECONDS, STEADY_TURNS = 200, 5, 4
 OF_FLOOR, LOOP_OF_FLOOR, POSTGRES_OF_FLOOR = 0.35, 4.0, 8.0
-"""Required share of the bare listener's rate, and most multiples of its CPU and of the CPU of its Postgres."""
+"""Required share of the bare listener's rate, and the highest multiples of its CPU and of its Postgres' CPU."""
 STEADY_P50_MS = 4.0
 
 
 def run(harness: Harness) -> list[Result]:
-    """Full speed, then a steady rate."""
+    """Measure full speed, then a steady rate."""
     notifications = notifications_of(1)
     floor = floors.listener(harness)
     url = f"{harness.web()}/upstream/webhook"

@@ -1,9 +1,9 @@
-"""What bad neighbours cost the others: their own waits must stay what they were.
+"""Isolation: bad neighbours must not delay the deliveries and sends of others.
 
-- `endpoints`: ten healthy endpoints at 100 events a second, alone and beside one that never answers, with 100,000
-  deliveries waiting, and one that answers 500.
-- `tenant`: one tenant's events and sends, alone and beside another one that has 19 endpoints that hang, 10,000
-  deliveries waiting, a replay of everything and a batch of 10,000 messages, all at once.
+- `endpoints`: ten healthy endpoints with 100 events a second, alone and beside two bad endpoints. One never answers and
+  has 100,000 waiting deliveries, the other answers 500.
+- `tenant`: one tenant's events and sends, alone and beside a tenant with 19 hanging endpoints, 10,000 waiting
+  deliveries, a replay of all its events and a batch of 10,000 messages at the same time.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -27,19 +27,19 @@ SECONDS = 20
 WAITING = 100_000
 SLOWER = 1.5
 LEAST_MS = 20.0
-"""A smaller p99 counts as this, because single milliseconds are noise of the machine."""
+"""A smaller p99 counts as this time, because single milliseconds are noise of the machine."""
 OF_TENANT = 20
 """Events and sends a second of the measured tenant."""
 HANGING, OF_TENANT_WAITING, REPLAYED, BATCH = 19, 10_000, 5_000, 10_000
 
 
 def run(harness: Harness, part: str) -> list[Result]:
-    """One of the parts."""
+    """Run one part."""
     return {"endpoints": _endpoints, "tenant": _tenant}[part](harness)
 
 
 def _endpoints(harness: Harness) -> list[Result]:
-    """The same load twice, without and with the neighbours."""
+    """Measure the same load twice, without and with the bad endpoints."""
     with Sink() as sink:
         tenants = [business(number).tenant_id for number in range(1, 11)]
         for tenant_id in tenants:
@@ -75,7 +75,7 @@ def _tenant(harness: Harness) -> list[Result]:
     rate = {"API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
     measured = business(1)
     with Sink() as sink, Sink() as others:
-        # Of the sends nothing is delivered: the sink counts the events alone.
+        # Events of sends are not delivered, so the sink counts only the published events.
         endpoint(measured.tenant_id, f"{sink.url}/ok", event_types=["message.inbound"])
         web = harness.web(META_GRAPH_URL=upstream, **rate)
         harness.worker()
@@ -110,7 +110,7 @@ def _row(what: str, milliseconds: list[float]) -> Result:
 
 
 def _events_and_sends(web: str, of: Business, *, seconds: int = SECONDS) -> tuple[dict[str, float], Load]:
-    """Both at a steady pace at once: the moments of the events' commits, and the answers to the sends."""
+    """Publish events and send messages at steady rates at the same time. Returns the commits' times and the answers."""
 
     from django.db import connection
 
@@ -128,7 +128,7 @@ def _events_and_sends(web: str, of: Business, *, seconds: int = SECONDS) -> tupl
 
 
 def _burden(web: str, of: Business, url: str) -> None:
-    """Give a tenant endpoints that hang, deliveries that wait, a replay of everything and a long batch."""
+    """Give a tenant hanging endpoints, waiting deliveries, a replay of all its events and a long batch."""
     replayed, _ = endpoint(of.tenant_id, f"{url}/ok/later")
     _publish_dead(of.tenant_id)
     endpoints([(of.tenant_id, f"{url}/hang")] * (HANGING - 1))
@@ -144,7 +144,7 @@ def _burden(web: str, of: Business, url: str) -> None:
 
 
 def _publish_dead(tenant_id: UUID) -> None:
-    """Events whose deliveries were given up."""
+    """Publish events with failed deliveries that are not retried."""
     from django.db import transaction
 
     from webhooks.events.envelope import NewEvent

@@ -1,7 +1,6 @@
-"""200 events a second for 30 seconds, one worker: from the commit of an event to the first byte of its delivery.
+"""The time from the commit of an event to the first byte of its delivery, at 200 events a second with one worker.
 
-Also beside bad neighbours (`isolation`): an endpoint that hangs with 100,000 deliveries waiting, and one that
-answers 500, next to ten healthy ones.
+`isolation` measures the same while other endpoints hang or fail.
 """
 
 import time
@@ -19,7 +18,7 @@ P50, P99 = 30.0, 200.0
 
 
 def run(harness: Harness) -> list[Result]:
-    """Publish at a steady pace and read the moments of arrival."""
+    """Publish at a steady rate and read the times of arrival."""
     with Sink() as sink:
         tenants = [business(number).tenant_id for number in range(1, 11)]
         for tenant_id in tenants:
@@ -53,9 +52,9 @@ def run(harness: Harness) -> list[Result]:
 def publish_at(
     tenants: Sequence[Any], *, rate: int, seconds: int, prefix: str = "paced:"
 ) -> dict[str, float]:
-    """Publish an event of each tenant in turn at a steady rate; the moments of the commits, by event id.
+    """Publish events of the tenants in turn at a steady rate. Returns the times of the commits, by event id.
 
-    As a web process takes in a notification: the statement is its own transaction, and then the signal is sent.
+    Like a notification in a web process: the statement is its own transaction, and the signal is sent after it.
     """
     from gateway import ids
     from gateway.database.statements import run
@@ -83,7 +82,7 @@ def publish_at(
 
 
 def waited(committed: dict[str, float], noted: Sequence[tuple[str, str, float]]) -> list[float]:
-    """Milliseconds from commit to arrival of each event that arrived exactly once."""
+    """The milliseconds from commit to arrival, of each event that arrived exactly once."""
     arrivals: dict[str, list[float]] = {}
     for _, event, at in noted:
         arrivals.setdefault(event, []).append(at)
@@ -95,7 +94,7 @@ def waited(committed: dict[str, float], noted: Sequence[tuple[str, str, float]])
 
 
 def backlog(tenant_id: Any, endpoint_id: Any, count: int) -> None:
-    """So many due deliveries of one endpoint, written in bulk."""
+    """Write `count` due deliveries of one endpoint in bulk."""
     from django.db import transaction
 
     from gateway import ids

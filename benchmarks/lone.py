@@ -1,7 +1,7 @@
-"""The delivery rate of one tenant alone, by one worker process, to 20 endpoints and to one.
+"""The delivery rate of a single tenant with one worker process, to 20 endpoints and to one endpoint.
 
-The floor is a bare aiohttp loop in a process of its own that posts the same signed bytes to the same receiver, with no
-database.
+The floor is a bare aiohttp loop in a separate process that posts the same signed bytes to the same kind of receiver,
+without a database.
 """
 
 from benchmarks.delivery import CPU_OF_FLOOR, drained, store
@@ -16,7 +16,7 @@ OF_FLOOR = {20: 0.45, 1: 0.22}
 
 
 def run(harness: Harness) -> list[Result]:
-    """Twenty endpoints, then one, each a tenant of its own on a worker of its own."""
+    """Measure twenty endpoints, then one endpoint, each with another tenant and another worker."""
     return [_measure(harness, number, endpoints) for number, endpoints in enumerate(OF_FLOOR, 1)]
 
 

@@ -1,7 +1,7 @@
-"""300 tenants with 20 endpoints each, without and with a tenth of the endpoints broken in five ways.
+"""300 tenants with 20 endpoints each. First all endpoints are healthy, then a tenth of them is broken in five ways.
 
-Broken ones hang, answer 500, refuse the connection, drip their answer a byte a second, or have no address. What the
-healthy ones wait must stay what it was.
+Broken endpoints hang, answer 500, refuse the connection, answer one byte a second, or have no address. They must not
+delay the deliveries to healthy endpoints.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ A_SECOND, SECONDS = 20, 15
 
 
 def run(harness: Harness) -> list[Result]:
-    """The same events twice, before and after the broken endpoints are there."""
+    """Publish the same events twice: before the broken endpoints exist, and after."""
     with Sink() as sink:
         tenant_ids = tenants(TENANTS)
         endpoints((tenant_id, f"{sink.url}/ok") for tenant_id in tenant_ids for _ in range(HEALTHY))
@@ -68,7 +68,7 @@ def run(harness: Harness) -> list[Result]:
 def _publish(
     harness: Harness, sink: Sink, tenant_ids: Sequence[Any], seconds: int, arrived: int = 0
 ) -> tuple[dict[str, float], int]:
-    """Publish at the rate until every healthy endpoint has its deliveries; the commits, and the arrivals in all."""
+    """Publish, and wait until all deliveries to healthy endpoints arrived. Returns the commits and all arrivals."""
     committed = publish_at(tenant_ids, rate=A_SECOND, seconds=seconds)
     expected = arrived + len(committed) * HEALTHY
     harness.wait_until(lambda: sink.count >= expected, harness.log("worker"))

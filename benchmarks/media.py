@@ -1,4 +1,4 @@
-"""A file of 100 MB up to the upstream and down from it, through one web process: how much its memory grows."""
+"""Upload and download of a file of 100 MB through one web process: how much the memory of the process grows."""
 
 import hashlib
 import io
@@ -20,7 +20,7 @@ GROWTH_MEGABYTES = 30
 
 
 def run(harness: Harness) -> list[Result]:
-    """Up, then down."""
+    """Upload the file, then download it."""
     upstream = harness.simulator()
     each = business()
     account = {
@@ -102,6 +102,6 @@ def _children(parent: int) -> list[int]:
 
 
 def _kilobytes(process_id: int) -> int:
-    """Resident memory of a process."""
+    """The resident memory of a process, in KiB."""
     with open(f"/proc/{process_id}/status") as status:  # noqa: PTH123 - a pseudo file
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))

@@ -1,9 +1,9 @@
-"""Ordered endpoints: beside unordered ones, at the receiver's own pace, and beside the burst of one customer.
+"""Ordered endpoints, compared with unordered endpoints, with a slow receiver, and during a burst of one customer.
 
-The same events of the same customers are delivered by one worker process to unordered and to ordered endpoints: every
-event must arrive exactly once, and at the ordered endpoints each customer's events in the order in which they were
-published. One customer's events go to a receiver that takes 30 ms for each: the floor is a receiver that never waits.
-Another customer's events arrive, one at a time, beside a burst of one customer at the same endpoint as they do alone.
+One worker process delivers the same events to unordered and to ordered endpoints. Every event must arrive exactly once.
+At ordered endpoints, the events of each customer must arrive in the order of publication. Then one customer's events go
+to a receiver that takes 30 ms for each, and the floor is the receiver's highest rate. At last, another customer's
+single events must not be delayed by a burst of one customer at the same endpoint.
 """
 
 import statistics
@@ -29,7 +29,7 @@ _BODY = b'{"messaging_product":"whatsapp","message":{"text":{"body":"Is my order
 
 
 ONE_CUSTOMERS = 300
-"""Events of the customer whose pace is measured."""
+"""Events of the one customer whose delivery rate is measured."""
 PACE_OF_RECEIVER = 0.80
 BURST = 100_000
 BESIDE_BURST = 1.5
@@ -37,7 +37,7 @@ ONE_AT_A_TIME = 60
 
 
 def run(harness: Harness) -> list[Result]:
-    """The unordered endpoints first, then the ordered ones, in one worker."""
+    """Measure unordered endpoints, then ordered ones, with one worker."""
     tenants = [business(number).tenant_id for number in range(1, BUSINESSES + 1)]
     with Sink() as plain, Sink() as ordered, Sink() as slow, Sink() as burst:
         harness.worker()
@@ -50,7 +50,7 @@ def run(harness: Harness) -> list[Result]:
 
 
 def _only_endpoint(tenant_id: UUID, sink: Sink) -> None:
-    """Leave one ordered endpoint, whose receiver answers after a while."""
+    """Replace all endpoints by one ordered endpoint with a slow receiver."""
     from webhooks.models import Endpoint
 
     Endpoint.objects.all().delete()
@@ -61,7 +61,7 @@ def _only_endpoint(tenant_id: UUID, sink: Sink) -> None:
 
 
 def _pace(harness: Harness, tenant_id: UUID, sink: Sink) -> Result:
-    """Events of one customer, published together."""
+    """Measure the delivery rate of events of one customer that were published together."""
     _only_endpoint(tenant_id, sink)
     warm_up(harness, sink, [tenant_id])
     before = sink.count
@@ -83,7 +83,7 @@ def _pace(harness: Harness, tenant_id: UUID, sink: Sink) -> Result:
 
 
 def _beside_burst(harness: Harness, tenant_id: UUID, sink: Sink) -> list[Result]:
-    """Events of another customer one at a time: alone, and while the burst of one customer waits."""
+    """Measure single events of a customer, alone and while a burst of another customer waits."""
     _only_endpoint(tenant_id, sink)
     warm_up(harness, sink, [tenant_id])
     published: list[dict[str, float]] = []
@@ -92,7 +92,7 @@ def _beside_burst(harness: Harness, tenant_id: UUID, sink: Sink) -> list[Result]
             for _ in range(BURST // 1_000):
                 _publish(tenant_id, customer=1, count=1_000)
             with cursor() as database:
-                # What storing them leaves to do is no part of what is measured.
+                # The measurement must not include maintenance of the stored rows.
                 database.execute("VACUUM ANALYZE webhook_deliveries, events, event_payloads")
                 database.execute("CHECKPOINT")
         published.append({})
@@ -135,7 +135,7 @@ def _round(
     with cursor() as database:
         database.execute("DELETE FROM event_keys")
     warm_up(harness, sink, tenants)
-    # Behind open circuits nothing is sent while the events are stored.
+    # With open circuits, nothing is sent while the events are stored.
     Endpoint.objects.update(ordered=is_ordered, circuit_open_until=now() + timedelta(hours=1))
     before = sink.count
     customers = _store(tenants)
@@ -167,7 +167,7 @@ def _round(
 
 
 def _publish(tenant_id: UUID, *, customer: int, count: int) -> list[str]:
-    """Publish events of one customer together; returns their ids."""
+    """Publish events of one customer together. Returns their ids."""
     from django.db import transaction
 
     from gateway import ids
@@ -195,7 +195,7 @@ def _event(event_id: UUID, customer: int) -> Any:
 
 
 def _store(tenants: list[UUID]) -> dict[str, str]:
-    """Publish the events, customers in turn; returns each event's customer by its id."""
+    """Publish events of the customers in turn. Returns the customer of each event, by event id."""
     from django.db import transaction
 
     from gateway import ids

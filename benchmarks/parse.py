@@ -1,7 +1,8 @@
-"""Bodies of callers turned into the upstream's: one message, and a batch of 10,000, beside the scanner in Python.
+"""The CPU to convert callers' bodies to the upstream's bodies: one message, and a batch of 10,000 messages.
 
-The floor cuts the same bytes with `gateway/json_spans.py`, which msgspec replaced for whole messages. No server takes
-part: the figures are CPU of one process that holds the interpreter meanwhile.
+The floor splits the same bytes with the Python scanner `gateway/json_spans.py`. For whole messages, the service uses
+msgspec instead. No server is involved. The figures are the CPU of one process, which holds the interpreter lock
+meanwhile.
 """
 
 import time
@@ -20,7 +21,7 @@ MESSAGES, ROUNDS = 20_000, 5
 
 
 def run(harness: Harness) -> list[Result]:
-    """One message, then a batch body: parsed, checked and cut into the upstream's bodies."""
+    """Parse and check one message, then a batch, and split each into the upstream's bodies."""
     from gateway import process_limits
     from gateway.api.json import parse_object
     from messaging import idempotency

@@ -1,8 +1,8 @@
-"""The message log: what it costs a send and a notification, and the look-up of one message among ten million.
+"""The message log: its CPU for a send and for a notification, and the look-up of one message among ten million.
 
-The same sends, and the same notifications, go to two web processes in turns, of which one writes no message log. Then
-PROJECTION_MESSAGES messages (10,000,000 unless set) are bulk-loaded over two years, and messages of any age are looked
-up over HTTP, one after another.
+The same sends and notifications go in turns to two web processes. One of them writes no message log. Then
+PROJECTION_MESSAGES messages (default 10,000,000) with times in two years are bulk-loaded, and messages of any age are
+looked up over HTTP, one after another.
 """
 
 import http.client
@@ -21,7 +21,7 @@ from benchmarks.incoming import notification
 SENDS, NOTIFICATIONS = 8_000, 8_000
 CONCURRENCY = 32
 MOST = 0.10
-"""Most additional CPU of the web process and of Postgres together, as a share."""
+"""Most additional CPU of the web process and Postgres together, as a share of the CPU without the message log."""
 MESSAGES = int(os.environ.get("PROJECTION_MESSAGES", "10000000"))
 DAYS = 725
 TENANTS = 20
@@ -29,7 +29,7 @@ LOOKED_UP = 1_000
 WARM_UP = 100
 P95_MS = 5.0
 
-# UUIDv7s of the past two years: the millisecond in the first 48 bits, the rest random.
+# UUIDv7s of the past two years: the first 48 bits are the millisecond, the other bits are random.
 _LOAD = """
 INSERT INTO messages (tenant_id, environment, key, month, id, direction, phone_number_id, wa_id, type, event_id,
                       accepted_at, sent_at, delivered_at, pricing_category, service_ms, upstream_ms)
@@ -46,7 +46,7 @@ FROM (
     ) AS made
 ) AS numbered
 """
-# Of a message that is looked up: its event with the body, a status, and a delivery of each.
+# For each message to look up: an event with the body, an event of a status, and a delivery of each event.
 _EVENTS = """
 WITH sampled AS (
     INSERT INTO events (id, tenant_id, environment, type, wamid, phone_number_id, wa_id, status, dedupe_key,
@@ -68,7 +68,7 @@ SELECT id, tenant_id, gen_random_uuid(), id, type, 'delivered', 1, '[]', false F
 
 
 def run(harness: Harness) -> list[Result]:
-    """Costs first, while the tables are small, then the look-ups."""
+    """Measure the CPU first, while the tables are small, then the look-ups."""
     each = business()
     endpoint(each.tenant_id, "http://127.0.0.1:9/nobody")
     return [*_costs(harness, each), _look_ups(harness, each)]
@@ -174,7 +174,7 @@ def _look_ups(harness: Harness, each: Business) -> Result:
 
 
 def _load(each: Business) -> list[str]:
-    """Load the messages, and the events of those that will be looked up; returns their wamids."""
+    """Load the messages, and the events of the messages to look up. Returns the wamids of the latter."""
     from django.utils import timezone
 
     from gateway.database import partitions
@@ -186,7 +186,7 @@ def _load(each: Business) -> list[str]:
     step = 1_000_000
     with cursor() as database:
         database.execute("SET synchronous_commit = off")
-        # Made at the end: keeping them row by row would take most of the time.
+        # The indexes are created after the load. Updating them row by row would take most of the time.
         database.execute(
             "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
             " WHERE indrelid = 'messages'::regclass AND NOT indisprimary"

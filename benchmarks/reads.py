@@ -1,7 +1,7 @@
-"""Reads of the API on one kept connection: CPU of the web processes for each list and for the look-up of a message.
+"""Reads of the API on one keep-alive connection: CPU of the web processes for each list and for one message.
 
-The floor is a bare listener that takes notifications, also one after another. The partitioned tables have the
-partitions of two years, as in an installation of that age.
+The floor is a bare listener that receives notifications, also one after another. The partitioned tables have the
+partitions of two years, as in a two-year-old installation.
 """
 
 import http.client
@@ -19,21 +19,21 @@ from benchmarks.incoming import notification
 READS, WARM_UP = 1_000, 100
 STORED = 200
 OF_FLOOR = 6.0
-"""Most CPU of the web processes for a read, as a multiple of what a bare listener uses for a notification."""
+"""Most CPU of the web processes for a read, as a multiple of a bare listener's CPU for a notification."""
 YEARS = timedelta(days=730)
 PATHS = (
     "/v1/numbers",
     "/v1/events?limit=10",
     "/v1/messages?limit=10",
     "/v1/webhook-deliveries?limit=10",
-    # The calls of the rows above.
+    # Lists the calls made by the rows above.
     "/v1/requests?limit=10",
     "/v1/messages/wamid.7",
 )
 
 
 def run(harness: Harness) -> list[Result]:
-    """One read after another, with some events, deliveries and messages stored."""
+    """Store some events, deliveries and messages, and make one read after another."""
     from gateway.clock import now
     from gateway.database import partitions
 
@@ -68,7 +68,7 @@ def run(harness: Harness) -> list[Result]:
 
 
 def store(owner: Business) -> None:
-    """Inbound messages of a business, each with its event and with a delivery that nobody makes."""
+    """Store inbound messages of a business, each with an event and a delivery. No worker sends the deliveries."""
     from gateway.database.statements import run as run_statements
     from gateway.upstream.notifications.change import MessageFacts
     from webhooks.events.envelope import NewEvent
@@ -94,7 +94,7 @@ def store(owner: Business) -> None:
 
 
 def _floor(harness: Harness, url: str, owner: Business) -> float:
-    """CPU microseconds of a bare listener for a notification, one after another."""
+    """The CPU microseconds of a bare listener for each notification, sent one after another."""
     notifications = [notification(owner, 1) for _ in range(READS)]
     with harness.measure() as measured:
         load = raw_client.post_all(f"{url}/", notifications, concurrency=1)
@@ -103,7 +103,7 @@ def _floor(harness: Harness, url: str, owner: Business) -> float:
 
 
 def _read(connection: http.client.HTTPConnection, path: str, key: str, count: int) -> tuple[list[float], int]:
-    """The milliseconds of each read, and how many were not answered 200."""
+    """The milliseconds of each read, and the number of reads that were not answered with 200."""
     waits, refused = [], 0
     for _ in range(count):
         began = time.perf_counter()

@@ -1,6 +1,6 @@
-"""Cost of the request log: the same sends at two web processes in turns, one with the log and one without.
+"""The CPU of the request log: the same sends go in turns to two web processes, one with the log and one without.
 
-Only CPU is compared: the rounds last about as long as the log gathers its lines.
+Only CPU is compared. The rounds are too short to compare rates, because the log collects lines for about as long.
 """
 
 from benchmarks import send
@@ -12,11 +12,11 @@ from benchmarks.equipment.seed import business
 CONCURRENCY = 32
 COUNT = 16_000
 MOST = 0.05
-"""Most additional CPU of a send in the web process, as a share."""
+"""Most additional CPU of a send in the web process, as a share of the CPU without the log."""
 
 
 def run(harness: Harness) -> list[Result]:
-    """Sends with and without the log; every logged send must be a line of it."""
+    """Measure sends with and without the log. Every logged send must have a line in the log."""
     upstream = harness.bare_upstream()
     each = business()
     common = {"META_GRAPH_URL": upstream, "API_RATE_PER_SECOND": "100000", "API_RATE_BURST": "100000"}
@@ -32,7 +32,7 @@ def run(harness: Harness) -> list[Result]:
         concurrency=CONCURRENCY,
     )
     cpu, floor = logged.cpu_per(COUNT), bare.cpu_per(COUNT)
-    # Postgres writes the lines partly in the other side's rounds: both sides' Postgres is compared in the docs alone.
+    # Postgres writes some lines during the rounds without the log, so this benchmark cannot compare its CPU.
     own, floor_own = cpu["with log"], floor["without log"]
     result = Result(
         "sends with the request log",

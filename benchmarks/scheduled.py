@@ -1,6 +1,6 @@
-"""Scheduled messages: how late each reaches the upstream, alone and beside a batch and other tenants' sends.
+"""Scheduled messages: how late each reaches the upstream, alone and beside a batch and another tenant's sends.
 
-The upstream notes when a message arrives. None may come before its `send_at`, the latest two seconds after it.
+The upstream records the arrival of each message. A message must arrive at its `send_at` or at most two seconds later.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from benchmarks.equipment.results import Result, percentiles
 from benchmarks.equipment.seed import Business, business
 
 MESSAGES, OVER_SECONDS, NUMBERS = 300, 15, 10
-"""Messages of each run, the seconds over which their times are spread, and the numbers that send them."""
+"""The messages of each run, the seconds over which their times are spread, and the sending numbers."""
 SENDS_A_SECOND, BATCH = 50, 5_000
 LATEST = 2_000.0
 
 
 def run(harness: Harness) -> list[Result]:
-    """Alone, then beside a batch of the first number and sends of another business."""
+    """Measure the messages alone, then beside a batch of the first number and sends of another business."""
     upstream = harness.simulator()
     settings = {"statuses": {"enabled": False}, "recipients": {"magic": False}, "keep": {"requests": 40_000}}
     _call("PUT", f"{upstream}/sim/settings", settings)
@@ -54,7 +54,7 @@ def run(harness: Harness) -> list[Result]:
 
 
 def _schedule(url: str, businesses: Sequence[Business], first: datetime, what: str) -> dict[str, float]:
-    """Schedule the messages evenly over the numbers and seconds: when each is due, by its text."""
+    """Schedule the messages evenly over the numbers and seconds. Returns the due time of each, by its text."""
     due = {}
     for place in range(MESSAGES):
         each = businesses[place % NUMBERS]

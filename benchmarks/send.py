@@ -1,7 +1,7 @@
-"""Sends through one web process: 32 at a time with an upstream that answers at once and after 200 ms, 50 a second.
+"""Sends through one web process: 32 at a time, with an upstream that answers at once or after 200 ms, and 50 a second.
 
-The floor is a bare forwarder: no key, no database, no event. Both have the same upstream, which costs next to nothing.
-Every message must have reached it once and be one event when the run is over.
+The floor is a bare forwarder without keys, database and events. Both use the same upstream, which needs little CPU.
+At the end, every message must have reached the upstream once and have one event.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from benchmarks.equipment.seed import Business, business
 
 CONCURRENCY = 32
 BUSINESSES = 2 * CONCURRENCY
-"""When many calls wait for the upstream, a tenant may hold two (`gateway/api/limits.py`), so a load comes
-from many tenants in turn."""
+"""When many calls wait for the upstream, a tenant may hold only two (`gateway/api/limits.py`). So a load comes from
+many tenants in turn."""
 COUNTS = {0: 10_000, 200: 1_000}
-"""Messages by the milliseconds that the upstream takes for each."""
+"""The count of messages, by the milliseconds that the upstream takes for each."""
 OF_FLOOR = {0: 0.20, 200: 0.80}
-"""Required share of the forwarder's rate."""
+"""Required share of the forwarder's rate, by the same milliseconds."""
 CPU_OF_FLOOR = 3.6
 STEADY_RATE, STEADY_SECONDS = 50, 20
 OWN_P50, OWN_P99 = 2.0, 25.0
@@ -40,7 +40,7 @@ _numbers = itertools.count(1)
 
 
 def run(harness: Harness) -> list[Result]:
-    """Fast and slow upstream beside the floor, the other path, the steady rate, then what waits."""
+    """Measure fast and slow upstream with the floor, the Cloud API path, the steady rate, and waiting sends."""
     businesses = [business(number) for number in range(1, BUSINESSES + 1)]
     upstream = harness.bare_upstream()
     url = harness.web(META_GRAPH_URL=upstream, API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
@@ -89,7 +89,7 @@ def _beside_forwarder(
 
 
 def _front(harness: Harness, upstream: str, url: str, one: Business) -> Result:
-    """The same sends at the upstream's own path, in turns with `/v1`, of one number: its id is in the path."""
+    """Measure the sends of one number on the Cloud API path, which contains the number's id, in turns with `/v1`."""
     _slow(upstream, 0)
     before, count = _counts(upstream), FRONT_COUNT
     v1, front = raw_client.in_turns(
@@ -123,7 +123,7 @@ def _front(harness: Harness, upstream: str, url: str, one: Business) -> Result:
 
 
 def _steady(upstream: str, url: str, businesses: Sequence[Business]) -> Result:
-    """The service's own time at a steady rate, as each answer's Server-Timing says it."""
+    """Measure the service's own time at a steady rate, from the Server-Timing header of each answer."""
     before, count = _counts(upstream), STEADY_RATE * STEADY_SECONDS
     own, statuses = asyncio.run(_at_rate(f"{url}/v1/messages", [message(businesses) for _ in range(count)]))
     result = Result(
@@ -162,7 +162,7 @@ async def _at_rate(url: str, messages: list[Request]) -> tuple[list[float], dict
 
 
 def _waiting(upstream: str, url: str, businesses: Sequence[Business]) -> Result:
-    """The most database connections that the web processes hold while many sends wait for the upstream."""
+    """Measure the most database connections that the web processes hold while many sends wait for the upstream."""
     _slow(upstream, 2_000)
     most = 0
     done = threading.Event()
@@ -204,12 +204,12 @@ def _connections() -> int:
 
 
 def _own_connections() -> int:
-    """Those of this process: its main thread's and the watcher's."""
+    """The connections of this process: one of the main thread, one of the watcher."""
     return 2
 
 
 class _Counts(NamedTuple):
-    """How many messages the upstream took, and how many became events."""
+    """The number of messages that the upstream accepted, and the number of their events."""
 
     sent: int
     events: int
@@ -231,7 +231,7 @@ def _slow(upstream: str, milliseconds: int) -> None:
 
 
 def message(businesses: Sequence[Business], *, left_out: str | None = None) -> Request:
-    """A send of the next of these businesses, to a recipient of its own."""
+    """A send of the next of these businesses in turn, to a new recipient."""
     number = next(_numbers)
     each = businesses[number % len(businesses)]
     body = {

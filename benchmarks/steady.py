@@ -1,8 +1,8 @@
-"""Steady rates of 20, 100 and 500 notifications a second, from Meta's POST to the customer's server and back.
+"""Steady rates of 20, 100 and 500 notifications a second, from Meta's POST to the answer of the tenant's endpoint.
 
-What every customer pays all day: the taking in, the delivery, Postgres and Valkey, on the small host and with split
-roles. The floor is a bare INSERT of one row with its commit and a process that does nothing but post what it is sent
-(`equipment/floors.py`), at the same rate.
+The figures are the CPU of all processes, including Postgres and Valkey, on the small host and with split roles. The
+floor commits one INSERT for each notification and posts each request with a bare relay, at the same rate
+(`equipment/floors.py`).
 """
 
 import http.client
@@ -19,18 +19,18 @@ from benchmarks.equipment.sink import Sink
 from benchmarks.incoming import notification
 
 RATES = {20: 15, 100: 12, 500: 8}
-"""Notifications a second, and the seconds of each rate."""
+"""The rates in notifications a second, and the seconds of each."""
 ONE_BY_ONE = 100
-"""Up to this rate a single connection sends one after another, and each notification is timed."""
+"""Up to this rate, a single connection sends one notification after another, and each is timed."""
 BUSINESSES = 10
 OF_FLOOR = {20: 5.0, 100: 3.5, 500: 3.5}
 """Most CPU of all processes, as a multiple of the floor's."""
 P50, P99 = 2.0, 6.0
-"""Highest percentiles in milliseconds from the answer, which follows the commit, to the receiver."""
+"""Highest percentiles of the milliseconds from the answer (sent after the commit) to the arrival at the receiver."""
 
 
 def run(harness: Harness) -> list[Result]:
-    """Every rate in turn: the small host, then web and deliveries apart."""
+    """Measure every rate with the small host, then with separate web and deliveries processes."""
     results: list[Result] = []
     with Sink() as sink:
         businesses = [business(number) for number in range(1, BUSINESSES + 1)]
@@ -65,7 +65,7 @@ def run(harness: Harness) -> list[Result]:
 
 
 class _Steady:
-    """The load; `measured` holds each rate's result, its processes, and when each message was answered."""
+    """The load. `measured` has each rate's result, the processes, and the time of the answer to each message."""
 
     def __init__(self, harness: Harness, sink: Sink, businesses: list[Business]) -> None:
         self._harness, self._sink, self._businesses = harness, sink, businesses
@@ -73,7 +73,7 @@ class _Steady:
         self.measured: list[tuple[Result, int, tuple[str, ...], dict[str, float]]] = []
 
     def run(self, what: str, address: str, processes: tuple[str, ...]) -> None:
-        """Every rate, after some that warm the processes."""
+        """Measure every rate, after a warm-up of the processes."""
         self._send(address, rate=100, seconds=4)
         for rate, seconds in RATES.items():
             with self._harness.measure() as measured:
@@ -107,7 +107,7 @@ class _Steady:
 
 
 def _one_by_one(address: str, requests: list[Request], *, rate: int) -> dict[str, float]:
-    """POST requests over one connection; the moment of each answer by the message's id."""
+    """POST requests over one connection. Returns the time of each answer, by the message's id."""
     connection = http.client.HTTPConnection(address)
     answered: dict[str, float] = {}
     began = time.perf_counter()

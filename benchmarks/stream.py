@@ -1,4 +1,4 @@
-"""The event stream: 2,000 listeners at one web process, and the time from an event's making to its listeners.
+"""The event stream: 2,000 listeners at one web process, and the time from an event's creation to its listeners.
 
 The events come as notifications to the same process. Every listener must get each event of its tenant exactly once.
 """
@@ -24,7 +24,7 @@ CONNECT_AT_ONCE = 50
 
 
 class Listeners:
-    """The clients: each reads its own stream and notes when which event came."""
+    """The clients. Each reads its own stream and records the arrival time of each event."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -35,7 +35,7 @@ class Listeners:
         self._gate = asyncio.Semaphore(CONNECT_AT_ONCE)
 
     async def listen(self, key: str) -> None:
-        """One listener, until it is cancelled."""
+        """Run one listener until it is cancelled."""
         async with self._gate:
             reader, writer = await asyncio.open_connection(*self._address, limit=2**20)
             writer.write(
@@ -55,7 +55,7 @@ class Listeners:
 
 
 def run(harness: Harness) -> list[Result]:
-    """Open all streams, then let notifications come at a steady rate."""
+    """Open all streams, then send notifications at a steady rate."""
     from tenants.credentials import api_keys
     from tenants.models import Tenant
 
@@ -78,7 +78,7 @@ async def _measure(harness: Harness, url: str, businesses: list[Business], keys:
         for task in tasks:
             if task.done():
                 task.result()
-    # What was asked while the streams opened is settled, and every process knows that somebody listens.
+    # Wait until work from the opening of the streams has ended, and every process knows that there are listeners.
     await asyncio.sleep(5)
     idle_from = harness._cpu()["web"]
     await asyncio.sleep(10)

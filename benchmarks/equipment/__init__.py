@@ -1,1 +1,1 @@
-"""Equipment of the benchmarks: servers, senders, receivers, floors, the table of results."""
+"""Equipment of the benchmarks: servers, senders, receivers, floors, and the table of results."""

@@ -1,6 +1,6 @@
-"""Floor of a send: it passes each body on to the upstream at META_GRAPH_URL and the answer back.
+"""The floor of a send: a server that forwards each body to the upstream at META_GRAPH_URL and returns the answer.
 
-Nothing is parsed, checked or kept. Connections to the upstream are kept and shared, as any client's.
+It does not parse, check or store anything. Its connections to the upstream are kept alive and shared.
 """
 
 import os
@@ -18,7 +18,7 @@ async def application(
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """POST forwards; any other method is answered 200 at once."""
+    """Forward a POST. Answer any other method with 200 at once."""
     if scope["type"] == "lifespan":
         await receive()
         _sessions.append(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))

@@ -1,11 +1,11 @@
-"""Floor of a listener: `python -m benchmarks.equipment.bare_listener PORT [RELAY]`.
+"""The floor of a listener: `python -m benchmarks.equipment.bare_listener PORT [RELAY]`.
 
-It checks the signature of a notification, writes it as one row of a table of its own, and answers 200 after the commit.
-What arrives while a commit is under way is written by the next one, together. With a RELAY it sends a request to that
-process (`relay.py`), which posts it: the floor of a listener with its deliveries. Such processes share nothing but the
-machine and Postgres, so what eight of them cost more than one is the price of their number.
+It checks the signature of a notification, writes the notification as one row of its own table, and answers 200 after
+the commit. Notifications that arrive during a commit are written together by the next commit. With a RELAY, it also
+passes a request to that process (`relay.py`), which posts it. That is the floor of a listener with deliveries. Several
+such processes share only the machine and Postgres, so their additional CPU is the price of their number.
 
-Any other method is answered 200 at once.
+Any other method is answered with 200 at once.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _REQUEST = (
     b"X-Service-Delivery: %b\r\nWebhook-Id: %b\r\nContent-Length: %d\r\n\r\n%b"
 )
 _PADDING = b"x" * 250
-"""Makes the headers as long as those of a delivery."""
+"""Padding that makes the headers as long as those of a delivery."""
 
 Message = MutableMapping[str, Any]
 
@@ -46,7 +46,7 @@ class BareListener:
         receive: Callable[[], Awaitable[Message]],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        """The server's start and stop, and requests."""
+        """Handle the server's start and stop, and requests."""
         if scope["type"] == "lifespan":
             await receive()
             await self._begin()
@@ -90,7 +90,7 @@ class BareListener:
         return 200
 
     async def _write(self) -> None:
-        """Group commit: write all that waits in one statement, until nothing does."""
+        """Group commit: write all waiting notifications in one statement, again and again until none waits."""
         while self._waiting:
             group, self._waiting = self._waiting, []
             try:

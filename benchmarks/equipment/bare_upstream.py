@@ -1,6 +1,6 @@
-"""A minimal upstream for benchmarks: it accepts every message and gives it an id.
+"""A minimal upstream for benchmarks. It accepts every message and returns an id.
 
-The simulator spends more on a message than the service does: on two cores it would be what is measured.
+The simulator uses more CPU for a message than the service. On two cores, a benchmark would measure the simulator.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ async def application(
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """POST takes a message; PUT sets how many milliseconds each takes; GET tells how many were taken."""
+    """POST accepts a message. PUT sets the milliseconds before each answer. GET returns the number of messages."""
     global _taken, _seconds
     if scope["type"] != "http":
         return

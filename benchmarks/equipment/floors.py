@@ -1,12 +1,12 @@
-"""Floors: bare programs that a benchmark runs beside the service, in turns, on the same machine in the same minute.
+"""Floors: minimal programs that a benchmark measures in turns with the service, on the same machine.
 
-The speed of a machine changes by more than two within a day. So a target of CPU or of a rate is a ratio to a floor, and
-absolute figures are printed and not judged.
+The speed of a machine can change by a factor of two within a day. So the target for a rate or for CPU is a ratio to a
+floor. Absolute figures are printed and have no target.
 
-- `listener`: checks a signature and inserts one row by group commit (`bare_listener.py`): notifications, reads;
-- `forwarder`: passes a body on to the upstream and the answer back (`bare_forwarder.py`): sends;
-- `relay`: posts what it is sent to the receiver (`relay.py`): deliveries at a steady rate;
-- `paced`: a bare INSERT with its commit, and a relay, at a steady rate.
+- `listener` checks a signature and inserts one row by group commit (`bare_listener.py`). For notifications and reads.
+- `forwarder` forwards a body to the upstream and returns the answer (`bare_forwarder.py`). For sends.
+- `relay` posts the requests that it receives (`relay.py`). For deliveries at a steady rate.
+- `paced` commits one INSERT and uses a relay for each event, at a steady rate.
 """
 
 import socket
@@ -28,7 +28,7 @@ _PACED = (
 
 
 def listener(harness: Harness, *, name: str = LISTENER, relay_path: str | None = None) -> str:
-    """Start a bare listener; returns its URL when it answers."""
+    """Start a bare listener. Returns its URL as soon as it answers."""
     from django.conf import settings
 
     program = [sys.executable, "-m", "benchmarks.equipment.bare_listener"]
@@ -42,7 +42,7 @@ def listener(harness: Harness, *, name: str = LISTENER, relay_path: str | None =
 
 
 def relay(harness: Harness, receiver: str, *, name: str = RELAY) -> str:
-    """Start a bare relay to the receiver at a URL; returns the path of its socket when it listens."""
+    """Start a bare relay to the receiver at a URL. Returns the path of the relay's socket as soon as it listens."""
     path, port = harness.data_dir / f"{name}{time.monotonic_ns()}", receiver.rpartition(":")[2]
     harness.start(name, [sys.executable, "-m", "benchmarks.equipment.relay", str(path), port])
     harness.wait_until(path.exists, harness.log(name))
@@ -50,7 +50,7 @@ def relay(harness: Harness, receiver: str, *, name: str = RELAY) -> str:
 
 
 def forwarder(harness: Harness, upstream: str) -> str:
-    """Start a bare forwarder to an upstream; returns its URL when it answers."""
+    """Start a bare forwarder to an upstream. Returns its URL as soon as it answers."""
     return harness.bare("bare_forwarder", name=FORWARDER, META_GRAPH_URL=upstream)
 
 
@@ -65,7 +65,7 @@ def beside(
     concurrency: int,
     units: int = 1,
 ) -> Result:
-    """POST `count` requests to a floor and to the service in turns; each request holds `units` units."""
+    """POST `count` requests to a floor and to the service in turns. Each request contains `units` units."""
     bare, own = in_turns(harness, floor, service, count=count, concurrency=concurrency)
     result = Result(
         what,
@@ -83,9 +83,9 @@ def beside(
 
 
 def paced(harness: Harness, receiver: str, *, rate: int, seconds: int) -> Result:
-    """What an event costs at least at a steady rate: a committed row, a request posted and its answer read.
+    """Measure the floor of an event at a steady rate: commit a row, post a request and read the answer.
 
-    At such a rate most of the time goes to waking processes whose caches are cold.
+    At a low rate most of the CPU is spent on waking processes with cold caches.
     """
     path, count = relay(harness, receiver), rate * seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as signals, cursor() as database:

@@ -1,8 +1,9 @@
 """The environment of a benchmark: fresh embedded servers in a temporary directory, and processes on free ports.
 
-`with Harness() as harness:` starts Postgres (durable, as in `make run`) and Valkey, sets Django up in this process and
-migrates. Then the benchmark starts what it needs: `web`, `worker`, `simulator`, or any command. `measure` takes the
-time and the CPU seconds of every process around a piece of work. Everything is gone at the end, however it ends.
+`with Harness() as harness:` starts Postgres (durable, as in `make run`) and Valkey, sets up Django in this process and
+migrates. Then the benchmark starts the processes that it needs: `web`, `worker`, `simulator`, or any command. `measure`
+measures the time and the CPU seconds of every process during a block. At the end, all processes are stopped and all
+files deleted, even after an error.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ READY_SECONDS = 60.0
 
 @dataclass
 class Measured:
-    """What `Harness.measure` found: wall seconds, and CPU seconds by process (`client` is this one)."""
+    """The result of `Harness.measure`: wall seconds, and CPU seconds by process (`client` is this process)."""
 
     seconds: float = 0.0
     cpu: dict[str, float] = field(default_factory=dict)
@@ -45,13 +46,13 @@ def _per_unit(cpu: Mapping[str, float], units: int) -> dict[str, float]:
 
 
 class Harness:
-    """See the module. Use it as a context manager, once a process."""
+    """The environment of a benchmark. Use it as a context manager, only once in a process."""
 
     def __init__(self) -> None:
         self.data_dir = Path(tempfile.mkdtemp(prefix="gateway-bench-"))
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.urls: dict[str, str] = {}
-        """Where each process listens that `listen` started."""
+        """The base URL of each process that `listen` started."""
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -86,7 +87,7 @@ class Harness:
         self._stack.close()
 
     def start(self, name: str, command: list[str], **environment: str) -> subprocess.Popen[bytes]:
-        """Start a command under a name; its output is in `log(name)`, its CPU in `measure`."""
+        """Start a command under a name. `log(name)` returns its output, and `measure` its CPU by the name."""
         process = processes.start(
             name,
             command,
@@ -99,13 +100,13 @@ class Harness:
         return process
 
     def stop(self, name: str) -> None:
-        """End a process that `start` began."""
+        """Stop a process that `start` has started."""
         self._end(self.running.pop(name))
 
     def listen(
         self, name: str, command: Callable[[int], list[str]], *, ready: str, **environment: str
     ) -> str:
-        """Start a command that listens on the port it is given; returns its base URL when `ready` answers 200."""
+        """Start a command that listens on a given port. Returns its base URL when the path `ready` answers 200."""
         port = free_port()
         process = self.start(name, command(port), PORT=str(port), **environment)
 
@@ -120,9 +121,9 @@ class Harness:
     def web(
         self, *roles: str, name: str = "web", ready: str = "/v1/health", module: str = "", **environment: str
     ) -> str:
-        """Start a web process, with other roles beside if named; returns its base URL when it answers.
+        """Start a web process, which also has the roles `roles`. Returns its base URL as soon as it answers.
 
-        `module` is what runs in place of the service.
+        With `module`, this Python module is started in place of the service.
         """
         return self.listen(
             name,
@@ -136,7 +137,7 @@ class Harness:
         )
 
     def small_host(self, *, name: str = "gateway", **environment: str) -> str:
-        """Start the small host: one process with every role; returns its base URL when it answers."""
+        """Start the small host, one process with every role. Returns its base URL as soon as it answers."""
         return self.web("deliveries", "batches", "tasks", "beat", name=name, **environment)
 
     def worker(
@@ -146,7 +147,7 @@ class Harness:
         role: str = "deliveries",
         **environment: str,
     ) -> None:
-        """Start a process with a role that runs tasks; returns once it has taken part in its queue (answers a ping)."""
+        """Start a process with a role that runs tasks. Returns as soon as it answers a ping, and so reads its queue."""
         from gateway.celery import app
 
         self.start(name, [*processes.service_command(role), f"--name={name}"], **environment)
@@ -160,7 +161,7 @@ class Harness:
         self.start("beat", processes.service_command("beat"))
 
     def simulator(self, *, name: str = "simulator", callback_url: str = "", **environment: str) -> str:
-        """Start a simulator (upstream and webhook inboxes); returns its base URL when it answers."""
+        """Start a simulator (upstream and webhook inboxes). Returns its base URL as soon as it answers."""
         return self.listen(
             name,
             lambda port: [*_PYTHON, "simulator", "--port", str(port)],
@@ -170,7 +171,7 @@ class Harness:
         )
 
     def bare(self, program: str, *, name: str, **environment: str) -> str:
-        """Start a bare application of `equipment`, `bare_upstream` say; returns its base URL when it answers."""
+        """Start a bare application of `equipment`, such as `bare_upstream`. Returns its base URL when it answers."""
         application = f"benchmarks.equipment.{program}:application"
         return self.listen(
             name,
@@ -180,7 +181,7 @@ class Harness:
         )
 
     def bare_upstream(self) -> str:
-        """Start an upstream that takes every message at once; returns its base URL when it answers."""
+        """Start an upstream that accepts every message at once. Returns its base URL as soon as it answers."""
         return self.bare("bare_upstream", name="upstream")
 
     def log(self, name: str) -> str:
@@ -188,17 +189,17 @@ class Harness:
         return processes.log_tail(self.data_dir, name)
 
     def memory(self, name: str) -> float:
-        """Megabytes of a process and its children: shared pages count in proportion."""
+        """The memory of a process and its children in megabytes. Shared pages count in proportion."""
         return memory_of(self.running[name].pid, children_by_parent())
 
     def process_ids(self, name: str) -> list[int]:
-        """A process and its children."""
+        """The ids of a process and its children."""
         own = self.running[name].pid
         return [own, *children_by_parent().get(own, [])]
 
     @contextlib.contextmanager
     def measure(self) -> Iterator[Measured]:
-        """Wall time and CPU of the block; the figures are there when the block ends."""
+        """Measure wall time and CPU of the block. The result is complete when the block has ended."""
         measured = Measured()
         before, began = self._cpu(), time.perf_counter()
         yield measured
@@ -209,7 +210,7 @@ class Harness:
     def wait_until(
         self, holds: Callable[[], bool], otherwise: str, *, seconds: float = READY_SECONDS
     ) -> None:
-        """Ask every 20 ms until a condition holds; raises TimeoutError with `otherwise`."""
+        """Check a condition every 20 ms until it holds. Raises TimeoutError with the text `otherwise`."""
         deadline = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > deadline:
@@ -240,20 +241,20 @@ class Request:
 
 @dataclass
 class Load:
-    """What came of a load: milliseconds of each answer, and how often each status came (0: no answer)."""
+    """The result of a load: the milliseconds of each answer, and the count of each status (0: no answer)."""
 
     milliseconds: list[float] = field(default_factory=list)
     statuses: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: "Load") -> None:
-        """Add what came of another round."""
+        """Add the result of another round."""
         self.milliseconds += other.milliseconds
         self.statuses = dict(Counter(self.statuses) + Counter(other.statuses))
 
 
 @dataclass
 class Side:
-    """The rounds of one side of a comparison as one."""
+    """The summed rounds of one side of a comparison."""
 
     load: Load = field(default_factory=Load)
     seconds: float = 0.0
@@ -271,7 +272,7 @@ class Side:
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody uses now."""
+    """A TCP port of loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -287,7 +288,7 @@ def _set_up_django() -> None:
 
 
 def children_by_parent() -> dict[int, list[int]]:
-    """Process ids by that of their parent."""
+    """The ids of child processes, by the id of the parent process."""
     by_parent: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -297,7 +298,7 @@ def children_by_parent() -> dict[int, list[int]]:
 
 
 def cpu_of(process_id: int, children: Mapping[int, list[int]]) -> float:
-    """CPU seconds of a process, its living children, and the ended ones it waited for."""
+    """CPU seconds of a process, its running children, and those ended children that it has waited for."""
     with contextlib.suppress(OSError):
         own = sum(int(ticks) for ticks in _stat(process_id)[11:15]) / _TICKS
         return own + sum(cpu_of(child, children) for child in children.get(process_id, []))
@@ -305,7 +306,7 @@ def cpu_of(process_id: int, children: Mapping[int, list[int]]) -> float:
 
 
 def memory_of(process_id: int, children: Mapping[int, list[int]]) -> float:
-    """The proportional set size of a process and its living children, in megabytes."""
+    """The proportional set size of a process and its running children, in megabytes."""
     own = 0.0
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process_id}/smaps_rollup").read_text().splitlines():
@@ -315,7 +316,7 @@ def memory_of(process_id: int, children: Mapping[int, list[int]]) -> float:
 
 
 def _stat(process_id: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from `state` on; `utime` to `cstime` are 11 to 14."""
+    """The fields of /proc/<pid>/stat from `state` on. The indexes 11 to 14 are `utime` to `cstime`."""
     return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
 
 

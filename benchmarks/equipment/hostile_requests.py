@@ -1,6 +1,6 @@
-"""Hostile requests: what one caller, known or not, may send to cost a process more than its share.
+"""Hostile requests: requests with which a known or unknown caller tries to use too much CPU or memory of a process.
 
-Each is a head and a body in parts, as it goes over the wire, with the statuses that are right answers to it.
+Each request has its exact head, its body in parts, and the statuses that are right answers to it.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ class Hostile:
     times: int = 1
     """How often the body is sent."""
     pause: float = 0.0
-    """Seconds between the bytes of a body that drips."""
+    """Seconds between the bytes of a body that is sent byte by byte."""
 
     def parts(self) -> Iterator[bytes]:
-        """What is sent, one piece after another."""
+        """The bytes to send, in pieces."""
         yield self.head
         if self.pause:
             yield from (bytes([byte]) for byte in self.body)
@@ -39,9 +39,9 @@ class Hostile:
 
 
 def requests(*, key: str, number: str, app_secret: str, csrf: str) -> Iterator[Hostile]:
-    """The table, with the credentials of one business; `csrf` is a public CSRF token of the log-in page.
+    """All hostile requests, with the credentials of one business. `csrf` is a public CSRF token of the log-in page.
 
-    One at a time: a body holds up to 100 MiB here too.
+    An iterator, because a body can take 100 MiB of memory in this process too.
     """
     return itertools.chain(
         _forms(csrf),
@@ -139,7 +139,7 @@ def _batches(key: str, number: str) -> Iterator[Hostile]:
 
 
 def messages(key: str, number: str) -> Iterator[Hostile]:
-    """Single messages of a business."""
+    """Requests that send a single message of a business."""
     begin = b'{"from":"%b","to":"1","type":"text",' % number.encode()
     bodies = {
         "1 MiB of empty objects": b'"x":[%b]}' % b",".join([b"{}"] * 340_000),
@@ -161,7 +161,7 @@ def messages(key: str, number: str) -> Iterator[Hostile]:
 
 
 def tools_of_agents(key: str) -> Hostile:
-    """A normal call of `/mcp`. The first one of a process imports the protocol, which takes a second."""
+    """A normal call of `/mcp`. A process's first such call imports the protocol's library, which takes a second."""
     return _agent(key, "the tools", "tools/list", b"{}")
 
 

@@ -1,6 +1,6 @@
-"""A cheap load client: prepared requests as bytes over keep-alive connections, under uvloop.
+"""A cheap load client. It sends prepared bytes over keep-alive connections, under uvloop.
 
-aiohttp costs about 200 µs a request, which on two cores would be most of what an intake benchmark measures.
+aiohttp uses about 200 µs of CPU for a request. On two cores, that would be most of the CPU of an intake benchmark.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ def post_all(url: str, requests: Sequence[Request], *, concurrency: int) -> Load
 
 
 def post_steadily(url: str, requests: Sequence[Request], *, concurrency: int, rate: float) -> Load:
-    """POST each request at its own moment, `rate` a second. Its latency counts from when it was really sent."""
+    """POST `rate` requests a second, evenly spaced. The latency of a request counts from the moment it was sent."""
     return uvloop.run(drive(url, requests, concurrency=concurrency, rate=rate))
 
 
 def in_turns(
     harness: Harness, *loads: tuple[str, Requests], count: int, concurrency: int
 ) -> tuple[Side, ...]:
-    """POST `count` new requests to each URL, in turns, after a `WARM_UP`th of them.
+    """POST `count` new requests to each URL, in turns. `count // WARM_UP` requests to each URL come first as a warm-up.
 
-    What else the machine does meets all of them. Every other round runs in reverse order, so that work which a load
-    defers falls to each of them.
+    So other load of the machine affects all URLs. Every second round has the reverse order, so that work deferred by
+    one load affects the others equally.
     """
     sides = tuple(Side() for _ in loads)
     for url, made in loads:
@@ -58,7 +58,7 @@ async def drive(
     rate: float | None = None,
     method: str = "POST",
 ) -> Load:
-    """The load itself, for a benchmark that runs several at once."""
+    """Send the requests. A benchmark with several loads at once calls this coroutine directly."""
     parts = urlsplit(url)
     load = Load()
     head = f"{method} {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
@@ -75,7 +75,7 @@ async def drive(
         return None
 
     protocols = [each for each in await asyncio.gather(*(opened() for _ in range(concurrency))) if each]
-    # One that cannot be opened counts as one without an answer; the others take its requests.
+    # A connection that cannot be opened counts as a request without an answer. The others send its requests.
     if len(protocols) < concurrency:
         load.statuses[0] = concurrency - len(protocols)
     began = loop.time() + 0.05
@@ -98,7 +98,7 @@ async def drive(
 
 
 def unverified() -> ssl.SSLContext:
-    """TLS with the benchmark's own proxy, whose certificate nobody signed."""
+    """A TLS context for the benchmark's own proxy, which has a self-signed certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -110,7 +110,7 @@ def _bytes_of(head: str, request: Request) -> bytes:
 
 
 class _Connection(asyncio.Protocol):
-    """One kept connection: a request, then its answer, read by its Content-Length."""
+    """One keep-alive connection. It reads each answer by the Content-Length."""
 
     def __init__(self) -> None:
         self._received = b""
@@ -120,7 +120,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
 
     async def ask(self, text: bytes) -> int:
-        """Send a request; the status of its answer, 0 when the connection was closed instead."""
+        """Send a request. Returns the status of the answer, or 0 if the connection was closed."""
         self._received = b""
         self._answer = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():

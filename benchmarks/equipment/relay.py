@@ -1,7 +1,7 @@
-"""Floor of a deliveries worker: `python -m benchmarks.equipment.relay SOCKET PORT` posts each datagram that it gets.
+"""The floor of a deliveries worker: `python -m benchmarks.equipment.relay SOCKET PORT` posts each received datagram.
 
-A datagram on the Unix socket is a whole HTTP request; it is written to one connection to the port on loopback, and the
-answer is read. Nothing is parsed, signed, stored or counted: what this costs is the price of two wake-ups.
+A datagram on the Unix socket is a whole HTTP request. The relay writes it to one connection to the port on loopback,
+and reads the answer. It does not parse, sign, store or count anything, so it costs only two wake-ups.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import sys
 
 
 class _Receiver(asyncio.Protocol):
-    """The connection to the receiver, whose answers are read and forgotten."""
+    """The connection to the receiver. It reads the answers and drops them."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

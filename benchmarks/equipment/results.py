@@ -1,6 +1,6 @@
 """Results of benchmarks, and the one table that shows them.
 
-A rate says little by itself: it is read against the floor that the same run measured beside it.
+A rate alone says little. Compare it with the floor's rate from the same run.
 """
 
 import statistics
@@ -25,30 +25,30 @@ _HEADER = (
 
 @dataclass
 class Result:
-    """One measured line. `rate` counts units a second; `failures` names each target missed and each loss."""
+    """One line of results. `rate` is units a second. `failures` names each missed target and each loss."""
 
     what: str
     count: int
     rate: float
     unit: str = "unit"
     percentiles: Mapping[str, float] | None = None
-    """`p50`, `p95`, `p99` in milliseconds: see `percentiles`."""
+    """`p50`, `p95` and `p99` in milliseconds."""
     cpu: Mapping[str, float] = field(default_factory=dict)
-    """CPU microseconds a unit, by process."""
+    """CPU microseconds per unit, by process."""
     floor: float | None = None
-    """Units a second of the floor."""
+    """The floor's rate in units a second."""
     floor_cpu: Mapping[str, float] = field(default_factory=dict)
-    """CPU microseconds a unit of the floor, by process."""
+    """The floor's CPU microseconds per unit, by process."""
     target: str = ""
     failures: list[str] = field(default_factory=list)
 
     @property
     def ratio(self) -> float | None:
-        """The part of the floor's rate that was reached."""
+        """The rate as a share of the floor's rate."""
         return self.rate / self.floor if self.floor else None
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """Note a failure unless a condition holds."""
+        """Record the failure `otherwise` unless a condition holds."""
         if not holds:
             self.failures.append(otherwise)
 
@@ -58,7 +58,7 @@ class Result:
         self.expect((self.ratio or 0) >= share, f"{self.ratio or 0:.2f} of the floor's rate, not {share:.2f}")
 
     def expect_cpu(self, processes: Sequence[str], times: float, *, floor: Sequence[str]) -> None:
-        """Record a failure when the processes took more than `times` the CPU of the floor's."""
+        """Record a failure if the processes used more than `times` the CPU of the floor's processes."""
         own = sum(self.cpu.get(name, 0.0) for name in processes)
         bare = sum(self.floor_cpu.get(name, 0.0) for name in floor)
         self._aim(f"{' + '.join(processes)} ≤ {times:g} × floor's {' + '.join(floor)} ({own / bare:.2f})")
@@ -67,7 +67,7 @@ class Result:
         )
 
     def expect_times(self, alone: "Result", times: float, *, least_ms: float) -> None:
-        """Record a failure when the p99 exceeds `times` the p99 alone; one below `least_ms` counts as that."""
+        """Record a failure if the p99 exceeds `times` the p99 of `alone`, which counts as at least `least_ms`."""
         before, beside = ((each.percentiles or {}).get("p99", 0.0) for each in (alone, self))
         self._aim(f"p99 ≤ {times} × alone ({beside / before:.2f})")
         most = times * max(before, least_ms)
@@ -77,12 +77,12 @@ class Result:
         self.target = f"{self.target}, {target}" if self.target else target
 
     def as_json(self) -> dict[str, Any]:
-        """For the process that prints the table of several benchmarks."""
+        """The result for the process that prints the table of several benchmarks."""
         return asdict(self)
 
 
 def percentiles(milliseconds: Sequence[float]) -> dict[str, float] | None:
-    """p50, p95 and p99 of a sample; None for fewer than two values."""
+    """p50, p95 and p99 of a sample. None for fewer than two values."""
     if len(milliseconds) < 2:
         return None
     cuts = statistics.quantiles(milliseconds, n=100, method="inclusive")
@@ -90,7 +90,7 @@ def percentiles(milliseconds: Sequence[float]) -> dict[str, float] | None:
 
 
 def table(results: Mapping[str, Sequence[Result]]) -> str:
-    """All results by benchmark, as aligned text; failures stand below it."""
+    """All results by benchmark as an aligned text table, with the failures below it."""
     rows = [_HEADER, *(_row(name, result) for name, many in results.items() for result in many)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
     lines = [

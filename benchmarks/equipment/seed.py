@@ -1,4 +1,4 @@
-"""Rows that a benchmark starts from: a business with a connected number, and endpoints that are verified already."""
+"""Rows that a benchmark starts with: businesses with a connected number, and verified endpoints."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Business:
 
 
 def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) -> Business:  # noqa: S107 - no secret
-    """The business of that number (1, 2, …), active, its number connected; `values` are the tenant's."""
+    """Create the active business `number` (1, 2, …) with a connected number. `values` are fields of the tenant."""
     from phone_numbers.models import BusinessAccount, PhoneNumber
     from tenants.credentials import api_keys
     from tenants.models import Tenant
@@ -51,7 +51,7 @@ def business(number: int = 1, *, access_token: str = "EAAbench", **values: Any) 
 
 
 def tenants(count: int) -> list[UUID]:
-    """The ids of `count` new active tenants without numbers or keys, written in bulk."""
+    """Create `count` active tenants without numbers and keys in bulk. Returns their ids."""
     from tenants.models import Tenant
 
     rows = [Tenant(name=f"Business {number}", status=Tenant.Status.ACTIVE) for number in range(1, count + 1)]
@@ -59,14 +59,14 @@ def tenants(count: int) -> list[UUID]:
 
 
 def endpoint(tenant_id: UUID, url: str, *, event_types: list[str] | None = None) -> tuple[UUID, str]:
-    """An active endpoint of a tenant at a URL; returns its id and its secret."""
+    """Create an active endpoint of a tenant at a URL. Returns its id and its secret."""
     row = _endpoint(tenant_id, url, event_types)
     row.save(force_insert=True)
     return row.id, row.secret
 
 
 def endpoints(wanted: Iterable[tuple[UUID, str]]) -> None:
-    """Active endpoints, each of a tenant at a URL, written in bulk."""
+    """Create active endpoints in bulk, for pairs of a tenant and a URL."""
     from webhooks.models import Endpoint
 
     Endpoint.objects.bulk_create([_endpoint(tenant_id, url) for tenant_id, url in wanted], batch_size=1_000)

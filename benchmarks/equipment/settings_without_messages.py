@@ -1,4 +1,4 @@
-"""The settings without the message log: what the projection of events onto messages costs is the difference."""
+"""Settings without the message log. The benchmark `projection` measures the cost of the message log with them."""
 
 from gateway.settings import *  # noqa: F403 - settings modules extend each other this way
 from gateway.settings import INSTALLED_APPS

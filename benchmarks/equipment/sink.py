@@ -1,8 +1,8 @@
-"""A minimal receiver for benchmarks, in its own process: it notes the id and the time of each delivery.
+"""A minimal receiver for benchmarks in its own process. It records the id and the time of each delivery.
 
-A full web server would spend as much time on a request as the engine that is measured, on the same two cores.
-By path: `/ok` answers 200, `/ok/later` after 30 ms, `/ok/slow` after 300; `/bad` answers 500, `/hang` never, `/drip` a
-byte a second.
+A full web server would use as much CPU for a request as the measured worker, on the same two cores.
+Paths: `/ok` answers 200, `/ok/later` after 30 ms, `/ok/slow` after 300 ms. `/bad` answers 500. `/hang` never answers.
+`/drip` answers one byte a second.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ def _serve(port: Any, count: Any, end: Any) -> None:
 
 
 class Sink:
-    """The receiver: `url` is its base, `count` the deliveries noted so far; a context manager."""
+    """The receiver, as a context manager. `url` is its base URL, `count` the number of recorded deliveries."""
 
     def __enter__(self) -> "Sink":
         context = multiprocessing.get_context("spawn")
@@ -106,7 +106,7 @@ class Sink:
         return int(self._count.value)
 
     def finish(self) -> list[tuple[str, str, float]]:
-        """End the receiver; what it noted at `/ok`: delivery id, event id, seconds since 1970."""
+        """Stop the receiver. Returns its records of `/ok`: delivery id, event id, seconds since 1970."""
         self._end.send(None)
         noted: list[tuple[str, str, float]] = self._end.recv()
         self._process.join()

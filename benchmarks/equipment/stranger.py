@@ -1,12 +1,12 @@
 """A stranger: `python -m benchmarks.equipment.stranger URL KIND=COUNT …` holds COUNT connections of each KIND.
 
-It goes on until it is ended, and prints a line once every connection was tried. One that is closed is opened again.
-`--address` is where they come from; with several, each in turn. Kinds:
+It runs until it is stopped, and prints a line when it has tried to open every connection. A closed connection is opened
+again. `--address` is the source address of the connections. Several addresses are used in turn. Kinds:
 
-- `idle` sends nothing, `headers` a byte of a header each second;
-- `bodies` sends a byte of a notification's body each second, `forms` of a log-in;
-- `readers` asks for a long page again and again and takes no answer;
-- `keys` sends a message with an unknown key each time, `unsigned` a notification with a wrong signature.
+- `idle` sends nothing. `headers` sends a byte of a header each second.
+- `bodies` sends a byte of a notification's body each second. `forms` sends a byte of a log-in form each second.
+- `readers` requests a long page repeatedly and does not read the answers.
+- `keys` sends messages with unknown keys. `unsigned` sends notifications with a wrong signature.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import uvloop
 from benchmarks.equipment import raw_client
 
 AGAIN_SECONDS = 2.0
-"""Mean pause before a connection that was closed, or could not be opened, is tried again."""
+"""The mean pause before a connection that was closed, or could not be opened, is tried again."""
 SMALL_BUFFER = 4096
 READY = "every connection was tried"
 
@@ -32,7 +32,7 @@ Held = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, No
 
 
 def request(method: str, path: str, *headers: str, body: bytes = b"", length: int | None = None) -> bytes:
-    """A request; `length` is that of a body that is to come."""
+    """The bytes of a request. `length` announces a body that is sent later."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
     if body or length is not None:
         lines.append(f"Content-Length: {len(body) if length is None else length}")
@@ -95,7 +95,7 @@ KINDS: dict[str, Held] = {
 
 
 async def hold(url: str, counts: dict[str, int], addresses: list[str]) -> None:
-    """Hold the connections for ever."""
+    """Hold the connections until the task is cancelled."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 0
     tls = raw_client.unverified() if parts.scheme == "https" else None
@@ -103,9 +103,9 @@ async def hold(url: str, counts: dict[str, int], addresses: list[str]) -> None:
 
     async def one(kind: str, address: str) -> None:
         nonlocal untried
-        # A connection that idles does not even begin TLS.
+        # An idle connection does not start TLS.
         secured = None if kind == "idle" else tls
-        # Thousands of strangers do not drip in step.
+        # A random start, because real strangers do not send their bytes at the same moment.
         await asyncio.sleep(random.random())
         for attempt in itertools.count():
             with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError):
@@ -130,13 +130,13 @@ async def hold(url: str, counts: dict[str, int], addresses: list[str]) -> None:
 
 
 def main() -> None:
-    """Hold what the command line names."""
+    """Hold the connections that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.equipment.stranger")
     parser.add_argument("url")
     parser.add_argument("held", nargs="+", metavar="KIND=COUNT", help=f"kinds: {', '.join(KINDS)}")
     parser.add_argument("--address", action="append", help="where connections come from (127.0.0.2)")
     options = parser.parse_args()
-    # Real strangers have machines of their own. So this process gives way to the service at once.
+    # Real strangers use other machines. So this process uses only CPU that the service does not need.
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     counts = {kind: int(count) for kind, _, count in (each.partition("=") for each in options.held)}
     uvloop.run(hold(options.url, counts, options.address or ["127.0.0.2"]))

@@ -1,10 +1,10 @@
-"""An app that takes the message log out of the process that installs it."""
+"""A Django app that switches the message log off in its process."""
 
 from django.apps import AppConfig
 
 
 class WithoutMessages(AppConfig):
-    """Events are published as ever, without rows of messages."""
+    """Events are published, but no rows of messages are written."""
 
     name = "benchmarks.equipment"
     label = "without_messages"
