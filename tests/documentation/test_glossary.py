@@ -16,7 +16,6 @@ WORDS = [
 ]
 ALLOWED = {
     ("webhooks/models.py", "told"): "the column told_failing_since",
-    ("console/log_in_and_passkeys.py", "forgotten"): "a forgotten password",
     ("billing/ledger.py", "give back"): "paying back a surplus",
     ("billing/payments/bank_transfers.py", "give back"): "the same",
 }
