@@ -1,1 +1,1 @@
-"""Generator of the typed parts of the SDKs: reads docs/openapi.json, writes types and one method per operation."""
+"""Generator of the typed parts of the SDKs: read docs/openapi.json, write types and one method per operation."""

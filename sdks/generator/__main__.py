@@ -1,6 +1,6 @@
-"""Writes the typed parts of the SDKs and the collections: `python -m generator [DIRECTORY]` in the folder sdks.
+"""`python -m generator [DIRECTORY]`, in the folder sdks: write the typed parts of the SDKs, and the collections.
 
-They are written below sdks/, or below DIRECTORY.
+The files are written below sdks/, or below DIRECTORY.
 """
 
 import json
@@ -32,7 +32,7 @@ GENERATED = (
     COLLECTIONS / f"{collections.NAME}.postman_collection.json",
     COLLECTIONS / f"{collections.NAME}.bruno_collection.json",
 )
-"""The files that are written, below sdks/."""
+"""The generated files, with paths below sdks/."""
 
 
 def generate(target: Path) -> None:
@@ -64,7 +64,9 @@ def generate(target: Path) -> None:
 
 
 def _closed(contract: operations.Json) -> operations.Json:
-    """The contract with unions that a type checker can narrow: what is of no other type has the types known so far."""
+    """The contract with unions that a type checker can narrow. A schema for all other types (`not`) gets the types in
+    its examples.
+    """
     for schema in contract["components"]["schemas"].values():
         kind = schema.get("properties", {}).get("type", {})
         if "not" in kind:
@@ -74,7 +76,7 @@ def _closed(contract: operations.Json) -> operations.Json:
 
 
 def python_types(source: Path, target: Path) -> None:
-    """The schemas as `TypedDict`s."""
+    """Write the schemas as `TypedDict`s."""
     run(
         *(sys.executable, "-W", "ignore", "-m", "datamodel_code_generator"),
         *("--input", str(source), "--input-file-type", "openapi", "--openapi-scopes", "schemas"),
@@ -107,7 +109,7 @@ def node(script: str, *arguments: str | Path) -> None:
 
 
 def run(*command: str | Path) -> None:
-    """Run a program; ends this one with what it says when it fails."""
+    """Run a program. If it fails, exit with its error output."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)

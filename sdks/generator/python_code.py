@@ -1,4 +1,4 @@
-"""The resources of the Python SDK, synchronous and asynchronous, from the operations of the contract."""
+"""Generate the resources of the Python SDK, synchronous and asynchronous, from the operations of the contract."""
 
 import keyword
 import re
@@ -98,7 +98,7 @@ def _method(operation: Operation, *, asynchronous: bool) -> list[str]:
 
 
 def _answer(operation: Operation, prefix: str) -> tuple[str, str]:
-    """What a method returns, and the way in which its resource sends."""
+    """The return type of a method, and the method of `Resource` that sends its call."""
     if operation.item is not None:
         return f"{prefix}Pages[{type_of(operation.item)}]", "_pages"
     if operation.answer is not None:
@@ -138,13 +138,13 @@ def _path(operation: Operation) -> str:
 
 
 def argument(name: str) -> str:
-    """A parameter's name as Python takes it: `from` → `from_`."""
+    """A parameter's name as a valid Python name, such as `from` → `from_`."""
     name = snake(name)
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def method(name: str) -> str:
-    """An operation's name as Python takes it."""
+    """An operation's name as a valid Python name."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
@@ -172,7 +172,7 @@ def type_of(schema: Json) -> str:
     return _PLAIN.get(str(kind), "dict[str, Any]")
 
 
-# --- The synchronous twin of a module, from its asynchronous source: words are replaced, nothing else.
+# --- The synchronous version of a module. Only these words of the asynchronous source are replaced.
 _WORDS = {
     "async def": "def",
     "async for": "for",
@@ -188,7 +188,8 @@ _WORDS = {
     "aclose": "close",
     "Awaitable[None]": "None",
     "async_": "",
-    # Only iterators of asyncio can wait between rows; a file is opened at once, so that a missing one raises there.
+    # A synchronous client takes no asynchronous iterators. It opens a download at once, so that a missing file raises
+    # an error there.
     "bodies_async": "bodies",
     " | AsyncIterable[Mapping[str, Any]]": "",
     "return AsyncDownload(self._transport, call)": "return Download(self._transport, call).__enter__()",
@@ -197,7 +198,7 @@ _CLASSES = re.compile(r"\bAsync(?=[A-Z])")
 
 
 def synchronous(source: str) -> str:
-    """The module without asyncio."""
+    """The source of a module without asyncio."""
     note, _, code = source.partition('"""\n')
     for word, plain in _WORDS.items():
         code = code.replace(word, plain)

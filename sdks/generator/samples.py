@@ -1,7 +1,7 @@
-"""A call of the API as code: one declaration (method, path, body) in six languages, for the reference and the guides.
+"""Code samples: one call of the API (method, path, body) in six languages, for the reference and the guides.
 
-Python and TypeScript call the SDKs by the names that the operation has there; the others use what comes with the
-language. Tests compile what comes out.
+The samples in Python and TypeScript use the SDKs. The others use only the language's standard library. Tests compile
+the samples.
 """
 
 import json
@@ -24,7 +24,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A call. `path` begins with a slash and has its query; `body` is JSON; an upload has `fields` beside its file."""
+    """A call. `path` begins with a slash and includes the query. `body` is JSON. An upload has `fields`."""
 
     method: str
     path: str
@@ -35,19 +35,19 @@ class Sample:
 
     @property
     def url(self) -> str:
-        """Its address, with `ENDPOINT_ID` for an id that is not given."""
+        """The URL of the call. A placeholder in the path becomes a name such as `ENDPOINT_ID`."""
         return BASE + _PLACEHOLDER.sub(lambda found: found[1].upper(), self.path)
 
     @property
     def json(self) -> str | None:
-        """The body as it is shown."""
+        """The body as indented JSON."""
         return None if self.body is None else json.dumps(self.body, indent=2, ensure_ascii=False)
 
 
 def parsed(command: str) -> Sample | None:
-    """The call that a curl command of the guides makes; None for what is no single call of the API.
+    """The call of a curl command in the guides. None for a text that is not a single call of the API.
 
-    `$FROM` and other variables become `FROM`: what stands for a value of the reader's own.
+    Shell variables such as `$FROM` become `FROM`, a placeholder for the reader's own value.
     """
     try:
         words = shlex.split(command.replace("\\\n", " "))
@@ -91,7 +91,7 @@ def parsed(command: str) -> Sample | None:
 
 
 def message(text: str) -> Sample | None:
-    """The sending of a message that a guide shows as its JSON; None for other JSON."""
+    """The call that sends a message, for the message's JSON in a guide. None for other JSON."""
     try:
         body = json.loads(_filled(text))
     except json.JSONDecodeError:
@@ -110,9 +110,9 @@ def _filled(text: str) -> str:
 
 
 def tabs(sample: Sample, groups: dict[str, list[Operation]], *, curl: str | None = None) -> list[str]:
-    """The call in six languages, as the lines of a tabbed block of Markdown. `curl` is the command as it is written.
+    """The call in six languages, as the lines of a tabbed block of Markdown. `curl` is the guide's own curl command.
 
-    Raises ValueError for a call of no operation.
+    Raises ValueError for a call that is not an operation of the API.
     """
     operation, arguments = _operation(sample, groups)
     return [
@@ -126,17 +126,17 @@ def tabs(sample: Sample, groups: dict[str, list[Operation]], *, curl: str | None
 
 
 def _operation(sample: Sample, groups: dict[str, list[Operation]]) -> tuple[Operation, list[str]]:
-    """The operation that a call is of, and the values in its path. Raises ValueError for a call of no operation."""
+    """The operation of a call, and the values in the path. Raises ValueError for a call that is not an operation."""
     path = sample.path.partition("?")[0]
     candidates = [
         each for operations in groups.values() for each in operations if each.method == sample.method
     ]
-    # A fixed part of a path goes before a part that may be anything.
+    # Paths with fewer placeholders are tried first, because they match more exactly.
     for operation in sorted(candidates, key=lambda each: each.path.count("{")):
         pattern = re.sub(r"\\\{\w+\\\}", "([^/]+)", re.escape(operation.path))
         if found := re.fullmatch(pattern, path):
             values = dict(zip(_PLACEHOLDER.findall(operation.path), found.groups(), strict=True))
-            # In the order of the methods' arguments, which is not that of the path.
+            # The order of the method's arguments can differ from the order in the path.
             in_order = [values[each.name] for each in operation.path_parameters]
             return operation, [value.strip("{}").upper() if value[0] == "{" else value for value in in_order]
     raise ValueError(f"{sample.method} {path} is no operation.")
@@ -196,7 +196,7 @@ def _python(sample: Sample, operation: Operation, values: list[str]) -> str:
 
 
 def _typed(operation: Operation, name: str, value: str) -> str:
-    """A value of the query as Python and TypeScript write it."""
+    """A value of the query as a literal of Python and TypeScript."""
     schema = next((each.schema for each in operation.query if each.name == name), {"type": "integer"})
     return value if schema.get("type") == "integer" else json.dumps(value)
 

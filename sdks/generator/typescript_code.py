@@ -1,4 +1,4 @@
-"""The resources of the TypeScript SDK from the operations of the contract."""
+"""Generate the resources of the TypeScript SDK from the operations of the contract."""
 
 import json
 import re
@@ -34,7 +34,7 @@ _MEDIA = ("image", "video", "audio", "document", "sticker")
 
 
 def options(contract: Json) -> str:
-    """The source of the n8n node's `contract.ts`: the values that its fields offer."""
+    """The source of the n8n node's `contract.ts`, with the values that the node's fields offer."""
     kinds = contract["components"]["schemas"]
     mapping = kinds["OutgoingMessage"]["discriminator"]["mapping"]
     lists = {
@@ -50,7 +50,7 @@ def options(contract: Json) -> str:
 
 
 def _shown(value: str) -> str:
-    """An option's text: `Message Inbound` of `message.inbound`."""
+    """The text of an option, such as `Message Inbound` for `message.inbound`."""
     return "Every Event" if value == "*" else re.sub(r"[._]", " ", value).title()
 
 
@@ -70,7 +70,7 @@ def _method(operation: Operation) -> list[str]:
         arguments.append(f"body{optional}: {type_of(operation.body)}")
     if operation.form:
         arguments.append(f"form: {_members(operation.form)}")
-    # A list takes a query even where it has no parameter: 1.0.0 offered a limit there, before the options.
+    # Every list method takes a query, even without parameters. In release 1.0.0 the query came before the options.
     if takes_query := bool(operation.query) or operation.item is not None:
         required = any(each.required for each in operation.query)
         members = _members(operation.query, absent="null") if operation.query else "Record<string, never>"
@@ -107,7 +107,7 @@ def _answer(operation: Operation) -> tuple[str, str]:
 
 
 def _members(parameters: list[Parameter] | tuple[Parameter, ...], *, absent: str = "") -> str:
-    """`absent`: what stands for a member that is left out, such as an event's `phone_number_id` that is null."""
+    """The members of an object type. `absent` is a further type that optional members may have, such as `null`."""
     parts = []
     for each in parameters:
         kind = "FileInput" if each.schema.get("format") == "binary" else type_of(each.schema)

@@ -1,23 +1,23 @@
-// A call of the API apart from how it is sent, and when it may be repeated.
+// Calls of the API: their content and their retries.
 //
-// A call is repeated only where that cannot do anything twice: reads, calls with an idempotency key (the service answers
-// a repeat with the first outcome), and what the service says it did not do.
+// Only calls whose repetition is safe are repeated: reads, calls with an idempotency key (the service answers a repeated
+// call with the first outcome), and calls that the service says it did not carry out.
 
-/** The version of the API that this package was made for; every call pins it. */
+/** The version of the API for which this package was made. Every call pins this version. */
 export const API_VERSION = "2026-10-16";
 
-/** A file to upload. A `File` brings its name; of a `Blob`, say it. */
+/** A file to upload. A `File` has a name. For a `Blob`, give the name. */
 export type FileInput = Blob | { name: string; content: Blob };
 
 export interface RequestOptions {
-  /** Ends the call, its waits included. */
+  /** Aborts the call, also while it waits for a retry. */
   signal?: AbortSignal;
-  /** Milliseconds for one try, instead of the client's. */
+  /** Milliseconds for one try. The default is the client's time-out. */
   timeout?: number;
 }
 
 export interface KeyedOptions extends RequestOptions {
-  /** 1 to 255 visible ASCII characters, remembered for 24 hours; a random one unless given. */
+  /** 1 to 255 visible ASCII characters. The service stores the key for 24 hours. The default is a random key. */
   idempotencyKey?: string;
 }
 
@@ -27,29 +27,29 @@ export interface Call {
   query?: Record<string, unknown>;
   body?: unknown;
   form?: Record<string, unknown>;
-  /** Takes an idempotency key. */
+  /** Whether the call takes an idempotency key. */
   keyed?: boolean;
   accept?: string;
 }
 
 const LONGEST_WAIT = 60_000;
 
-/** Milliseconds to wait before the next try after an answer; undefined when the answer is final. */
+/** The milliseconds to wait before the next try after an answer. Undefined when the answer is final. */
 export function waitAfterAnswer(call: Call, tries: number, most: number, answer: Response, code: unknown): number | undefined {
   if (tries > most) return undefined;
   const asked = seconds(answer.headers.get("retry-after"));
   if (answer.status === 429 || (answer.status === 503 && asked !== undefined)) {
-    // Neither was done: the service says so with Retry-After.
+    // The service has not carried out such a call.
     const wait = asked ?? backoff(tries);
     return wait <= LONGEST_WAIT ? wait : undefined;
   }
   if (!mayRepeat(call)) return undefined;
-  if (answer.status === 409 && code === "idempotency_conflict") return backoff(tries); // An earlier try still runs.
+  if (answer.status === 409 && code === "idempotency_conflict") return backoff(tries); // An earlier try is still running.
   const final = answer.headers.get("idempotent-replayed") === "true";
   return [500, 502, 504].includes(answer.status) && !final ? backoff(tries) : undefined;
 }
 
-/** The same when no answer came: fetch does not tell whether the request had left. */
+/** The milliseconds to wait if no answer came. `fetch` does not report whether the request was sent. */
 export function waitAfterFailure(call: Call, tries: number, most: number): number | undefined {
   return tries > most || !mayRepeat(call) ? undefined : backoff(tries);
 }
@@ -58,7 +58,7 @@ function mayRepeat(call: Call): boolean {
   return call.method === "GET" || call.keyed === true;
 }
 
-/** Half a second, doubling to eight, with jitter. */
+/** Milliseconds: half a second, doubled each time up to eight seconds, with jitter. */
 function backoff(tries: number): number {
   return Math.min(8000, 500 * 2 ** (tries - 1)) * (0.5 + Math.random() / 2);
 }
@@ -68,7 +68,7 @@ function seconds(value: string | null): number | undefined {
   return Number.isFinite(found) && found >= 0 ? found * 1000 : undefined;
 }
 
-/** The query as the service reads it: what is undefined or null is left out, arrays are repeated. */
+/** The query string. Values that are undefined or null are left out. An array becomes one parameter for each item. */
 export function queryOf(call: Call): string {
   const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(call.query ?? {})) {

@@ -1,4 +1,4 @@
-// The client: every operation of the contract, and what is more than one operation.
+// The client: every operation of the contract, and methods that combine operations.
 
 import type { KeyedOptions, RequestOptions } from "./calls.js";
 import { BatchDiffers, WhabuzzError } from "./errors.js";
@@ -11,34 +11,34 @@ const MOST_OF_A_BATCH = 10_000;
 
 export interface ClientOptions {
   apiKey: string;
-  /** Where the service is, without `/v1`. */
+  /** The service's URL without `/v1`. */
   baseUrl: string;
-  /** With a platform key: the tenant to act on. */
+  /** The tenant to act on. Only for platform keys. */
   tenantId?: string;
-  /** Milliseconds for one try; 30,000 unless given. */
+  /** Milliseconds for one try. The default is 30,000. */
   timeout?: number;
-  /** How often a call is repeated where that is safe; 4 unless given. */
+  /** How often a call is repeated if that is safe. The default is 4. */
   maxRetries?: number;
   fetch?: typeof fetch;
 }
 
 export interface ReplyOptions extends RequestOptions {
-  /** Show the customer's message above the answer. */
+  /** Show the customer's message above the reply. */
   quote?: boolean;
-  /** Several answers to one event need a name each. */
+  /** Several replies to one event each need another name. */
   name?: string;
 }
 
 export interface BatchOptions extends RequestOptions {
   from: string;
-  /** The same rows under the same name are sent once, however often this is called; other rows are other batches. */
+  /** Your name for the job. The same rows under the same name are sent only once. */
   clientRef: string;
   size?: number;
-  /** Customers who want no marketing get none. */
+  /** Skip customers who opted out of marketing. */
   skipOptedOut?: boolean;
 }
 
-/** Single messages, answers and batches. */
+/** Single messages, replies and batches. */
 export class Messages extends MessageOperations {
   /** Answer a customer's message. An event that is delivered twice is answered once. */
   reply(event: InboundEvent, content: Content, options: ReplyOptions = {}): Promise<Schemas["SentMessage"]> {
@@ -47,9 +47,9 @@ export class Messages extends MessageOperations {
   }
 
   /**
-   * Send any number of messages, as batches of up to 10,000; rows are messages without `from`. A repeat with the same
-   * rows sends nothing twice. Give each row a `message_ref`, your own name of the message: then a job that was
-   * interrupted may send any rows again, and each message goes out once within 30 days. Throws BatchDiffers.
+   * Send any number of messages, as batches of up to 10,000. Each row is a message without `from`. A repeated call with
+   * the same rows sends nothing twice. Give each row a `message_ref`, your own name for the message. Then you can send
+   * any rows again after an interruption, and each message is sent only once within 30 days. Throws BatchDiffers.
    */
   async sendBatch(
     rows: Iterable<Schemas["BatchMessage"]> | AsyncIterable<Schemas["BatchMessage"]>,
@@ -60,7 +60,7 @@ export class Messages extends MessageOperations {
     let part: Schemas["BatchMessage"][] = [];
     const send = async () => {
       const name = `${options.clientRef}-${await digest([options.from, part])}`;
-      const times = (seen.get(name) ?? 0) + 1; // Rows that are meant twice are sent twice.
+      const times = (seen.get(name) ?? 0) + 1; // Two equal batches of rows are both sent.
       seen.set(name, times);
       const clientRef = times > 1 ? `${name}-${times}` : name;
       const answer = await this.createBatch(
@@ -89,7 +89,7 @@ export class Messages extends MessageOperations {
     return batches;
   }
 
-  /** The batch once it is completed or cancelled. Throws when that takes longer than `milliseconds`. */
+  /** Wait until a batch is completed or cancelled, and return it. Throws an error after `milliseconds`. */
   async waitForBatch(batchId: string, milliseconds = 600_000, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     const deadline = Date.now() + milliseconds;
     for (;;) {
@@ -101,7 +101,7 @@ export class Messages extends MessageOperations {
   }
 }
 
-/** Files for messages and from messages. */
+/** Files that you send, and files that customers send. */
 export class Media extends MediaOperations {
   /** WhatsApp's description of a file: its type, size and hash. */
   describe(mediaId: string, options: RequestOptions = {}): Promise<Schemas["MediaDescription"]> {
@@ -118,7 +118,7 @@ export class Events extends EventOperations {
   }
 }
 
-/** The API with one key. */
+/** A client of the API with one key. */
 export class Whabuzz extends Resources {
   override readonly messages: Messages;
   override readonly media: Media;
@@ -126,7 +126,7 @@ export class Whabuzz extends Resources {
 
   constructor(private readonly options: ClientOptions) {
     if (!options.apiKey || !options.baseUrl) throw new WhabuzzError("apiKey and baseUrl are needed.");
-    // A key that was read from a file ends in a line break. The errors of headers quote their values.
+    // A key that was read from a file ends in a line break. `Headers` would reject such a key and quote it.
     const apiKey = options.apiKey.trim();
     if (!/^[\x21-\x7e]+$/.test(apiKey)) throw new WhabuzzError("The apiKey is no key: it has characters that no key has.");
     const headers: Record<string, string> = { Authorization: `Bearer ${apiKey}` };
@@ -144,19 +144,19 @@ export class Whabuzz extends Resources {
     this.events = new Events(transport);
   }
 
-  /** The same with a platform key acting on one tenant. */
+  /** A client for one tenant of a platform key. */
   forTenant(tenantId: string): Whabuzz {
     return new Whabuzz({ ...this.options, tenantId });
   }
 }
 
-/** What a customer chose. `id` is that of the button or row, or the payload of a template's quick reply. */
+/** A customer's choice. `id` is the id of the button or list row, or the payload of a template's quick reply. */
 export interface Choice {
   id: string;
   title: string;
 }
 
-/** The customer's choice in your buttons, your list or a template's quick replies; null for any other message. */
+/** The customer's choice among buttons, list rows or a template's quick replies. Null for any other message. */
 export function choiceOf(event: InboundEvent): Choice | null {
   const message = event.data.message;
   if (message.type === "button") return { id: message.button.payload ?? "", title: message.button.text ?? "" };
@@ -166,8 +166,8 @@ export function choiceOf(event: InboundEvent): Choice | null {
 }
 
 /**
- * The message that answers an inbound one: from the number that was written to, to the number that wrote. A customer who
- * is known by username alone has no phone number; the answer goes to the business-scoped user id.
+ * The message that replies to an inbound message. If the customer's phone number is unknown, the reply goes to the
+ * business-scoped user id.
  */
 export function replyBody(event: InboundEvent, content: Content, quote = false): OutgoingMessage {
   const message = event.data.message;
@@ -182,14 +182,14 @@ export function replyBody(event: InboundEvent, content: Content, quote = false):
   } as OutgoingMessage;
 }
 
-/** The service's address, without the `/v1` that each path has. */
+/** The service's URL without `/v1`, which each path has. */
 function addressOf(baseUrl: string): string {
   const address = baseUrl.trim().replace(/\/+$/, "").replace(/\/v1$/, "");
   if (!/^https?:\/\//.test(address)) throw new WhabuzzError(`The baseUrl ${baseUrl} does not begin with https://.`);
   return address;
 }
 
-/** A short hash of rows: what makes the `client_ref` of their batch. */
+/** A short hash of rows, for the `client_ref` of their batch. */
 async function digest(value: unknown): Promise<string> {
   const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(JSON.stringify(value)));
   return Array.from(new Uint8Array(hash).slice(0, 8), (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -1,8 +1,8 @@
-// Errors of the API and of the way to it.
+// Errors in the API's answers, and calls without an answer.
 
 import type { ErrorCode } from "./schemas.js";
 
-/** Anything that this package throws. */
+/** The base class of all errors of this package. */
 export class WhabuzzError extends Error {
   constructor(message: string, options?: { cause?: unknown }) {
     super(message, options);
@@ -11,33 +11,33 @@ export class WhabuzzError extends Error {
 }
 
 /**
- * No answer came, also after the repeats that are safe. Of a message with an idempotency key the outcome is unknown:
- * send it again with the same key, and it is sent once.
+ * No answer came, even after all safe retries. The outcome is unknown. Send a message with an idempotency key again with
+ * the same key: it is sent only once.
  */
 export class NoAnswer extends WhabuzzError {}
 
-/** A webhook was not signed with this secret, or too long ago. */
+/** A webhook was not signed with this secret, or its signature is too old. */
 export class InvalidSignature extends WhabuzzError {}
 
 /** The service ended the event stream for good. */
 export class StreamEnded extends WhabuzzError {}
 
-/** A `client_ref` belongs to a batch of other messages: those of this call were not sent. */
+/** The `client_ref` already belongs to a batch of other messages. The messages of this call were not sent. */
 export class BatchDiffers extends WhabuzzError {}
 
 /** The API answered with an error. */
 export class APIError extends WhabuzzError {
-  /** `meta` when WhatsApp refused, otherwise the service's own name. */
+  /** `meta` for an error of WhatsApp, otherwise the service's own name. */
   readonly source: string | undefined;
-  /** One of the service's codes, or WhatsApp's number. */
+  /** A code of the service, or WhatsApp's numeric code. */
   readonly code: ErrorCode | number | undefined;
-  /** What to do. */
+  /** What to do about the error. */
   readonly hint: string | undefined;
   readonly docUrl: string | undefined;
   readonly details: Record<string, unknown>;
-  /** For questions to support. */
+  /** The id of the request, for questions to support. */
   readonly requestId: string | undefined;
-  /** Seconds after which the call may be made again, where the answer says so. */
+  /** The seconds after which the call may be repeated, if the answer has them. */
   readonly retryAfter: number | undefined;
 
   constructor(
@@ -47,7 +47,7 @@ export class APIError extends WhabuzzError {
   ) {
     const answer = isObject(body) ? body : {};
     const error = isObject(answer.error) ? answer.error : {};
-    // WhatsApp's errors have the service's words beside them, the service's own have theirs inside.
+    // `hint` and `doc_url` are inside an error of the service. For an error of WhatsApp, they are beside `error`.
     const words = { ...answer, ...error };
     const found = error.details ?? error.error_data;
     const details = isObject(found) ? found : {};
@@ -67,21 +67,21 @@ export class APIError extends WhabuzzError {
   }
 }
 
-/** 400: the request fails validation; `details.fields` names each field. */
+/** 400: the request is not valid. `details.fields` names each invalid field. */
 export class InvalidRequest extends APIError {}
-/** 401. */
+/** 401: the key is missing, unknown or no longer valid. */
 export class Unauthorized extends APIError {}
-/** 403. */
+/** 403: the key may not do this. */
 export class Forbidden extends APIError {}
-/** 404: unknown, or another business's. */
+/** 404: the object does not exist, or belongs to another business. */
 export class NotFound extends APIError {}
-/** 409: the state of the object forbids it. */
+/** 409: the state of the object forbids the call. */
 export class Conflict extends APIError {}
-/** 422: the idempotency key came with another body, or a webhook endpoint failed its ping. */
+/** 422: the idempotency key was used with another body before, or a webhook endpoint failed its ping. */
 export class Unprocessable extends APIError {}
-/** 429, also after the waits that the service asked for; `retryAfter` says how long to wait. */
+/** 429: too many calls, also after the retries. `retryAfter` says how long to wait. */
 export class RateLimited extends APIError {}
-/** 5xx. Of a 502 `meta_unreachable` the outcome is unknown. */
+/** 5xx: an error of the service. After a 502 `meta_unreachable` the outcome of the call is unknown. */
 export class ServerError extends APIError {}
 
 const BY_STATUS: Record<number, typeof APIError> = {

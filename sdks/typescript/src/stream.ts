@@ -1,4 +1,4 @@
-// The event stream: server-sent events that go on after every break, from the last one handled.
+// The event stream: server-sent events. After a broken connection, the stream continues after the last handled event.
 
 import { API_VERSION, queryOf } from "./calls.js";
 import { APIError, errorOf, StreamEnded } from "./errors.js";
@@ -9,18 +9,18 @@ const ENDINGS: Record<string, string> = {
   replaced: "Another program listens with this key now, and one key has one stream.",
   unauthorized: "The key or the business is no longer active.",
 };
-/** Milliseconds without a byte after which a connection counts as lost: the service sends one every 15 seconds. */
+/** Milliseconds of silence after which a connection counts as broken. The service sends a comment every 15 seconds. */
 const SILENCE = 45_000;
 const LONGEST_PAUSE = 30_000;
 
 export interface ListenOptions {
-  /** Event types, separated by commas; all unless given. */
+  /** Event types, separated by commas. The default is all types. */
   type?: string | undefined;
-  /** The events of one number alone. */
+  /** Only the events of this number. */
   phoneNumberId?: string | undefined;
-  /** The `place` of an earlier stream: this one goes on after it. Without it, it begins now. */
+  /** The `place` of an earlier stream, after which the stream continues. Without `after`, the stream begins now. */
   after?: string | undefined;
-  /** Ends the stream: it throws the signal's reason. */
+  /** Ends the stream, which then throws the signal's reason. */
   signal?: AbortSignal | undefined;
 }
 
@@ -31,8 +31,8 @@ export interface Streamed {
 }
 
 /**
- * Events as they happen: `for await (const { event, place } of client.events.listen())`, each once, through every break.
- * `place` is where the stream goes on, after the last event that was handled: store it, and give it as `after`.
+ * Events as they happen: `for await (const { event, place } of client.events.listen())`. A broken connection loses no
+ * events. `place` is the position after the last handled event. Store it, and pass it as `after` to continue there.
  */
 export class EventStream implements AsyncIterable<Streamed> {
   place: string | undefined;
@@ -46,7 +46,7 @@ export class EventStream implements AsyncIterable<Streamed> {
     this.place = options.after;
   }
 
-  /** Throws StreamEnded when the service ended the stream for good, and APIError when it refuses it. */
+  /** Yields every event once. Throws StreamEnded if the service ended the stream for good, and APIError. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Streamed> {
     const { signal } = this.options;
     for (;;) {
@@ -97,7 +97,7 @@ export class EventStream implements AsyncIterable<Streamed> {
           return;
         }
         if (sent.data) yield { place: sent.id ?? "", event: JSON.parse(sent.data) as Event };
-        // Only now: an event that was not handled comes again.
+        // `place` is set after the caller has handled the event, so an unhandled event comes again.
         this.place = sent.id || this.place;
       }
     } finally {
@@ -114,7 +114,7 @@ interface Fields {
   retry?: string;
 }
 
-/** What was sent, as its fields: `data` of several lines is joined, comments are left out. */
+/** The events of an answer as their fields. Lines of `data` are joined, and comments are left out. */
 async function* fieldsOf(answer: Response, stopped: AbortController): AsyncGenerator<Fields> {
   const reader = (answer.body as ReadableStream<Uint8Array>).getReader();
   const decoder = new TextDecoder();
@@ -139,7 +139,7 @@ async function* fieldsOf(answer: Response, stopped: AbortController): AsyncGener
   }
 }
 
-/** The result of a step; after `milliseconds` without one the connection is given up. */
+/** The result of a step. Without a result after `milliseconds`, the connection is aborted. */
 async function inTime<Result>(
   stopped: AbortController,
   milliseconds: number,

@@ -1,4 +1,4 @@
-// Sending calls with fetch and reading their answers: JSON, pages of lists, and files as streams.
+// Send calls with fetch and read their answers: JSON, pages of lists, and files as streams.
 
 import {
   API_VERSION,
@@ -25,7 +25,7 @@ export interface Settings {
 export class Transport {
   constructor(readonly settings: Settings) {}
 
-  /** A successful answer. Throws APIError for any other, NoAnswer when none came. */
+  /** Send a call, with retries, and return the successful answer. Throws APIError for an error answer, or NoAnswer. */
   async send(call: Call, options: KeyedOptions): Promise<Response> {
     const { baseUrl, headers, timeout, maxRetries } = this.settings;
     const fixed: Record<string, string> = {
@@ -33,7 +33,7 @@ export class Transport {
       Accept: call.accept ?? "application/json",
       "X-Service-Version": API_VERSION,
     };
-    // The same at every repeat.
+    // Every retry has the same key.
     if (call.keyed) fixed["Idempotency-Key"] = options.idempotencyKey ?? crypto.randomUUID();
     for (let tries = 1; ; tries++) {
       const content = contentOf(call);
@@ -71,14 +71,14 @@ export class Transport {
   }
 }
 
-/** What failed. The failures of fetch say it in their cause. */
+/** The reason of a failure. Errors of fetch have it in their cause. */
 function reasonOf(failure: unknown): string {
   const cause = failure instanceof Error ? (failure.cause as { message?: string; code?: string } | undefined) : undefined;
   const found = cause?.message || cause?.code;
   return found ? `${String(failure)}: ${found}` : String(failure);
 }
 
-/** The JSON of an answer, its text when it is none. */
+/** The JSON of an answer, or its text if it is not JSON. */
 export async function jsonOf(answer: Response): Promise<unknown> {
   const body = await answer.text();
   try {
@@ -106,7 +106,7 @@ export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void>
 export class Resource {
   constructor(protected readonly transport: Transport) {}
 
-  // biome-ignore lint: the generated methods say what the JSON is.
+  // biome-ignore lint: the generated methods declare the type of the JSON.
   protected async json(call: Call, options: RequestOptions): Promise<any> {
     return (await this.transport.send(call, options)).json();
   }
@@ -124,13 +124,13 @@ export class Resource {
   }
 }
 
-/** A part of a list, and where the next one begins; undefined after the last. */
+/** A page of a list, with the cursor of the next page. The cursor of the last page is undefined. */
 export interface Page<Item> {
   items: Item[];
   nextCursor: string | undefined;
 }
 
-/** A list that is read page by page while it is iterated. Nothing is asked before. */
+/** A list that is read page by page while it is iterated. Creating it makes no call. */
 export class Pages<Item> implements AsyncIterable<Item> {
   constructor(
     private readonly transport: Transport,
@@ -142,7 +142,7 @@ export class Pages<Item> implements AsyncIterable<Item> {
     for await (const page of this.pages()) yield* page;
   }
 
-  /** The pages as arrays of items. */
+  /** Yields each page as an array of items. */
   async *pages(): AsyncGenerator<Item[]> {
     let cursor: string | undefined;
     do {
@@ -152,7 +152,7 @@ export class Pages<Item> implements AsyncIterable<Item> {
     } while (cursor);
   }
 
-  /** One page, with one call: the first, or the one that a `nextCursor` names. */
+  /** Read one page with one call: the first page, or the page of a `nextCursor`. */
   async page(cursor?: string): Promise<Page<Item>> {
     const call = { ...this.call, query: { ...this.call.query, cursor } };
     const answer = (await (await this.transport.send(call, this.options)).json()) as {
@@ -162,13 +162,13 @@ export class Pages<Item> implements AsyncIterable<Item> {
     return { items: answer.data, nextCursor: answer.next_cursor ?? undefined };
   }
 
-  /** The newest items, with one call. */
+  /** Read the items of the first page with one call. */
   async firstPage(): Promise<Item[]> {
     return (await this.page()).items;
   }
 }
 
-/** A file that is being received: read `stream`, or all of it with `bytes` or `blob`. */
+/** A file to download. Read it as a `stream`, or all of it with `bytes` or `blob`. */
 export class Download {
   constructor(private readonly answer: Response) {}
 
@@ -176,7 +176,7 @@ export class Download {
     return this.answer.headers.get("content-type");
   }
 
-  /** In bytes, when the service knows it. */
+  /** The size in bytes. Undefined if the service does not know the size. */
   get size(): number | undefined {
     const length = this.answer.headers.get("content-length");
     return length === null ? undefined : Number(length);

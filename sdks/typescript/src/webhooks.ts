@@ -1,4 +1,4 @@
-// Webhooks: the signature of a delivery (Standard Webhooks 1.0) and the typed event in it, with WebCrypto alone.
+// Webhooks: the signature of a delivery (Standard Webhooks 1.0) and the typed event in it. Needs only WebCrypto.
 
 import { InvalidSignature, WhabuzzError } from "./errors.js";
 import type { Event, Schemas } from "./schemas.js";
@@ -6,10 +6,10 @@ import type { Event, Schemas } from "./schemas.js";
 const TOLERANCE_SECONDS = 300;
 const encoder = new TextEncoder();
 
-/** Headers as a `Headers` object or as Node gives them. */
+/** Headers as a `Headers` object, or as an object of Node. */
 export type HeadersLike = Headers | Record<string, string | string[] | undefined>;
 
-/** Verifies deliveries with the secret of an endpoint, or with several while one is being rotated. */
+/** Verifies deliveries with the secret of an endpoint, or with several secrets during a rotation. */
 export class WebhookVerifier {
   private readonly secrets: string[];
   private keys: Promise<CryptoKey[]> | undefined;
@@ -20,9 +20,9 @@ export class WebhookVerifier {
   }
 
   /**
-   * The event of a delivery, or the ping whose `challenge` is to be answered. Throws InvalidSignature.
+   * The event of a delivery, or a ping. Answer a ping with its `challenge`. Throws InvalidSignature.
    *
-   * `body` is what arrived, before any parsing.
+   * `body` must be the raw body.
    */
   async verify(body: string | Uint8Array | ArrayBuffer, headers: HeadersLike): Promise<Event | Schemas["VerifyPing"]> {
     if (typeof body !== "string" && body?.byteLength === undefined) {
@@ -56,7 +56,7 @@ export class WebhookVerifier {
   }
 
   /**
-   * The events of a delivery to an endpoint that takes several in one request; of a ping, the ping.
+   * The events of a delivery that can have several events, or an array with the ping.
    *
    * Throws InvalidSignature.
    */

@@ -1,6 +1,6 @@
 import type { IAuthenticateGeneric, ICredentialTestRequest, ICredentialType, INodeProperties } from "n8n-workflow";
 
-/** The address of a gateway and an API key of it. */
+/** The address of a gateway, and an API key. */
 export class WhabuzzApi implements ICredentialType {
   name = "whabuzzApi";
   displayName = "Whabuzz API";

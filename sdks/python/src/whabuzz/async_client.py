@@ -23,7 +23,7 @@ POLL_SECONDS = 2.0
 
 
 class AsyncMessages(async_resources.AsyncMessages):
-    """Single messages, answers and batches."""
+    """Single messages, replies and batches."""
 
     async def reply(
         self,
@@ -52,9 +52,9 @@ class AsyncMessages(async_resources.AsyncMessages):
     ) -> list[types.Batch]:
         """Send any number of messages, as batches of up to 10,000. Each row is a message without `from`.
 
-        A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name for the message.
-        Then an interrupted job may send any rows again, and each message is sent only once within 30 days. With
-        `skip_opted_out`, customers who opted out of marketing are skipped. Raises BatchDiffers.
+        A repeated call with the same rows sends nothing twice. Give each row a `message_ref`, your own name for the
+        message. Then you can send any rows again after an interruption, and each message is sent only once within 30
+        days. With `skip_opted_out`, customers who opted out of marketing are skipped. Raises BatchDiffers.
         """
         made = bodies_async(
             rows, from_=from_, client_ref=client_ref, size=size, skip_opted_out=skip_opted_out
@@ -110,7 +110,7 @@ class AsyncWhabuzz(async_resources.AsyncResources):
         headers: Mapping[str, str] | None = None,
         http_client: httpx.AsyncClient | None = None,
     ) -> None:
-        """An `http_client` that you pass stays yours: it is neither changed nor closed, and keeps its own time-outs."""
+        """Create a client. A given `http_client` is neither changed nor closed, and keeps its own time-outs."""
         self._use(Options(api_key, base_url, tenant_id, timeout, max_retries, headers or {}), http_client)
 
     def _use(self, options: Options, http_client: httpx.AsyncClient | None) -> None:
@@ -122,7 +122,7 @@ class AsyncWhabuzz(async_resources.AsyncResources):
 
     @classmethod
     def from_profile(cls, profile: str = "default") -> AsyncWhabuzz:
-        """A client with the key of the environment variables, else of `whabuzz login`. Raises WhabuzzError."""
+        """A client with the key from the environment variables, else from `whabuzz login`. Raises WhabuzzError."""
         from whabuzz.cli.profiles import Profiles
 
         credentials = Profiles().credentials(profile)

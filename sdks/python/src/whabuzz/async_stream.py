@@ -1,4 +1,4 @@
-"""The event stream as a client sees it: server-sent events, continued after every break.
+"""The event stream: server-sent events. After a broken connection, the stream continues where it was.
 
 `stream.py` is generated from `async_stream.py` by `make sdks`.
 """
@@ -24,7 +24,7 @@ from whabuzz.errors import APIError, StreamEnded, error_of
 
 
 class AsyncEventStream:
-    """Events as they happen: `async for streamed in client.events.listen()`. Breaks lose and repeat none.
+    """Events as they happen: `async for streamed in client.events.listen()`. A broken connection loses no events.
 
     `place` is the position after the last event that was handled. Store it, and pass it as `after` to continue there.
     """
@@ -48,13 +48,13 @@ class AsyncEventStream:
         self._failures = 0
 
     async def __aiter__(self) -> AsyncIterator[Streamed]:
-        """Yield every event once, however often the connection breaks. Raises StreamEnded, APIError."""
+        """Yield every event once, even if the connection breaks. Raises StreamEnded, APIError."""
         while True:
             async for streamed in self._until_it_breaks():
                 yield streamed
 
     async def _until_it_breaks(self) -> AsyncIterator[Streamed]:
-        """Yield the events of one connection, and then wait before the next."""
+        """Yield the events of one connection, then wait until the next connection may be opened."""
         try:
             async for streamed in self._connection():
                 yield streamed
@@ -88,7 +88,7 @@ class AsyncEventStream:
                     if sent.data:
                         body = sent.data.encode()
                         yield Streamed(sent.id, body, json.loads(body))
-                    # Set after the caller has handled the event, so an event that was not handled comes again.
+                    # `place` is set after the caller has handled the event, so an unhandled event comes again.
                     self.place = sent.id or self.place
             except SSEError as error:
                 raise StreamEnded(f"This is not an event stream: {error}") from None

@@ -1,4 +1,4 @@
-"""Many messages from an iterator of rows, cut into batches. The `client_ref` of each batch makes a repeat harmless."""
+"""Split rows into batches of messages. Because of each batch's `client_ref`, a repeated call sends nothing twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bodies(
     """Yield the bodies of `POST /v1/messages/batch` for rows. Each row is a message without `from`.
 
     The `client_ref` of each body is the given `client_ref` with a hash of the body's rows. The same rows give the same
-    batches, so starting again sends nothing twice. Changed rows give other batches, so all of them are sent.
+    batches, so a repeated call sends nothing twice. A batch with a changed row is a new batch, so it is sent in full.
     """
     part: list[Mapping[str, Any]] = []
     seen: Counter[str] = Counter()
@@ -48,7 +48,7 @@ async def bodies_async(
     size: int = MOST,
     skip_opted_out: bool = False,
 ) -> AsyncIterator[types.MessageBatch]:
-    """Yield the bodies as `bodies` does, for rows that may come from an asynchronous iterator."""
+    """Like `bodies`, for rows that may come from an asynchronous iterator."""
     part: list[Mapping[str, Any]] = []
     seen: Counter[str] = Counter()
     async for row in _each(rows):
@@ -72,7 +72,7 @@ async def _each(
 
 
 def stored(answer: types.CreatedBatch | types.RepeatedBatch) -> types.Batch:
-    """The batch in an answer. Raises BatchDiffers when the service has other messages under its `client_ref`."""
+    """The batch in an answer. Raises BatchDiffers if its `client_ref` already belongs to a batch of other messages."""
     if answer.get("same_messages") is False:
         raise BatchDiffers(
             f"The client_ref {answer['client_ref']} belongs to the batch {answer['id']} of other messages: "
@@ -88,6 +88,6 @@ def _body(
     name = f"{client_ref}-{hashlib.sha256(written).hexdigest()[:16]}"
     seen[name] += 1
     if seen[name] > 1:
-        name += f"-{seen[name]}"  # Equal rows that are given twice are sent twice.
+        name += f"-{seen[name]}"  # Two equal batches of rows are both sent.
     skip = {"skip_opted_out": True} if skip_opted_out else {}
     return cast("types.MessageBatch", {"from": from_, "client_ref": name, **skip, "messages": part})

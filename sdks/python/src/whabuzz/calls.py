@@ -1,7 +1,7 @@
-"""A call of the API apart from how it is sent: what both clients share, repeats included.
+"""Calls of the API: their content and their retries, shared by the synchronous and the asynchronous client.
 
-A call is repeated only where that cannot do anything twice: reads, calls with an idempotency key (the service answers
-a repeat with the first outcome), and what the service says it did not do.
+Only calls whose repetition is safe are repeated: reads, calls with an idempotency key (the service answers a repeated
+call with the first outcome), and calls that the service says it did not carry out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ File = Union[bytes, "IO[bytes]", Path, tuple[str, Union[bytes, "IO[bytes]"], str
 """A file to upload: bytes, an open file, a path, or (name, bytes or open file, media type)."""
 
 _LONGEST_WAIT = 60.0
-"""In seconds. A longer `Retry-After` is not waited for: the caller gets the error."""
+"""In seconds. For a longer `Retry-After`, the caller gets the error at once."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Call:
     _opened: IO[bytes] | None = field(default=None, init=False, repr=False)
 
     def headers(self) -> dict[str, str]:
-        """The call's own headers. A call that takes an idempotency key gets one, the same on every retry."""
+        """The headers of the call. A call with an idempotency key has the same key on every retry."""
         headers = {"Accept": self.accept, "X-Service-Version": API_VERSION}
         if self.keyed:
             self.idempotency_key = self.idempotency_key or str(uuid.uuid4())
@@ -92,7 +92,7 @@ class Call:
         return self.file is None or isinstance(self.file, bytes | Path)
 
     def may_repeat(self) -> bool:
-        """Whether the call is safe to repeat, whatever the first try did."""
+        """Whether the call is safe to repeat, even if the first try was carried out."""
         return self.method == "GET" or self.keyed
 
 
@@ -124,7 +124,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often and when a call is repeated."""
+    """Decides whether and when a call is repeated."""
 
     most: int = 4
 
@@ -142,7 +142,7 @@ class Repeats:
         if not call.may_repeat():
             return None
         if status == 409 and code == "idempotency_conflict":
-            return _backoff(tries)  # An earlier try is still in progress.
+            return _backoff(tries)  # An earlier try is still running.
         final = headers.get("idempotent-replayed") == "true"
         return _backoff(tries) if status in {500, 502, 504} and not final else None
 
@@ -159,18 +159,18 @@ def _backoff(tries: int) -> float:
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - nobody gains by guessing it
 
 
-# --- What all calls of a client have in common.
+# --- Settings of a client.
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Failures before any byte of the request was sent."""
 
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-"""In seconds. The service gives WhatsApp 15 seconds, so a send is answered well within 30."""
+"""In seconds. The service waits at most 15 seconds for WhatsApp, so it answers a send within 30 seconds."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all calls of one client have in common."""
+    """The settings that apply to all calls of one client."""
 
     base_url: str
     headers: dict[str, str]
@@ -285,9 +285,9 @@ class Page(Generic[Item]):
     next_cursor: str | None
 
 
-# --- The event stream: what both clients share.
+# --- The event stream: shared by both clients.
 SILENCE_SECONDS = 40.0
-"""How long the stream may be silent until the connection counts as broken. The service sends a comment every 15
+"""How long the stream may be silent before the connection counts as broken. The service sends a comment every 15
 seconds.
 """
 LONGEST_PAUSE_SECONDS = 30.0

@@ -22,7 +22,7 @@ POLL_SECONDS = 2.0
 
 
 class Messages(resources.Messages):
-    """Single messages, answers and batches."""
+    """Single messages, replies and batches."""
 
     def reply(
         self,
@@ -49,9 +49,9 @@ class Messages(resources.Messages):
     ) -> list[types.Batch]:
         """Send any number of messages, as batches of up to 10,000. Each row is a message without `from`.
 
-        A repeat with the same rows sends nothing twice. Give each row a `message_ref`, your own name for the message.
-        Then an interrupted job may send any rows again, and each message is sent only once within 30 days. With
-        `skip_opted_out`, customers who opted out of marketing are skipped. Raises BatchDiffers.
+        A repeated call with the same rows sends nothing twice. Give each row a `message_ref`, your own name for the
+        message. Then you can send any rows again after an interruption, and each message is sent only once within 30
+        days. With `skip_opted_out`, customers who opted out of marketing are skipped. Raises BatchDiffers.
         """
         made = bodies(rows, from_=from_, client_ref=client_ref, size=size, skip_opted_out=skip_opted_out)
         return [stored(self.create_batch(body)) for body in made]
@@ -105,7 +105,7 @@ class Whabuzz(resources.Resources):
         headers: Mapping[str, str] | None = None,
         http_client: httpx.Client | None = None,
     ) -> None:
-        """An `http_client` that you pass stays yours: it is neither changed nor closed, and keeps its own time-outs."""
+        """Create a client. A given `http_client` is neither changed nor closed, and keeps its own time-outs."""
         self._use(Options(api_key, base_url, tenant_id, timeout, max_retries, headers or {}), http_client)
 
     def _use(self, options: Options, http_client: httpx.Client | None) -> None:
@@ -117,7 +117,7 @@ class Whabuzz(resources.Resources):
 
     @classmethod
     def from_profile(cls, profile: str = "default") -> Whabuzz:
-        """A client with the key of the environment variables, else of `whabuzz login`. Raises WhabuzzError."""
+        """A client with the key from the environment variables, else from `whabuzz login`. Raises WhabuzzError."""
         from whabuzz.cli.profiles import Profiles
 
         credentials = Profiles().credentials(profile)

@@ -1,4 +1,4 @@
-"""Exceptions: errors that the API answers, and calls that get no answer."""
+"""Exceptions: errors in the API's answers, and calls without an answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StreamEnded(WhabuzzError):
 
 
 class APIError(WhabuzzError):
-    """The API answered with an error. Its class stands for the HTTP status, and `code` names the error."""
+    """The API answered with an error. Subclasses stand for HTTP statuses, and `code` names the error."""
 
     def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
         self.status = status
@@ -39,14 +39,14 @@ class APIError(WhabuzzError):
         self.request_id: str | None = headers.get("x-service-request-id")
         """The id of the request, for questions to support."""
         self.retry_after: float | None = seconds(headers.get("retry-after"))
-        """The seconds after which the call may be made again. None when the answer does not say."""
+        """The seconds after which the call may be repeated. None if the answer does not have them."""
         error = body.get("error") if isinstance(body, dict) else None
         error = error if isinstance(error, dict) else {}
         self.source: str | None = body.get("source") if isinstance(body, dict) else None
         """`meta` for an error of WhatsApp, otherwise the service's own name."""
         self.code: str | int | None = error.get("code")
         self.message: str = str(error.get("message") or _of_another(status, headers))
-        # `hint` and `doc_url` are beside an error of WhatsApp, and inside an error of the service.
+        # `hint` and `doc_url` are inside an error of the service. For an error of WhatsApp, they are beside `error`.
         words: dict[str, Any] = {**body, **error} if isinstance(body, dict) else {}
         self.hint: str | None = words.get("hint")
         """What to do about the error."""
@@ -90,7 +90,7 @@ class Unprocessable(APIError):
 
 
 class RateLimited(APIError):
-    """429: too many calls, even after the retries. `retry_after` says how long to wait."""
+    """429: too many calls, also after the retries. `retry_after` says how long to wait."""
 
 
 class ServerError(APIError):

@@ -1,4 +1,4 @@
-"""Replies: what a customer chose, and the body of an answer to the customer."""
+"""Replies: a customer's choice, and the body of a reply to the customer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whabuzz.errors import WhabuzzError
 
 @dataclass(frozen=True)
 class Choice:
-    """What a customer chose. `id` is the id of the button or list row, or the payload of a template's quick reply."""
+    """A customer's choice. `id` is the id of the button or list row, or the payload of a template's quick reply."""
 
     id: str
     title: str
@@ -33,8 +33,8 @@ def reply_body(
 ) -> types.OutgoingMessage:
     """The message that answers an inbound message. Raises WhabuzzError when the event names no customer.
 
-    `content` is a text, or a message without `from` and `to`: `type` and the member of that name. When the customer's
-    phone number is unknown, the answer goes to the business-scoped user id. With `quote`, it quotes the message.
+    `content` is a text, or a message without `from` and `to`: `type` and the member of that name. If the customer's
+    phone number is unknown, the reply goes to the business-scoped user id. With `quote`, the reply quotes the message.
     """
     message = event["data"]["message"]
     body: dict[str, Any] = {"from": event["phone_number_id"]}
@@ -52,5 +52,5 @@ def reply_body(
 
 
 def reply_key(event: types.MessageInboundEvent, name: str = "") -> str:
-    """The idempotency key of an answer, so an event that is delivered twice is answered once."""
+    """The idempotency key of a reply. So an event that is delivered twice is answered once."""
     return f"reply:{event['id']}" + (f":{name}" if name else "")

@@ -1,4 +1,4 @@
-"""Sending calls and reading their answers: JSON, pages of lists, and files as streams.
+"""Send calls and read their answers: JSON, pages of lists, and files as streams.
 
 `transport.py` is generated from `async_transport.py` by `make sdks`.
 """
@@ -25,8 +25,8 @@ class Transport:
         self.settings = settings
 
     def send(self, call: Call, *, stream: bool = False) -> httpx.Response:
-        """Send a call, with retries, and return the successful answer. Raises APIError for another answer, NoAnswer
-        when none came.
+        """Send a call, with retries, and return the successful answer. Raises APIError for an error answer, and
+        NoAnswer without an answer.
         """
         tries = 0
         repeats = self.settings.repeats
@@ -142,7 +142,7 @@ class Download:
         return int(length) if length is not None else None
 
     def chunks(self, size: int = 65536) -> Iterator[bytes]:
-        """Yield the bytes as they arrive. Raises NoAnswer when the file breaks off."""
+        """Yield the bytes as they arrive. Raises NoAnswer if the connection breaks before the end of the file."""
         answer = self._opened()
         try:
             for chunk in answer.iter_bytes(size):
@@ -153,11 +153,11 @@ class Download:
             self.close()
 
     def read(self) -> bytes:
-        """Read all bytes. Raises NoAnswer when the file breaks off."""
+        """Read all bytes. Raises NoAnswer if the connection breaks before the end of the file."""
         return b"".join([chunk for chunk in self.chunks()])
 
     def save(self, path: str | Path) -> Path:
-        """Write the bytes to a file as they arrive, and return its path. Raises NoAnswer when the file breaks off."""
+        """Write the bytes to a file as they arrive, and return its path. Raises the errors of `chunks`."""
         target = Path(path)
         with target.open("wb") as file:
             for chunk in self.chunks():

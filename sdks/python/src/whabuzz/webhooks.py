@@ -24,7 +24,7 @@ class Headers(Protocol):
 
 
 class WebhookVerifier:
-    """Verifies deliveries with the secret of an endpoint, or with several while one is being rotated."""
+    """Verifies deliveries with the secret of an endpoint, or with several secrets during a rotation."""
 
     def __init__(self, secret: str | Iterable[str]) -> None:
         secrets = [secret] if isinstance(secret, str) else list(secret or ())
@@ -33,9 +33,9 @@ class WebhookVerifier:
         self._keys = [_key(each) for each in secrets]
 
     def verify(self, body: bytes | str, headers: Headers) -> types.Event | types.VerifyPing:
-        """The event of a delivery, or a ping, whose `challenge` you answer. Raises InvalidSignature.
+        """The event of a delivery, or a ping. Answer a ping with its `challenge`. Raises InvalidSignature.
 
-        `body` must be exactly what arrived, before any parsing: a parsed body raises TypeError.
+        `body` must be the raw body. A parsed body raises TypeError.
         """
         given: Any = body
         if not isinstance(given, (str, bytes, bytearray, memoryview)):
@@ -52,7 +52,7 @@ class WebhookVerifier:
         if age > TOLERANCE_SECONDS:
             raise InvalidSignature("The delivery was signed too long ago, or the clock is wrong.")
         expected = [_signature(key, id_, timestamp, raw) for key in self._keys]
-        # Every pair is compared, each in constant time, so the duration reveals nothing.
+        # All pairs are compared, each in constant time, so the duration reveals nothing about the signatures.
         matches = [
             hmac.compare_digest(given.encode(), own) for given in signatures.split(" ") for own in expected
         ]
@@ -67,7 +67,7 @@ class WebhookVerifier:
         return cast("types.Event | types.VerifyPing", event)
 
     def verify_all(self, body: bytes | str, headers: Headers) -> list[types.Event] | list[types.VerifyPing]:
-        """The events of a delivery to an endpoint with several events in one request, or the ping as the only item.
+        """The events of a delivery that can have several events, or a list with the ping.
 
         Raises the errors of `verify`.
         """
@@ -76,7 +76,7 @@ class WebhookVerifier:
 
 
 def signed_headers(secret: str, *, id_: str, body: bytes) -> dict[str, str]:
-    """The headers with which the service would sign a body now. Raises ValueError for an invalid secret."""
+    """The headers of a delivery with this body, signed now. Raises ValueError for an invalid secret."""
     timestamp = str(int(time.time()))
     return {
         "webhook-id": id_,

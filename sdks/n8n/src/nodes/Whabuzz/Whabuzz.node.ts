@@ -16,7 +16,7 @@ import { MEDIA_TYPES } from "./contract";
 
 const SENDS = ["sendText", "sendTemplate", "sendMedia"];
 
-/** Sends messages and looks after them. */
+/** Sends messages, marks messages as read and looks them up. */
 export class Whabuzz implements INodeType {
   description: INodeTypeDescription = {
     displayName: "Whabuzz",
@@ -173,7 +173,7 @@ const OPERATIONS: Record<string, (node: IExecuteFunctions, item: number) => Prom
     call(node, "GET", `/v1/messages/${encodeURIComponent(node.getNodeParameter("messageId", item) as string)}`),
 };
 
-/** Sends a message now or later. A node that n8n tries again repeats the key, so nothing is sent twice. */
+/** Sends a message now or later. A retry of the node by n8n has the same idempotency key, so nothing is sent twice. */
 async function send(node: IExecuteFunctions, item: number, type: string, content: IDataObject): Promise<IDataObject> {
   const { idempotencyKey, replyTo, sendAt } = optionsOf(node, item);
   const message = {
@@ -189,14 +189,14 @@ async function send(node: IExecuteFunctions, item: number, type: string, content
   return await call(node, "POST", "/v1/messages/scheduled", { headers, body });
 }
 
-/** Another key for each item of each run of a node, in every execution of every n8n. */
+/** The idempotency key of an item. It is unique for each item, run, node and execution, in all n8n installations. */
 function keyOf(node: IExecuteFunctions, item: number): string {
   const run = node.evaluateExpression("{{ $runIndex }}", item);
   const place = [node.getInstanceId(), node.getExecutionId(), node.getWorkflow().id, node.getNode().id, run, item];
   return createHash("sha256").update(JSON.stringify(place)).digest("hex");
 }
 
-/** Uploads an item's file; gives its id, and the name that a document shows. */
+/** Uploads an item's file. Returns its id, and the file name for a document. */
 async function upload(node: IExecuteFunctions, item: number): Promise<IDataObject> {
   const field = node.getNodeParameter("binary", item) as string;
   const { mimeType, fileName } = node.helpers.assertBinaryData(item, field);

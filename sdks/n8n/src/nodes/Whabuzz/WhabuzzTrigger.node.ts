@@ -13,7 +13,7 @@ import {
 import { call, isSigned } from "./calls";
 import { EVENT_TYPES } from "./contract";
 
-/** Starts a workflow with each event of the gateway, at an endpoint that comes and goes with the workflow's activation. */
+/** Starts a workflow for each event of the gateway. The workflow's activation creates the endpoint. */
 export class WhabuzzTrigger implements INodeType {
   description: INodeTypeDescription = {
     displayName: "Whabuzz Trigger",
@@ -83,7 +83,7 @@ export class WhabuzzTrigger implements INodeType {
   async webhook(this: IWebhookFunctions): Promise<IWebhookResponseData> {
     const request = this.getRequestObject();
     const response = this.getResponseObject();
-    // The ping comes before the answer to `create`, which stores the secret.
+    // The ping comes before `create` has stored the secret, so the secret is derived again.
     const secret = (this.getWorkflowStaticData("node").secret as string | undefined) ?? (await secretOf(this));
     if (!isSigned(secret, this.getHeaderData() as IDataObject, request.rawBody)) {
       response.status(401).type("text/plain").send("The gateway did not sign this.");
@@ -98,7 +98,7 @@ export class WhabuzzTrigger implements INodeType {
   }
 }
 
-/** The endpoint's settings. Its `uid` is that of the node, and another one while n8n listens for a test event. */
+/** The endpoint's settings. Its `uid` names the workflow and the node, with a suffix while n8n listens for a test event. */
 function settingsOf(hook: IHookFunctions, secret: string) {
   const filter = hook.getNodeParameter("filter", "") as string;
   return {
@@ -115,7 +115,7 @@ async function endpointOf(hook: IHookFunctions): Promise<IDataObject | undefined
   return (data as IDataObject[])[0];
 }
 
-/** The secret of a new endpoint: of the API key and the node, so that the ping is verified before it is stored. */
+/** The secret of a new endpoint. It is derived from the API key and the node, so it can verify the ping. */
 async function secretOf(from: IHookFunctions | IWebhookFunctions): Promise<string> {
   const { apiKey } = await from.getCredentials<{ apiKey: string }>("whabuzzApi");
   const made = createHmac("sha256", apiKey).update(`n8n:${from.getWorkflow().id}:${from.getNode().id}`);

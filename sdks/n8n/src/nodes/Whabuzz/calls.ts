@@ -1,4 +1,4 @@
-// Calls of the gateway, and the signature of what it delivers (Standard Webhooks 1.0).
+// Calls of the gateway, and the signature of its deliveries (Standard Webhooks 1.0).
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 
@@ -15,13 +15,13 @@ import { API_VERSION } from "./contract";
 
 const TOLERANCE_SECONDS = 300;
 
-/** An error's body; the hint of a WhatsApp error stands beside it. */
+/** The body of an error. For an error of WhatsApp, `hint` is beside `error`. */
 interface ErrorBody {
   error?: { message?: string; hint?: string };
   hint?: string;
 }
 
-/** The answer of a call. Throws NodeApiError with the gateway's or WhatsApp's own words. */
+/** Makes a call and returns the answer. Throws NodeApiError with the text of the gateway's or WhatsApp's error. */
 export async function call(
   from: IExecuteFunctions | IHookFunctions,
   method: IHttpRequestOptions["method"],
@@ -49,7 +49,7 @@ export async function call(
   }
 }
 
-/** Whether a delivery was signed with an endpoint's secret within the last five minutes. `body` is what arrived. */
+/** Whether a delivery was signed with an endpoint's secret within the last five minutes. `body` is the raw body. */
 export function isSigned(secret: string, headers: IDataObject, body: Buffer): boolean {
   const [id, timestamp, signatures] = ["id", "timestamp", "signature"].map((part) => String(headers[`webhook-${part}`]));
   if (Math.abs(Date.now() / 1000 - Number(timestamp)) <= TOLERANCE_SECONDS) {
@@ -62,5 +62,5 @@ export function isSigned(secret: string, headers: IDataObject, body: Buffer): bo
       return given.length === expected.length && timingSafeEqual(given, expected);
     });
   }
-  return false; // Also without a timestamp, which is NaN.
+  return false; // A missing timestamp is NaN, and so also fails.
 }

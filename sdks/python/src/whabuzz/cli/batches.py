@@ -1,4 +1,4 @@
-"""`whabuzz batch`: send a message to everybody in a file, with a dry run and progress. A repeat sends nothing twice."""
+"""`whabuzz batch`: send a message to every customer in a file, with a dry run and progress."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def send_file(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Send a message to everybody in a CSV FILE, whose first line names its columns.
+    """Send a message to everybody in a CSV FILE. The first line of the file names its columns.
 
-    The same file with the same options is sent only once: after a break, run the command again, and it continues.
+    The same file with the same options is sent only once. After an interruption, run the command again to continue.
     """
     if (template is None) == (text is None):
         raise click.UsageError("Give --template or --text.")
@@ -118,7 +118,7 @@ def list_batches(session: Session, limit: int) -> None:
 @json_option
 @pass_session
 def get_batch(session: Session, batch_id: str) -> None:
-    """Show a batch: its progress, and what it waits for."""
+    """Show a batch: its progress, and why it waits."""
     found = session.client.messages.get_batch(batch_id)
     session.show(found, _line(found))
 

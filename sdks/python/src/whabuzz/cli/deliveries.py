@@ -77,7 +77,7 @@ def replay(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Send deliveries again: each DELIVERY_ID now, or everything that an endpoint missed."""
+    """Send deliveries again: each DELIVERY_ID at once, or all deliveries that an endpoint missed."""
     if bool(delivery_ids) == bool(endpoint_id):
         raise click.UsageError("Give delivery ids, or --endpoint.")
     for delivery_id in delivery_ids:

@@ -31,12 +31,12 @@ class Forwarded:
 
     @property
     def text(self) -> str:
-        """The answer as printed behind the event."""
+        """The answer as printed after the event."""
         return f"→ {self.status if self.error is None else self.error} ({self.ms} ms)"
 
 
 class Forwarder:
-    """Posts events to a local program as the service would. While the program is not running it waits, so no event is
+    """Posts events to a local program like the service. While the program is not running, it waits, so no event is
     lost.
     """
 
@@ -44,11 +44,11 @@ class Forwarder:
         self, url: str, *, secret: str, sleep: Callable[[float], None], tell: Callable[[str], None]
     ) -> None:
         self._url, self._secret, self._sleep, self._tell = url, secret, sleep, tell
-        # A proxy named in the environment cannot reach this computer.
+        # Ignore proxies named in the environment, because they cannot reach this computer.
         self._http = httpx.Client(timeout=httpx.Timeout(ANSWER_SECONDS, connect=5.0), trust_env=False)
 
     def post(self, streamed: Streamed) -> Forwarded:
-        """Post one event, and repeat while nothing can be reached at the URL. Any status counts as an answer."""
+        """Post one event. Retries while no program answers at the URL. Any status counts as an answer."""
         is_first = True
         while True:
             headers = {
@@ -90,7 +90,7 @@ def local_url(text: str) -> str:
 
 
 def new_secret() -> str:
-    """A signing secret of the form that endpoints have."""
+    """A signing secret in the same form as an endpoint's secret."""
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
@@ -116,8 +116,8 @@ def listen(
 ) -> None:
     """Print every event as it happens, and post it to a program on this computer.
 
-    The program gets the same signed webhook as a public endpoint would. After a break the stream continues where it
-    was. Ctrl-C stops listening and prints the command that continues later.
+    The program gets the same signed webhooks as a public endpoint. After a broken connection, the stream continues
+    where it was. Ctrl-C stops listening and prints the command to continue later.
     """
     credentials = session.credentials
     forwarder = None

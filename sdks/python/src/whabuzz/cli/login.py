@@ -71,7 +71,7 @@ def logout(session: Session) -> None:
             if key["prefix"] == prefix and not key.get("revoked_at"):
                 session.client.api_keys.revoke(key["id"])
     except APIError as error:
-        # A key that the service no longer accepts need not be revoked.
+        # The service does not accept the key any more, so there is nothing to revoke.
         if error.status not in {401, 403}:
             raise
     session.profiles.forget(session.profile)
@@ -82,7 +82,7 @@ def logout(session: Session) -> None:
 @json_option
 @pass_session
 def whoami(session: Session) -> None:
-    """Show the business, the environment and where the key is kept."""
+    """Show the business, the environment and the place where the key is stored."""
     credentials = session.credentials
     tenant = session.client.tenant.get()
     told = {

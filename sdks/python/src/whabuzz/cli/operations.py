@@ -103,7 +103,7 @@ def _command(name: str, resource: str, method: Any) -> click.Command:
 
 
 def _members(kind: Any) -> dict[str, Any]:
-    """The members of a body by name. When the body can be one of several types, the members of all these types."""
+    """The members of a body by name. If the body can have several types, the members of all these types."""
     found: dict[str, Any] = {}
     for each in _alternatives(kind):
         if hasattr(each, "__total__"):

@@ -19,7 +19,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 Row = dict[str, str]
 Content = Callable[[Row], dict[str, Any]]
-"""Makes the members of a row's message other than `to`. Raises ValueError for a row with an empty value."""
+"""Makes a row's message without `to`. Raises ValueError for a row with an empty value."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class People:
             raise click.UsageError(f"{path} has no column {', '.join(missing)}. Its columns: {known}.")
 
     def problems(self, *, most: int) -> list[Problem]:
-        """The first `most` errors of rows that can be found without the service."""
+        """The first `most` errors of rows, as far as they can be found without the service."""
         found = []
         for line, row in self.rows():
             if text := self._problem(row):
@@ -87,12 +87,12 @@ class People:
         return re.sub(r"[\s().-]", "", row[self._to])
 
     def _opened(self) -> Any:
-        # Spreadsheets begin a CSV file with a byte order mark.
+        # Spreadsheet programs write a byte order mark at the beginning of a CSV file.
         return self.path.open(newline="", encoding="utf-8-sig")
 
 
 def template_content(name: str, language: str, parameters: list[str]) -> Content:
-    """The content of a template message whose body has the values of these columns as parameters."""
+    """The content of a template message. The parameters of its body are the values of these columns."""
 
     def content(row: Row) -> dict[str, Any]:
         if empty := [column for column in parameters if not row[column].strip()]:

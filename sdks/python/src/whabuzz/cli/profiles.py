@@ -24,7 +24,7 @@ class Credentials:
     base_url: str
     api_key: str
     place: str
-    """Where the key is kept: `environment`, `keyring` or `file`."""
+    """Where the key is stored: `environment`, `keyring` or `file`."""
 
     @property
     def environment(self) -> str:
@@ -33,7 +33,7 @@ class Credentials:
 
 
 class Profiles:
-    """The profiles of this user. Without a keyring the keys are in the file, which only its owner can read."""
+    """The profiles of this user. Without a keyring, the keys are in a file that only its owner can read."""
 
     def __init__(self, directory: Path | None = None) -> None:
         chosen = os.environ.get("WHABUZZ_CONFIG_DIR")

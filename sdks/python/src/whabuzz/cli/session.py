@@ -1,4 +1,4 @@
-"""What all commands share: the client with its credentials, and the form of the output."""
+"""State and helpers of all commands: the client with its credentials, and the form of the output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Session:
     as_json: bool = False
     profiles: Profiles = field(default_factory=Profiles)
     transport: httpx.BaseTransport | None = None
-    """Carries the calls to the service. None uses the network."""
+    """The transport of the calls to the service. The default is the network."""
     sleep: Callable[[float], None] = time.sleep
     _client: Whabuzz | None = field(default=None, repr=False)
 
@@ -78,7 +78,7 @@ class Session:
         click.echo(json.dumps(item, ensure_ascii=False) if self.as_json else line)
 
     def tell(self, text: str) -> None:
-        """Print a remark to the standard error stream, so the output stays clean."""
+        """Print a remark to the standard error stream, not to the output."""
         click.echo(text, err=True)
 
     def only_number(self) -> str:

@@ -1,4 +1,4 @@
-"""`whabuzz trigger`: make something happen in the sandbox, or send an example event to an endpoint."""
+"""`whabuzz trigger`: cause an event in the sandbox, or send an example event to an endpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whabuzz.cli.session import Session, columns, json_option, pass_session
 
 @click.group()
 def trigger() -> None:
-    """Make something happen in the sandbox, or send an example to an endpoint."""
+    """Cause an event in the sandbox, or send an example event to an endpoint."""
 
 
 @trigger.command()
@@ -33,7 +33,7 @@ def inbound(
     kind: str | None,
     data: str | None,
 ) -> None:
-    """Let a customer of the sandbox write TEXT, or a message of another type."""
+    """Send TEXT, or a message of another type, as a customer of the sandbox."""
     body: dict[str, Any] = {"from": customer, **(json_of(data) if data else {})}
     if text:
         body["text"] = text
@@ -52,7 +52,7 @@ def inbound(
 @json_option
 @pass_session
 def example(session: Session, event_type: str, endpoint_id: str) -> None:
-    """Send an example of an EVENT_TYPE to one endpoint, signed as deliveries are."""
+    """Send an example of an EVENT_TYPE to one endpoint, signed like a delivery."""
     answer = session.client.webhooks.test(endpoint_id, {"event_type": event_type})  # type: ignore[typeddict-item]
     session.show(dict(answer), f"answered {answer['http_status']} in {answer['response_ms']} ms")
 
@@ -86,7 +86,7 @@ def template(
     quality: str | None,
     category: str | None,
 ) -> None:
-    """Decide about a template of the sandbox, as Meta would. EVENT is APPROVED, REJECTED, PAUSED and so on."""
+    """Review a template of the sandbox in Meta's place. EVENT is APPROVED, REJECTED, PAUSED and so on."""
     decided = {"event": event, "reason": reason, "quality": quality, "category": category}
     body: Any = {"template_id": template_id, **{name: value for name, value in decided.items() if value}}
     made = session.client.sandbox.decide_template(body)
@@ -99,7 +99,7 @@ def template(
 @json_option
 @pass_session
 def number(session: Session, event: str, phone_number_id: str | None) -> None:
-    """Decide about a number of the sandbox, as Meta would. EVENT is FLAGGED, DOWNGRADE, NAME_APPROVED and so on."""
+    """Change a number of the sandbox in Meta's place. EVENT is FLAGGED, DOWNGRADE, NAME_APPROVED and so on."""
     body: Any = {"event": event, **({"phone_number_id": phone_number_id} if phone_number_id else {})}
     made = session.client.sandbox.decide_number(body)
     session.show(made, columns(made["phone_number_id"], made["quality_rating"], made["name_status"]))

@@ -1,1 +1,1 @@
-"""A Django app that receives webhooks: a verifying view, a signal, the keys of handled events, and test helpers."""
+"""A Django app that receives webhooks. It has a view, a signal, a table of handled events, and helpers for tests."""

@@ -1,4 +1,4 @@
-"""The events that were handled, so an event that is delivered again is not handled again."""
+"""The table of handled events. A repeated delivery of an event in the table is not handled again."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from whabuzz.webhooks import WebhookVerifier
 
 
 def secrets() -> list[str]:
-    """`WHABUZZ_WEBHOOK_SECRET`: the endpoint's secret, or several while one is being rotated."""
+    """The secrets in `WHABUZZ_WEBHOOK_SECRET`: the endpoint's secret, or several during a rotation."""
     given = getattr(settings, "WHABUZZ_WEBHOOK_SECRET", None)
     if not given:
         raise ImproperlyConfigured("WHABUZZ_WEBHOOK_SECRET must hold the endpoint's secret, whsec_….")
@@ -43,7 +43,7 @@ def _handle(event: Any) -> None:
     """Pass an event to the handlers, unless it was handled before."""
     with transaction.atomic():
         try:
-            # When two deliveries of an event come at once, the second waits here until the first has ended.
+            # If two deliveries of an event arrive at once, the second waits here until the first is handled.
             with transaction.atomic():
                 SeenEvent.objects.create(dedupe_key=event["dedupe_key"])
         except IntegrityError:
