@@ -228,7 +228,7 @@ async def test_interactive_limits(graph: Graph, interactive: dict[str, Any], cod
 
 
 async def test_order_of_refusals(graph: Graph) -> None:
-    """The order of Meta's checks (upstream fact 1.1.6): token, object, permission, shape, number, account, recipient."""
+    """Meta's order of checks (upstream fact 1.1.6): token, object, permission, shape, number, account, recipient."""
     bad = {"messaging_product": "whatsapp", "to": "919800000030", "type": "text"}
     good = {**bad, "text": {"body": "x"}}
 
