@@ -1,4 +1,4 @@
-"""Staff admin of accounts and numbers. It is read only, except that staff can release them. No page shows tokens or
+"""Staff admin of accounts and numbers. Staff can release them; everything else is read only. No page shows tokens or
 PINs.
 
 Also contains cards of the first page, finders of the staff search, and lines of a tenant's page.

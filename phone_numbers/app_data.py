@@ -116,7 +116,7 @@ def _request(row: AppData) -> None:
 
 
 def _settle(row: AppData, **outcome: Any) -> None:
-    """Store an outcome. A notification that came first has newer facts, so then nothing is stored."""
+    """Store an outcome. If a notification has updated the row in the meantime, its newer facts stay."""
     AppData.objects.filter(pk=row.pk, status=Status.PENDING).update(**outcome)
 
 
@@ -145,7 +145,7 @@ def apply_notification(*, field: str, value: Mapping[str, Any], phone_number_id:
 
 
 def _row(number: PhoneNumber, kind: str) -> Any:
-    """The query for the row of a sync. Creates the row when it is missing, because the request was made elsewhere."""
+    """The query for the row of a sync. If the request was made elsewhere, the row is missing and is created."""
     AppData.objects.bulk_create(
         [AppData(number=number, kind=kind, ends_at=now() + OPEN_FOR)], ignore_conflicts=True
     )
@@ -153,8 +153,8 @@ def _row(number: PhoneNumber, kind: str) -> Any:
 
 
 def _receive(number: PhoneNumber, kind: str, *, count: int, progress: int = 0) -> None:
-    """Add to the count of received items. Pieces come in any order, so the stored progress never decreases. A progress
-    of 100 completes the sync.
+    """Add to the count of received items. Notifications come in any order, so the stored progress never decreases. A
+    progress of 100 completes the sync.
     """
     is_whole = progress >= 100
     _row(number, kind).update(

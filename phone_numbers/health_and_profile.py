@@ -1,9 +1,8 @@
-"""Health and business profile of one number, and its repair: reading it and subscribing its account again
-(specification 4).
+"""Operations on one number: read its health, read and change its business profile, and repair it (specification 4). A
+repair subscribes its account again.
 
 Each operation makes a Graph API call and stores the change that the call causes. Some return Meta's own response.
-
-`find` raises NotFound for a number of another tenant. A refusal by Meta raises `Refused`, which has the response to
+`find` raises NotFound for a number of another tenant. A rejection by Meta raises `Refused`, which has the response to
 pass through. Registration and verification are in `registration.py`.
 
 Meta's `health_status` lists the entities on which sending a message depends (number, business account, business, app).
@@ -55,7 +54,7 @@ def refresh(number: PhoneNumber) -> PhoneNumber:
 def subscribe(number: PhoneNumber) -> PhoneNumber:
     """Repair a number: subscribe its account again, read the number again, and recompute its connection.
 
-    Only an error of the subscription is raised. When the number cannot be read, the next sync reads it.
+    Raises only an error of the subscription. If the number cannot be read, the next sync reads it.
     """
     onboarding.subscribe(number.account)
     try:
@@ -67,7 +66,7 @@ def subscribe(number: PhoneNumber) -> PhoneNumber:
 
 
 def _ask_again(account: BusinessAccount) -> None:
-    """Check a token that is marked invalid but has just worked for a call. When the check fails, nothing changes."""
+    """Check a token that is marked invalid although a call with it has just worked. A failed check changes nothing."""
     if account.token_invalid_at is not None:
         try:
             tokens.check(account)

@@ -26,20 +26,20 @@ from webhooks.endpoints import lifecycle
 from webhooks.events.publish import publish
 from webhooks.models import Endpoint
 
-# --- Release: the owner or staff release a number or an account, or its new owner connects it after Meta has taken it
-# away.
+# --- Release. The owner or staff release a number or an account. A new owner causes a release by connecting an account
+# or number that Meta has taken away.
 #
 # `release_account` unsubscribes the account at Meta, if its token still works, and then deletes the rows with token and
 # PINs in one transaction. `release_number` deletes the number first. If the account then has no numbers,
 # `release_number` unsubscribes and deletes the account too.
 #
 # The rows are deleted, so the next owner can neither use nor see data of the previous owner. Events, deliveries and the
-# intervals that measure usage stay with the previous tenant. A waiting batch of the number ends without further action.
+# intervals that measure usage stay with the previous tenant. A waiting batch of the number ends by itself.
 
 log = structlog.get_logger(__name__)
 
 RELEASED = "released"
-"""The connection detail of the `number.connection` event that a released number gets last."""
+"""The connection detail in the last `number.connection` event of a released number."""
 
 
 def release_number(number: PhoneNumber, *, actor: Actor) -> None:
@@ -115,11 +115,11 @@ def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID
 def _remove_account(
     account: BusinessAccount, *, actor: Actor, action: str, only_empty: bool = False, **details: object
 ) -> list[str] | None:
-    """Delete an account with its token and all its numbers. Returns the ids of the numbers, or None when the account
-    stays or was already gone.
+    """Delete an account with its token and all its numbers. Returns the ids of the numbers. Returns None when the
+    account was already gone or must stay.
 
-    For a move, `account_removed` is checked again under the lock. With `only_empty`, an account that has numbers again
-    stays.
+    When a new owner connects the account, it must stay unless Meta has removed it, which is checked under the lock.
+    With `only_empty`, it must stay if it has numbers.
     """
     chosen = BusinessAccount.objects.filter(pk=account.pk)
     if action == "account.move":
@@ -140,21 +140,21 @@ def _remove_account(
         )
         for number in numbers:
             _remove_number(number, current)
-        # For a day, the token is also stored with the sign-up code from which it came.
+        # The token is also stored, for a day, with the sign-up code that was exchanged for it.
         RedeemedCode.objects.filter(tenant_id=account.tenant_id, environment=account.environment).delete()
         current.delete()
     return phone_number_ids
 
 
 def _locked_numbers() -> QuerySet[PhoneNumber]:
-    """Query for numbers under lock. PINs are not read, so a number whose PIN cannot be decrypted can be
-    released too.
+    """A query that locks numbers. It does not read PINs, so it also finds a number whose PIN cannot be
+    decrypted.
     """
     return PhoneNumber.objects.select_for_update(of=("self",)).defer("pin", "meta_snapshot").order_by("id")
 
 
 def held_by_another(what: str) -> Conflict:
-    """The error for a tenant that connects an account or a number (`what`) of another tenant."""
+    """The error when a tenant connects an account or a number (`what`) that belongs to another tenant."""
     return Conflict(f"This {what} is connected to another business. Its owner can release it.")
 
 

@@ -47,9 +47,9 @@ class BusinessAccount(models.Model):
     """
     token_checked_at = models.DateTimeField(null=True, blank=True)
     token_questioned_at = models.DateTimeField(null=True, blank=True)
-    """When Meta was last asked about the token because a call with it was refused."""
+    """When the service last checked the token because Meta had rejected a call with it."""
     token_mailed_at = models.DateTimeField(null=True, blank=True)
-    """When the last mail about the refused token was sent to the tenant."""
+    """When the last mail about the rejected token was sent to the tenant."""
     token_warned_days = models.PositiveSmallIntegerField(null=True, blank=True)
     """The last `token.expiring` event of this token: 7 or 1 (days before the token's end). Null without
     such an event.
@@ -73,7 +73,7 @@ class BusinessAccount(models.Model):
 
 
 class PhoneNumber(models.Model):
-    """A business phone number (specification 2)."""
+    """A tenant's business phone number, with its facts and its connection state (specification 2)."""
 
     class State(models.TextChoices):
         PENDING = "pending"
@@ -87,8 +87,8 @@ class PhoneNumber(models.Model):
     phone_number_id = models.CharField(max_length=64, unique=True)
     display_phone_number = models.CharField(max_length=32, default="", blank=True)
     digits = models.CharField(max_length=20, default="", blank=True)
-    """The digits of the number. The E.164 `from` of callers and Meta's management events name the number
-    by its digits.
+    """The digits of the number. Callers' E.164 `from` and Meta's management events name the number by its
+    digits.
     """
     verified_name = models.CharField(max_length=255, null=True, blank=True)
     quality_rating = models.CharField(max_length=20, null=True, blank=True)
@@ -157,7 +157,7 @@ class AppData(models.Model):
     kind = models.CharField(max_length=20, choices=Kind.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     ends_at = models.DateTimeField()
-    """Until when Meta accepts the request."""
+    """The time until which Meta accepts the request."""
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(default=now)
     requested_at = models.DateTimeField(null=True, blank=True)
@@ -168,7 +168,7 @@ class AppData(models.Model):
     """The count of contacts or messages received so far."""
     finished_at = models.DateTimeField(null=True, blank=True)
     error_code = models.IntegerField(null=True, blank=True)
-    """Meta's error code of the last refusal."""
+    """Meta's error code of the last rejection."""
 
     class Meta:
         verbose_name_plural = "app data"
@@ -259,7 +259,7 @@ class ConnectSession(ids.PublicId, models.Model):
         FAILED = "failed"
 
     EXPIRED = "expired"
-    """The status that is shown for an open session past its end. It is never stored."""
+    """The status that is shown for an open session after its end. It is never stored."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     id_prefix = ids.CONNECT_SESSION

@@ -64,8 +64,8 @@ def numbers_allowed(*, tenant_id: UUID, environment: str, waba_id: str) -> froze
 
 
 def session_allowed(*, tenant_id: UUID, environment: str) -> bool:
-    """Whether a connect session may be opened. A restricted tenant may open one only if an account needs a new
-    token.
+    """Whether a connect session may be opened. A tenant with long overdue bills may open one only if an account needs a
+    new token.
     """
     return not _is_bounded(tenant_id, environment) or _needs_a_token(tenant_id, environment)
 
@@ -81,8 +81,8 @@ def _is_bounded(tenant_id: UUID, environment: str) -> bool:
 
 
 def _needs_a_token(tenant_id: UUID, environment: str) -> bool:
-    """Whether the token of any account with numbers is refused or about to expire, or Meta has removed the account or
-    one of its numbers.
+    """Whether an account with numbers needs a new token. Its token may be rejected or about to expire, or Meta has
+    removed the account or one of its numbers.
     """
     removed = TakenAway.ACCOUNT_REMOVED
     lost = Q(token_invalid_at__isnull=False) | Q(taken_away=removed) | Q(numbers__taken_away=removed)
@@ -92,7 +92,7 @@ def _needs_a_token(tenant_id: UUID, environment: str) -> bool:
 
 CODE_MEMORY = timedelta(days=1)
 SAME_CALL_SECONDS = 2.0
-"""How long a call waits for the token of a used code, which a simultaneous call may be storing."""
+"""How long a call with a used code waits for its token, because a simultaneous call may be storing the token."""
 LOOK_SECONDS = 0.05
 USED_CODE = 36009
 """Meta's subcode of error 100 for a used code."""
@@ -155,8 +155,8 @@ def connect(
 ) -> tuple[list[PhoneNumber], list[str]]:
     """Connect an account with all its numbers, with a token or a code. Numbers are not registered.
 
-    Returns the tenant's numbers of the account, and the ids of the account's numbers that another tenant has. The
-    numbers of the other tenant stay there. Numbers that `numbers_allowed` excludes are skipped. Raises the errors of
+    Returns the tenant's numbers of the account, and the ids of numbers that belong to another tenant and stay there.
+    Numbers that `numbers_allowed` excludes are skipped. Raises the errors of
     `embedded_signup`.
     """
     allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
@@ -176,10 +176,10 @@ def connect(
 
 # --- Step 1: exchange the code ------------------------------------------------------------------------------
 def exchange(*, tenant_id: UUID, environment: str, code: str) -> str:
-    """Exchange a code for its token. The same code returns the same token for a day, without a call to Meta.
+    """Exchange a code for its token. For a day, the same code returns the stored token without a call to Meta.
 
-    Raises Conflict when a simultaneous call with the same code was faster. If both calls continued, the number would be
-    registered twice, and Meta allows only ten registrations in 72 hours. Raises InvalidRequest when Meta returns no
+    Raises Conflict when a simultaneous call with the same code was faster. If both calls continued, both would register
+    the number, and Meta allows only ten registrations in 72 hours. Raises InvalidRequest when Meta returns no
     token, and the errors of `accepted`.
     """
     code_hash = hashlib.sha256(code.encode()).hexdigest()
@@ -375,7 +375,7 @@ def _adopt_number(
 def subscribe(account: BusinessAccount) -> None:
     """Subscribe the service's app to the account's notifications. Safe to repeat.
 
-    A successful subscription also proves that an account which Meta reported as removed is back.
+    A successful subscription also proves that the account exists again if Meta had reported its removal.
     """
     accepted_for(account, graph_of(account).subscribe(account.waba_id))
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
@@ -397,7 +397,7 @@ def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) 
 
 
 def stored_or_new_pin(number: PhoneNumber) -> str:
-    """The number's stored PIN, or a new PIN. A new PIN is stored before its first use, because nobody else knows it."""
+    """The number's stored PIN, or a new PIN. A new PIN is stored before its first use, so that it cannot be lost."""
     with transaction.atomic():
         current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)
         if current.pin is None:
@@ -418,8 +418,8 @@ def record_registered(number: PhoneNumber, *, pin: str | None) -> None:
 
 
 def take_unshown_pin(number: PhoneNumber) -> str | None:
-    """The PIN that the service generated and with which it registered the number. Only the first call returns it; later
-    calls return None.
+    """The PIN that the service generated and registered the number with. The first call returns it. Later calls return
+    None.
     """
     with transaction.atomic():
         current = PhoneNumber.objects.select_for_update(of=("self",)).get(pk=number.pk)

@@ -22,7 +22,8 @@ from tenants.audit import Actor
 
 
 def register(number: PhoneNumber, *, actor: Actor, pin: str | None, body: bytes | None = None) -> GraphAnswer:
-    """Register a number with the given PIN, the stored PIN or a new PIN. Raises Conflict for a coexistence number.
+    """Register a number with the given PIN, else the stored PIN, else a new PIN. Raises Conflict for a coexistence
+    number.
 
     `body` is the caller's own body for Meta, and `pin` is the PIN in it. With a body, no PIN is generated.
     """

@@ -1,7 +1,7 @@
 """Look-up of accounts and numbers for the two hot flows of `messaging`: the number in the `from` of a send, and the
 owners of a notification's numbers.
 
-Each call reads with one or two queries, however many numbers are looked up, and writes nothing.
+A call looks up any number of them with one or two queries, and writes nothing.
 """
 
 import re
@@ -19,7 +19,7 @@ from phone_numbers.models import PhoneNumber
 _FROM = re.compile(r"\+?[0-9]{1,64}", re.ASCII)
 
 
-# Not through the ORM: every send runs this query, and the ORM would take longer to compose it than Postgres to run it.
+# Written in SQL, because every send runs this query, and the ORM would need more time than the database itself.
 _SENDER = """
 SELECT n.phone_number_id, a.waba_id, a.access_token, n.environment, n.connection_state, n.connection_detail,
        n.digits, n.throughput_level, n.coexistence
@@ -92,14 +92,14 @@ def sender(*, tenant_id: UUID, environment: str, from_: str) -> Sender | None:
     """The tenant's number that `from` names: a phone_number_id, or E.164 with or without `+`. One query.
 
     None when the environment has no such number (send rule 4). A number whose phone_number_id is `from_` comes first.
-    Among several numbers with the same digits (a migrated number keeps its old row), a connected number comes first,
-    then the newest.
+    Several numbers can have the same digits, because a migrated number keeps its old row. Of these, a connected number
+    comes first, then the newest.
     """
     return run(finding_sender(tenant_id=tenant_id, environment=environment, from_=from_), prepared=True)
 
 
 def finding_sender(*, tenant_id: UUID, environment: str, from_: str) -> Statements[Sender | None]:
-    """`sender` as a statement."""
+    """The statement of `sender`."""
     if not _FROM.fullmatch(from_):
         return None
     digits = from_.removeprefix("+")
@@ -142,7 +142,7 @@ def finding_senders(queries: Sequence[SenderQuery]) -> Statements[list[Sender | 
     """`sender` for several sends, with one statement. The result has the order of `queries`."""
     if len(queries) == 1:
         # At a moderate rate nearly every call has only one send. The statement for one send takes two thirds of the
-        # time of the other.
+        # time of the statement for several.
         (query,) = queries
         found_alone = yield from finding_sender(
             tenant_id=query.tenant_id, environment=query.environment, from_=query.from_
@@ -167,8 +167,8 @@ def finding_senders(queries: Sequence[SenderQuery]) -> Statements[list[Sender | 
 
 
 def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
-    """Choose among the numbers that `from_` names: one with this phone_number_id first, then a connected one, then the
-    newest. `rows` has the newest first.
+    """Choose among the numbers that `from_` names: the number with this phone_number_id, else a connected number, else
+    the newest. `rows` are newest first.
     """
     found = [
         Sender(row[0], row[1], decrypt(row[2], purpose="upstream_token") if row[2] else "", *row[3:])
@@ -185,7 +185,7 @@ def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
 
 
 def is_within(phone_number_ids: Collection[str] | None, number: Sender) -> bool:
-    """Whether a key that is limited to these numbers (None: no limit) may send from `number`."""
+    """Whether a key that is limited to these numbers may send from `number`. None means no limit."""
     return phone_number_ids is None or number.phone_number_id in phone_number_ids
 
 
@@ -273,8 +273,8 @@ class Routes:
     """By (waba_id, digits), because Meta's management events name a number by its digits."""
 
 
-# A single statement, because every notification needs it. Each branch uses its own index. The rows of accounts have no
-# number. Rows are in the order of their creation.
+# A single statement, because every notification runs it. Each branch uses its own index. A row of an account has null
+# for the number. Rows are in the order of their creation.
 _ROUTES = """
 SELECT tenant_id, waba_id, NULL, NULL, NULL::timestamptz, environment, id
 FROM numbers_businessaccount

@@ -1,4 +1,4 @@
-"""JSON bodies of numbers. In shapes check requests, Out shapes write responses (specification 2 and 4)."""
+"""JSON bodies of numbers. `…In` classes validate requests, `…Out` classes build responses (specification 2 and 4)."""
 
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
@@ -9,7 +9,7 @@ from phone_numbers.models import AppData, PhoneNumber
 
 
 class ListedNumber(NamedTuple):
-    """The fields of a listed number and of its account, declared once, with their order."""
+    """The fields of a number and of its account in the response, in the response's order."""
 
     phone_number_id: str
     display_phone_number: str
@@ -34,7 +34,7 @@ class NumberOut(serializers.ModelSerializer[PhoneNumber]):
 
 
 class AppDataOut(serializers.ModelSerializer[AppData]):
-    """One sync: the contacts or the chats of the WhatsApp Business app."""
+    """The sync of the contacts or of the chats in the WhatsApp Business app."""
 
     class Meta:
         model = AppData
@@ -133,14 +133,14 @@ class PinField(serializers.RegexField):
 
 
 class UpstreamIdField(serializers.RegexField):
-    """An id of Meta's, which becomes part of a path."""
+    """An id from Meta, which has only digits. It becomes part of a path."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(r"^[0-9]{1,64}\Z", error_messages={"invalid": "Must be an id of digits."}, **kwargs)
 
 
 class CredentialField(serializers.RegexField):
-    """A code or token of Meta's. It becomes a query parameter, and servers reject lines over 8 KiB."""
+    """A code or token from Meta. It becomes a query parameter, and servers reject lines over 8 KiB."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(

@@ -33,21 +33,21 @@ from phone_numbers.models import AppData, BusinessAccount, PhoneNumber, TakenAwa
 from phone_numbers.tokens import FAILURES, Refused, accepted_for, graph_of
 
 
-# --- Storing Meta's view of numbers: quality, tier, name, throughput, registration.
+# --- Storing Meta's view of a number: quality, tier, name, throughput, registration.
 #
-# Written after onboarding, by `refresh=true` and by the sync. `meta_snapshot` has the whole view.
+# A view is stored after onboarding, by `refresh=true` and by the sync. `meta_snapshot` has the whole view.
 def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -> None:
-    """Store the view of a number that Meta returned, and recompute the number's connection. The read began at
+    """Store Meta's view of a number, and recompute the number's connection. The read of the view began at
     `read_at`.
 
-    A command or an event after `read_at` is newer, so the registration in the view is then ignored.
+    If a command or an event changed the registration after `read_at`, the registration in the view is ignored.
     """
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         current = (
             PhoneNumber.objects.select_for_update(of=("self",)).defer("pin").filter(pk=number.pk).first()
         )
         if current is None:
-            return  # released meanwhile
+            return  # the number was released in the meantime
         columns = {**upstream.number_columns(view), "meta_snapshot": dict(view), "refreshed_at": now()}
         registered = upstream.registered(view)
         outdated = current.facts_changed_at is not None and current.facts_changed_at > read_at
@@ -63,7 +63,7 @@ def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetim
 
 # --- Schedule of syncs (accounts here, templates in `messaging`): interval, lease, back-off.
 #
-# A failed account is retried after a minute. The wait is doubled after each further failure, up to the interval. A
+# A failed sync is retried after a minute. The wait is doubled after each further failure, up to the interval. A
 # claimed account is due again when its lease ends, so a crash only delays its sync.
 INTERVAL = timedelta(hours=6)
 LEASE = timedelta(minutes=10)
@@ -80,8 +80,8 @@ def next_interval() -> timedelta:
 
 
 def after_failure(failures: int, error: Exception) -> tuple[int, timedelta]:
-    """The number of consecutive failures and the time until the next attempt. The time is at least the wait that a
-    throttling answer asks for.
+    """The number of consecutive failures, and the time until the next attempt. If Meta's answer asks for a wait, the
+    time is at least this wait.
     """
     failures = min(failures + 1, MOST_FAILURES)
     wait = min(FIRST_RETRY * 2 ** (failures - 1), INTERVAL) * random.uniform(0.8, 1.2)  # noqa: S311
@@ -99,7 +99,7 @@ cannot lift the ban.
 
 
 class SyncLeaseLost(Exception):
-    """Another run has claimed the account."""
+    """Raised when another run has claimed the account."""
 
 
 def start_due() -> int:
@@ -152,8 +152,8 @@ def _start(claimed: Iterable[tuple[UUID, datetime]]) -> int:
 
 
 def run(*, account_id: UUID, lease: datetime) -> None:
-    """Sync one account. First its token is checked, if that is due. If the token works, its numbers, its subscription
-    and whether it may send are read.
+    """Sync one account. If a check of the token is due, check it first. If the token works, read the account's numbers,
+    its subscription and whether the account may send.
     """
     sync = _Run(account_id, lease)
     try:
@@ -162,7 +162,7 @@ def run(*, account_id: UUID, lease: datetime) -> None:
         return
     except Exception as error:
         if concerns_all(error):
-            raise  # the lease runs out, and the account is due again
+            raise  # after the lease expires, the account is due again
         if not isinstance(error, FAILURES):
             log.exception("sync_crashed", account=str(account_id))
         sync.retry_later(error)
@@ -244,7 +244,7 @@ class _Run:
         held = BusinessAccount.objects.filter(pk=self.account_id, sync_lease_until=self.lease)
         failures = held.values_list("sync_failures", flat=True).first()
         if failures is None:
-            return  # released meanwhile, or read by another run
+            return  # the account was released, or another run has claimed it
         failures, wait = after_failure(failures, error)
         held.update(sync_lease_until=None, sync_failures=failures, next_sync_at=now() + wait)
         code = error.verdict.code if isinstance(error, Refused) else None
@@ -327,9 +327,9 @@ def _of_our_app(account: BusinessAccount, value: Mapping[str, Any]) -> bool:
 
 
 def _business_left(account: BusinessAccount, value: Mapping[str, Any]) -> None:
-    """Apply that a business has left. An event that names a number affects only this number. An `ACCOUNT_OFFBOARDED`
-    event without a number (a change of the device) affects all coexistence numbers. In all other cases the whole
-    account is affected.
+    """Store that a business has left. An event that names a number affects only this number. An `ACCOUNT_OFFBOARDED`
+    event without a number (a change of the device) affects all coexistence numbers. Any other event affects the whole
+    account.
     """
     numbers = PhoneNumber.objects.filter(account=account)
     if named := digits_of(str(value.get("phone_number") or "")):
@@ -382,7 +382,7 @@ def _capability(account: BusinessAccount, value: Mapping[str, Any], _: str | Non
 
 
 def _tier(limit: object) -> str | None:
-    """A messaging limit as its tier. Older events contain only the number. None for an unknown form."""
+    """The tier of a messaging limit. Older events give the limit as a count of customers. None for an unknown limit."""
     if isinstance(limit, str) and limit.startswith("TIER_"):
         return limit[:32]
     return _TIERS.get(limit) if isinstance(limit, int) else None

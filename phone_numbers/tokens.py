@@ -1,8 +1,9 @@
-"""Token health: checked at Meta daily and after a refusal. Notifies the tenant before a token ends and when it fails.
+"""Token health. A token is checked at Meta daily and after Meta rejected it. Tenants are notified before it ends and
+when it fails.
 
 `token.expiring` is published 7 days and 1 day before a token ends. `token.invalid` is published once for each failure
-(`connection.token_failed`). The sync, beat, and every flow whose call Meta refused with 190 or a similar code call this
-module. The section `tokens` of `/v1/admin/health` counts tokens that expire soon and tokens that fail.
+(`connection.token_failed`). Callers are the sync, beat, and every flow whose call Meta rejected with 190 or a similar
+code. The section `tokens` of `/v1/admin/health` counts tokens that expire soon and tokens that fail.
 """
 
 from datetime import timedelta
@@ -24,14 +25,14 @@ from phone_numbers.connection import state
 from phone_numbers.connection.mails import TOKEN_WARNING_DAYS
 from phone_numbers.models import BusinessAccount
 
-# --- Graph API calls with an account's token. A refusal of Meta is an exception. The views pass its response through
-# verbatim.
+# --- Graph API calls with an account's token. A rejection by Meta becomes an exception, and the views return Meta's
+# response verbatim.
 #
 # Used by the onboarding, the operations on numbers, the templates and the syncs.
 
 
 class Refused(Exception):
-    """Meta answered with an error. The response to our caller is `passed_through(answer, verdict)`."""
+    """Raised when Meta answers with an error. The response to our caller is `passed_through(answer, verdict)`."""
 
     def __init__(self, answer: GraphAnswer, verdict: Verdict) -> None:
         super().__init__(f"upstream error {verdict.code}")
@@ -39,7 +40,7 @@ class Refused(Exception):
 
 
 FAILURES = (Refused, MetaUnreachable, UpstreamUnreachable)
-"""The errors of a call: Meta refused it, gave an unusable answer, or gave no answer."""
+"""The errors of a call: Meta rejected it, gave an unusable answer, or gave no answer."""
 
 
 def accepted(answer: GraphAnswer) -> GraphAnswer:
@@ -62,12 +63,12 @@ CHECK_INTERVAL = timedelta(hours=23)
 the token daily.
 """
 QUESTION_INTERVAL = timedelta(seconds=3)
-"""The shortest time between two checks of a token that many calls report as refused."""
+"""The shortest time between two checks of a token, however many calls report that Meta rejected it."""
 
 
 def check_is_due(account: BusinessAccount) -> bool:
-    """Whether the sync has to check the token: once a day, at every sync while the token is invalid, and once after its
-    end.
+    """Whether the sync must check the token: once a day, once after the token's end, and at every sync while the token
+    is invalid.
     """
     checked_at, end, moment = account.token_checked_at, state.token_end(account), now()
     return (
@@ -79,12 +80,12 @@ def check_is_due(account: BusinessAccount) -> bool:
 
 
 def question(*, waba_id: str, token: str) -> None:
-    """Check a token after Meta refused a call with a token error. The token is marked invalid only when the check
+    """Check a token after Meta rejected a call with a token error. The token is marked invalid only when the check
     confirms the error.
 
-    The check is needed because a refusal can concern only the recipient of a message. All processes together check a
-    token once in QUESTION_INTERVAL. When the check gets no answer, the token stays as it is, and the next refusal
-    checks again. The function makes network calls, so call it outside of transactions.
+    The check is needed because such an error can concern only the recipient of a message. All processes together check
+    a token once in QUESTION_INTERVAL. When the check gets no answer, the token stays as it is, and the next rejection
+    causes a new check. The function makes network calls, so call it outside of transactions.
     """
     moment = now()
     not_asked = Q(token_questioned_at__isnull=True) | Q(token_questioned_at__lt=moment - QUESTION_INTERVAL)
@@ -111,15 +112,15 @@ def accepted_for(account: BusinessAccount, answer: GraphAnswer) -> GraphAnswer:
 
 
 def check(account: BusinessAccount, *, doubted: bool = False) -> None:
-    """Call `debug_token` and store the result. A token that works again reconnects its numbers.
+    """Call `debug_token` and store the result. If the token works again, its numbers are connected again.
 
-    `doubted`: Meta refused the token elsewhere. Raises one of FAILURES.
+    `doubted` means that Meta rejected the token in another call. Raises one of FAILURES.
     """
     token = account.access_token
     facts = oauth.token_facts(accepted(oauth.debug_token(environment=account.environment, token=token)))
     works = facts.valid and facts.app_id == platform(account.environment).app_id
     if works and (doubted or account.token_invalid_at is not None):
-        # Meta has refused the token, so the answer of `debug_token` is not enough: the token must also open the
+        # Meta rejected the token in a call, so the answer of `debug_token` is not enough: the token must also open the
         # account.
         works = not classify(graph_of(account).account(account.waba_id)).token_problem
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
@@ -144,7 +145,7 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
 
 
 def ends_soon() -> Q:
-    """The condition for accounts whose working token ends within 7 days, the time of the first warning."""
+    """The condition for accounts whose working token ends within 7 days. The first warning is sent at this time."""
     return _ending_within(max(TOKEN_WARNING_DAYS))
 
 

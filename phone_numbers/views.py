@@ -1,6 +1,6 @@
 """`/v1/numbers*` and `/v1/connect-sessions*` (specification 4), and `/v1/admin/numbers` for staff.
 
-Objects of the caller's other environment are 404, like those of another tenant.
+Objects of the caller's other environment are answered with 404, like objects of another tenant.
 """
 
 from typing import Any
@@ -57,7 +57,7 @@ VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="Meta's answer, verb
 
 
 class UpstreamCallsView(ResourceViewSet):
-    """A view whose flow calls the Graph API. Refusals of Meta pass through; without an answer the response is 502."""
+    """A view whose flow calls the Graph API. Returns Meta's rejections verbatim, and a 502 without an answer."""
 
     def handle_exception(self, exc: Exception) -> Any:
         if isinstance(exc, ObjectDoesNotExist):
@@ -70,7 +70,7 @@ class UpstreamCallsView(ResourceViewSet):
 
 
 _COLUMNS = ", ".join("a.waba_id" if name == "waba_id" else f"n.{name}" for name in ListedNumber._fields)
-# Not through the ORM: it would take longer to compose the query than Postgres to run it.
+# Written in SQL, because the ORM would need more time to compose the query than the database to run it.
 _LIST = f"""
 SELECT {_COLUMNS}
 FROM numbers_phonenumber n JOIN numbers_businessaccount a ON a.id = n.account_id

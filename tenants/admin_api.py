@@ -56,7 +56,7 @@ def _actor(request: Request, permission: str) -> int:
 
 
 class AdminTenantsView(ResourceViewSet):
-    """All tenants, and the four decisions of staff about one."""
+    """All tenants, and the four decisions of staff about a tenant."""
 
     tag = "Admin"
     permission_classes = [StaffCaller]
@@ -273,7 +273,7 @@ class AdminAppKeysView(ResourceViewSet):
 
 
 class AdminApiKeysView(ResourceViewSet):
-    """The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked."""
+    """The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked."""
 
     tag = "Admin"
     permission_classes = [StaffCaller]

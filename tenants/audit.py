@@ -24,8 +24,8 @@ DAY = timedelta(days=1)
 MOST_A_DAY = 5_000
 """The most entries of a tenant in 24 hours."""
 ONE_AT_A_TIME = 50
-"""The last entries before the limit, which are written one after the other. More simultaneous writes than this could
-exceed the limit.
+"""How many of the last entries before the limit are written one after the other. More simultaneous writes than this
+could exceed the limit.
 """
 ENDING = frozenset(
     {
@@ -47,7 +47,7 @@ AFTER_UPSTREAM = frozenset(
         "number.move",
     }
 )
-"""Actions that are recorded after they happened at Meta, when it is too late to reject them. Their flows call
+"""Actions that are recorded after Meta has done them, when they can no longer be rejected. Their flows call
 `require_room` before the call to Meta.
 """
 
@@ -62,7 +62,7 @@ def record(
     acting_key_id: UUID | None = None,
     details: dict[str, Any] | None = None,
 ) -> AuditEntry:
-    """Append an entry for an action of `tenants/audit_labels.py`. `details` holds the values before and after, never a
+    """Append an entry for an action of `tenants/audit_labels.py`. `details` has the old and the new values, never a
     secret.
 
     For an API key, `details.acting_key` is the key's prefix. Raises RateLimited at the daily limit.
@@ -109,7 +109,7 @@ def require_room(tenant_id: UUID, *, actor_user_id: int | None, acting_key_id: U
 
 
 def _since(tenant_id: UUID, entries: int) -> timedelta | None:
-    """Time until fewer than `entries` entries are within the last 24 hours. None when there are fewer now."""
+    """The time until the last 24 hours have fewer than `entries` entries. None when they already have fewer."""
     newest = (
         AuditEntry.objects.filter(tenant_id=tenant_id).order_by("-id").values_list("created_at", flat=True)
     )

@@ -1,4 +1,4 @@
-"""The four first steps of a tenant. The flow that completes a step calls `mark`."""
+"""The checklist of a tenant: four first steps. The flow that completes a step calls `mark`."""
 
 from typing import Literal
 from uuid import UUID
@@ -10,7 +10,7 @@ Step = Literal["number_connected", "api_key_created", "webhook_verified", "test_
 
 
 def marking_test_message(tenant_id: UUID) -> Statements[None]:
-    """Run the SQL statement that marks `test_message_sent`. For flows that do not use Django's ORM."""
+    """The SQL statement that marks `test_message_sent`, for flows that do not use Django's ORM."""
     yield (
         "UPDATE tenants_tenant SET test_message_sent = true WHERE id = %s AND NOT test_message_sent",
         [tenant_id],

@@ -43,7 +43,7 @@ ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
 """Only consonants, so that a code contains no word and no letter that looks like a digit."""
 USER_CODE_LETTERS = 8
 EXPIRED = "expired"
-"""The status of a code that is unknown, too old or redeemed."""
+"""The status of a code that is unknown, expired or redeemed."""
 CODES_AT_ONCE = 20
 SECONDS_A_CODE = 30.0
 """The limit on codes that a member types: `CODES_AT_ONCE` at once, then one more in this many seconds. Guessing a code
@@ -113,7 +113,7 @@ def may_look_up(user: User) -> bool:
 
 
 def waiting(typed: str) -> DeviceLogin:
-    """The pending request for a code as a member typed it. Raises NotFound."""
+    """The pending request with the code that a member typed. Raises NotFound."""
     row = DeviceLogin.objects.filter(**_is_waiting(typed)).first()
     if row is None:
         raise NotFound("No program is waiting with this code. It may have expired: start the log-in again.")

@@ -48,7 +48,7 @@ ACRONYMS = {
 
 
 _CODE = re.compile(r"(?!wb_)[a-z]+(_[a-z0-9]+)+|[A-Z]+(_[A-Z0-9]+)+")
-"""Matches codes. It matches neither prefixes of API keys nor public ids, which mix upper and lower case."""
+"""Matches codes. Prefixes of API keys do not match, nor do public ids, which mix upper and lower case."""
 
 
 def spelled(text: str) -> str:

@@ -32,7 +32,7 @@ ATTEMPTS = 8
 LEASE = timedelta(minutes=2)
 """How long a process owns a mail that it claimed. After a crash of the process, the mail is sent after this time."""
 RUN_SECONDS = 20.0
-"""How long one run sends waiting mails. Each mail may wait 15 seconds for a mail server that does not respond."""
+"""How long one run sends waiting mails. A mail server that does not respond can delay each mail by 15 seconds."""
 KEPT_DAYS = 7
 _LINK = re.compile(r"https?://[^\s<>\"]+")
 
@@ -70,8 +70,8 @@ def common_context() -> dict[str, Any]:
 
 
 def send_to_tenant(*, tenant: Tenant, template: str, context: Mapping[str, Any] | None = None) -> None:
-    """Queue a mail to the contact address of a tenant. A tenant without a contact address, such as one of a platform
-    app, gets no mail.
+    """Queue a mail to the contact address of a tenant. Does nothing for a tenant without one, such as a tenant of a
+    platform app.
     """
     if tenant.contact_email:
         send(to=tenant.contact_email, template=template, context={"tenant": tenant, **(context or {})})

@@ -1,8 +1,8 @@
-"""Tables of the tenants app: tenants, platform apps, API keys, users, and the audit log.
+"""Models of the tenants app: tenants, platform apps, API keys, users, and the audit log.
 
-Rows and their invariants only. The writers are `signup/sign_ups.py`, `tenant_status.py`, `tenant_settings.py` and
-`platform_apps.py` (tenants), `credentials/api_keys.py` (API keys), `credentials/bearer_tokens.py` (console tokens),
-`mail.py` and `audit.py`.
+Contains only columns and constraints. Rows are written by `signup/sign_ups.py`, `tenant_status.py`,
+`tenant_settings.py` and `platform_apps.py` (tenants), `credentials/api_keys.py` (API keys),
+`credentials/bearer_tokens.py` (console tokens), `mail.py` and `audit.py`.
 """
 
 from collections.abc import Collection
@@ -130,7 +130,7 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
 
 
 class Tenant(models.Model):
-    """One business (specification 2). The flows that complete a step of the checklist write the step's column."""
+    """One business (specification 2). The flow that completes a step of the checklist writes the step's column."""
 
     class Status(models.TextChoices):
         PENDING_APPROVAL = "pending_approval", "Pending approval"
@@ -215,8 +215,8 @@ class SignUp(models.Model):
     """A sign-up with the contents of its form. The link in its mail creates the user and the tenant.
 
     Every attempt is a separate row, so a stranger who signs up first with another person's address does not block that
-    person. Fields of the form that the tenant does not have stay here: evidence for the reviewer, and the postal
-    address for invoices.
+    person. Some fields of the form are stored only here: evidence for the reviewer, and the postal address for
+    invoices.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -335,7 +335,7 @@ class User(AbstractUser):
 
 
 def all_scopes() -> list[str]:
-    """The default scopes of a key: all."""
+    """The default scopes of a key: every scope."""
     return [scope.value for scope in KeyScope]
 
 
@@ -375,9 +375,9 @@ class ApiKey(models.Model):
     scopes = ArrayField(models.CharField(max_length=20), default=all_scopes, db_default=Value(all_scopes()))
     """The scopes of the key (`gateway.roles.KeyScope`)."""
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
-    """The numbers that the key is limited to. Null for all numbers of the tenant."""
+    """The numbers that the key is limited to. Null means all numbers of the tenant."""
     created_by_user_id = models.BigIntegerField(null=True, blank=True)
-    """The member or staff who created the key. It is no foreign key, because the key outlives a member who leaves."""
+    """The member or staff who created the key. Not a foreign key, because the key outlives a member who leaves."""
     created_by_key_id = models.UUIDField(null=True, blank=True)
     """The key with which this key was created."""
 
@@ -516,7 +516,7 @@ class ConnectedAppClient(models.Model):
 
 class AppConnectionQuerySet(TenantRows["AppConnection"]):
     def working(self) -> Self:
-        """Connections that have not expired and whose client has received its tokens."""
+        """Connections that have not expired and whose client has received tokens."""
         return self.filter(access_hash__isnull=False, expires_at__gt=now())
 
 
@@ -544,8 +544,8 @@ class AppConnection(models.Model):
     """The hash of the access token. Null until the code is redeemed."""
     access_expires_at = models.DateTimeField(null=True)
     family_hash = models.CharField(max_length=64, unique=True, null=True)
-    """The hash of the part that all refresh tokens of the connection share. By this hash, a used token's connection is
-    found.
+    """The hash of the part that all refresh tokens of the connection share. It identifies the connection of a used
+    token.
     """
     refresh_hash = models.CharField(max_length=64, null=True)
     created_at = models.DateTimeField(default=now, editable=False)

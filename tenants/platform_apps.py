@@ -66,8 +66,8 @@ def create_for_app(
 
 
 def _require_room_for_sandbox(app_id: UUID) -> None:
-    """Raise Conflict when a platform app has the most sandbox tenants. The app's row is locked, so simultaneous calls
-    wait.
+    """Raise Conflict when a platform app has the maximum number of sandbox tenants. The app's row is locked, so
+    simultaneous calls wait.
     """
     PlatformApp.objects.select_for_update(no_key=True).get(pk=app_id)
     if Tenant.objects.for_app(app_id).filter(sandbox=True).count() >= MOST_SANDBOX_TENANTS:

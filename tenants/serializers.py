@@ -1,4 +1,4 @@
-"""JSON bodies of tenants, keys and apps. In shapes check requests, Out shapes write responses."""
+"""JSON bodies of tenants, keys and apps. `…In` classes validate requests, `…Out` classes build responses."""
 
 from datetime import datetime
 from typing import Any
@@ -57,7 +57,7 @@ class TenantCreateIn(serializers.Serializer[dict[str, Any]]):
 
 
 class MomentField(serializers.DateTimeField):
-    """A date-time. A date alone is rejected, because it does not say which moment of the day it means."""
+    """A date-time. A date without a time is rejected, because it names no moment."""
 
     def to_internal_value(self, value: Any) -> datetime:
         if isinstance(value, str) and ":" not in value:

@@ -21,7 +21,7 @@ from tenants.models import Tenant
 # The condition is SQL, because one statement checks it for many deliveries or messages.
 
 SERVED = "(t.status = 'active' OR t.status = 'pending_approval' AND {row}.environment = 'test')"
-"""`t` is the tenant. `{row}` is an endpoint or batch in one of the tenant's environments."""
+"""SQL condition. `t` is the tenant, and `{row}` is an endpoint or batch in one of the tenant's environments."""
 
 
 # --- Decisions of staff about a tenant. In one transaction, a decision changes the status, writes an audit entry and
@@ -44,8 +44,8 @@ def decide(
     note: str = "",
 ) -> Tenant:
     """Check the status, change the tenant, write the audit entry and queue the mail. `mailed` is a mail template, or a
-    function that chooses a template by the tenant's previous state. Raises NotFound, and Conflict for a status outside
-    of `allowed_from`.
+    function that chooses the template by the tenant's previous state. Raises NotFound. Raises Conflict for a status
+    that is not in `allowed_from`.
     """
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).filter(pk=tenant_id).first()
@@ -165,7 +165,7 @@ def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
     """End a suspension: the tenant is active again (specification 3). Raises NotFound, and Conflict when the tenant is
     not suspended.
 
-    A tenant that was never approved is thereby approved: its trial begins and it gets the mail of an approval.
+    This also approves a tenant that was never approved: its trial begins and it gets the mail of an approval.
     """
 
     def changes(tenant: Tenant) -> Changes:

@@ -129,7 +129,7 @@ class TenantsView(ResourceViewSet):
 
 
 def _own_tenants(request: Request) -> QuerySet[Tenant]:
-    """The tenants that a platform key sees: those of its app, and with a test key only the sandbox ones."""
+    """The tenants that a platform key can access: the tenants of its app, for a test key only sandbox tenants."""
     created = Tenant.objects.for_app(_app_id(request))
     return created.filter(sandbox=True) if caller_of(request).environment == "test" else created
 
@@ -148,7 +148,7 @@ class ApiKeysView(ResourceViewSet):
 
     @property
     def action_scopes(self) -> dict[str, None]:
-        """The scopes of an action. A key needs none to end itself."""
+        """The scopes that an action needs. A key that ends itself needs no scope."""
         key_id = self.kwargs.get("key_id")
         is_own = key_id is not None and caller_of(self.request).key_id == key_id
         return {"destroy": None} if is_own else {}
@@ -248,12 +248,12 @@ def _platform_keys(request: Request) -> QuerySet[ApiKey]:
 
 
 def _manageable(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-    """The keys that the caller may revoke and rotate. A live key can create test keys, so it can end them too."""
+    """The keys that the caller may revoke and rotate. A live key may also end test keys, because it can create them."""
     return keys.filter(environment="test") if caller_of(request).environment == "test" else keys
 
 
 def _of_own_environment(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-    """The keys of the caller's environment; all keys of a sandbox tenant, which has only one."""
+    """The keys of the caller's environment. For a sandbox tenant all keys, because it has only one environment."""
     caller = caller_of(request)
     is_sandbox = caller.tenant is not None and caller.tenant.sandbox
     return keys if is_sandbox else keys.filter(environment=caller.environment)
@@ -299,7 +299,7 @@ def rotated(keys: QuerySet[ApiKey], key_id: UUID, **actor: Any) -> Response:
 
 
 def _with_key(shown: dict[str, Any], new: api_keys.NewKey) -> dict[str, Any]:
-    """The members of a key, with the full key after the prefix."""
+    """The shown members of a key, with the full key inserted after the prefix."""
     members: dict[str, Any] = {}
     for name, value in shown.items():
         members[name] = value
@@ -309,7 +309,7 @@ def _with_key(shown: dict[str, Any], new: api_keys.NewKey) -> dict[str, Any]:
 
 
 class ConsoleSessionsView(ResourceViewSet):
-    """Log in with e-mail and password, and a code where a second factor is on."""
+    """Log in with e-mail and password, and with a code if the user has a second factor."""
 
     tag = "Console sessions"
     authentication_classes: list[Any] = []

@@ -51,8 +51,8 @@ def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:
 
 
 def token_refused(account: BusinessAccount) -> None:
-    """Mail a tenant that the token of an account does not work. Sets `token_mailed_at` of the account,
-    without saving.
+    """Mail a tenant that Meta rejected the token of an account. Sets the account's `token_mailed_at`, without
+    saving.
     """
     if account.environment == ApiKey.Environment.LIVE and _is_due(account.token_mailed_at):
         account.token_mailed_at = now()

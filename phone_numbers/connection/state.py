@@ -52,8 +52,8 @@ def change_state(numbers: Sequence[PhoneNumber]) -> None:
 
 
 def end_interval(number: PhoneNumber) -> None:
-    """Close the interval of a number that leaves its tenant. The values that usage shows are copied from the number to
-    its intervals.
+    """Close the interval of a number that leaves its tenant. The interval gets a copy of the number's values that usage
+    shows.
     """
     _close([number], now())
     NumberStateInterval.objects.filter(number=number).update(
@@ -71,7 +71,7 @@ def _close(numbers: Sequence[PhoneNumber], moment: datetime) -> None:
 
 
 LAST_EVENT_GRAIN = timedelta(seconds=1)
-"""The precision of `last_event_at`. Without it, the row of a busy number would be rewritten for every event."""
+"""The precision of `last_event_at`. Without it, every event would rewrite the row of a busy number."""
 
 CONNECTED, PENDING, DISCONNECTED = (
     PhoneNumber.State.CONNECTED,
@@ -126,8 +126,8 @@ def facts_change(
     waba_id: str | None = None,
     phone_number_id: str | None = None,
 ) -> Iterator[None]:
-    """A transaction in which facts of the tenant change. At its end, the numbers that the arguments select are
-    recomputed.
+    """Open a transaction in which facts of the tenant change. At its end, recompute the numbers that the arguments
+    select.
 
     The tenant's row is locked first, so changes of one tenant run one after the other. The lock order is always tenant,
     account, number, which prevents deadlocks.
@@ -163,7 +163,7 @@ def _recompute(
     if phone_number_id is not None:
         chosen = chosen.filter(phone_number_id=phone_number_id)
     numbers = list(chosen.select_for_update(of=("self",)).defer("pin", "meta_snapshot").order_by("id"))
-    # Accounts and endpoints are read after the lock, with separate statements, so that each statement sees the latest
+    # Accounts and endpoints are read after the lock, with their own statements, so that each statement sees the latest
     # commit.
     accounts = BusinessAccount.objects.defer("access_token").in_bulk(
         {number.account_id for number in numbers}
@@ -190,7 +190,7 @@ def _recompute(
         number.ever_connected = number.ever_connected or new.state == CONNECTED
         number.connection_changes += 1
         events.append(connection_event(number, account, old.state, new))
-    # A refused token causes another mail.
+    # Numbers with a rejected token are left out, because `mails.token_refused` reports the token.
     mails.numbers_lost(
         tenant_id,
         [
@@ -229,9 +229,9 @@ def _facts_of(number: PhoneNumber, account: BusinessAccount, *, endpoint_verifie
 
 
 def mark_number_connected(tenant_id: UUID) -> None:
-    """Update the first step `number_connected`.
+    """Update the step `number_connected` of the checklist.
 
-    Sandbox numbers exist by default, so they complete the step only for a sandbox tenant, which has no other numbers.
+    Every tenant has sandbox numbers. They complete the step only for a sandbox tenant, which has no other numbers.
     """
     numbers = PhoneNumber.objects.for_tenant(tenant_id).filter(connection_state=CONNECTED)
     own = numbers.exclude(tenant__sandbox=False, account__waba_id=sandbox_waba_id_of(tenant_id))
@@ -262,8 +262,8 @@ def connection_event(
 
 
 def on_endpoints_changed(*, tenant_id: UUID, environment: str, **_: Any) -> None:
-    """Receiver of `webhooks.endpoints.lifecycle.endpoints_changed`, sent when an endpoint was verified, disabled or
-    deleted, for example.
+    """Receiver of `webhooks.endpoints.lifecycle.endpoints_changed`. The signal is sent when an endpoint is verified,
+    disabled or deleted, for example.
 
     Recomputes only the numbers of the endpoint's environment.
     """
@@ -297,7 +297,7 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
 
 
 def token_expiring(account: BusinessAccount, *, days: int) -> None:
-    """Notify the tenant that a token expires within this many days. The caller opens the transaction and locks the
+    """Notify the tenant that a token expires within `days` days. The caller opens the transaction and locks the
     account.
     """
     end = token_end(account)
@@ -327,7 +327,7 @@ def _token_event(event_type: str, account: BusinessAccount, suffix: str) -> NewE
 
 
 def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
-    """After the commit of the current transaction, record that events of these numbers arrived.
+    """Record after the commit of the current transaction that events of these numbers arrived.
 
     A row that another process has locked is skipped, because that process records the same fact.
     """
@@ -346,7 +346,7 @@ def numbers_to_touch(numbers: Iterable[NumberRoute]) -> set[str]:
     }
 
 
-# Not through the ORM: this is a single statement in its own transaction, and a busy number needs it every second.
+# Written in SQL, because this is a single statement in its own transaction, and a busy number needs it every second.
 _TOUCH = """
 UPDATE numbers_phonenumber SET last_event_at = clock_timestamp()
 WHERE id IN (SELECT id FROM numbers_phonenumber

@@ -1,4 +1,4 @@
-"""The hosted connect page at `{APP_URL}/connect/<token>`, embedded sign-up in the browser, and its JSON bodies.
+"""The hosted connect page at `{APP_URL}/connect/<token>`: the embedded sign-up in the browser, and its JSON bodies.
 
 GET shows the page, or redirects when the session is over. POST receives the result of the sign-up. The POST is
 protected by Django's CSRF check and by a state that belongs to the session. Its response contains the address that the
@@ -96,7 +96,7 @@ META_ORIGINS = "https://*.facebook.com"
 @ensure_csrf_cookie
 def connect_page(request: HttpRequest, token: str) -> HttpResponse:
     """The page of an open session. Redirects to the return_url when the session is over. An expired session, an unknown
-    link and a tenant that is not active each get a page that says so.
+    link and a tenant that is not active each have their own page.
     """
     session = sessions.by_link(token)
     if session is None:

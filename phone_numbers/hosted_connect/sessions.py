@@ -37,8 +37,8 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def problem_of(url: str) -> str | None:
-    """What is wrong with a return_url, or None. It must be an https address, or an http address of localhost. All
-    browsers must read it in the same way.
+    """The error of a return_url, or None. It must be an https address, or an http address of localhost, that all
+    browsers parse in the same way.
     """
     if len(url) > MAX_RETURN_URL_LENGTH:
         return f"Must be at most {MAX_RETURN_URL_LENGTH} characters."
@@ -68,7 +68,7 @@ LIFETIME = timedelta(hours=1)
 MOST_OPEN = 200
 """The most open sessions of a tenant in one environment."""
 FINISHING = timedelta(minutes=3)
-"""How long one result may be processed before another result is accepted: the time of six slow calls to Meta."""
+"""How long one result may be processed before another is accepted. Six slow calls to Meta take about this time."""
 
 _LINKS = signing.Signer(salt="connect-link", sep=".")
 _STATES = signing.Signer(salt="connect-state", sep=".")
@@ -121,7 +121,7 @@ def by_link(token: str) -> ConnectSession | None:
 
 
 def state_of(session: ConnectSession) -> str:
-    """The state that the page sends with its result. It proves that the page was made for this session."""
+    """The state that the page sends with its result. It proves that the page was built for this session."""
     return _STATES.sign(session.public_id)
 
 

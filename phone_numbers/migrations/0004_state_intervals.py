@@ -4,7 +4,7 @@ import django.db.models.deletion
 from django.db import migrations, models
 
 
-# Usage counts the state that a number has now from this migration on.
+# Opens an interval for each number's current state, so usage is measured from this migration on.
 OPEN = """
 INSERT INTO numbers_numberstateinterval (number_id, tenant_id, connection_state, from_at)
 SELECT id, tenant_id, connection_state, now() FROM numbers_phonenumber;

@@ -1,4 +1,4 @@
-"""When the upstream was last asked about a token because a call with it was refused."""
+"""Add when the service last checked a token that the upstream had rejected."""
 
 from django.db import migrations, models
 

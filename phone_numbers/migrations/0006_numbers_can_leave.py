@@ -1,4 +1,4 @@
-"""A number can leave its tenant: the intervals that usage is measured by stay without it."""
+"""Let a number leave its tenant. The intervals that measure its usage stay and keep the number's values."""
 
 import django.db.models.deletion
 from django.db import migrations, models

@@ -1,4 +1,4 @@
-"""Whether the PIN that the service invented was told."""
+"""Add whether a response has yet to show the PIN that the service generated."""
 
 from django.db import migrations, models
 

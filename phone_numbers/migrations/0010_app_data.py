@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # Catalogue changes alone, behind a lock time-out: the foreign key locks the numbers for a moment.
+    # Changes only the catalogue, with a lock time-out, because the foreign key briefly locks the table of numbers.
     atomic = False
 
     dependencies = [

@@ -1,5 +1,5 @@
-"""Messages of the sandbox as a customer's phone shows them: the content of a bubble, and the answers that the customer
-can tap. Pure functions.
+"""Messages of the sandbox in the form in which a customer's phone shows them: the content of each bubble, and the
+answers that the customer can tap. Pure functions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,11 +33,11 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Bubble:
-    """One message."""
+    """One message on the customer's phone."""
 
     id: str
     is_mine: bool
-    """Whether the customer, to whom the phone belongs, wrote the message."""
+    """Whether the customer, as the owner of the phone, wrote the message."""
     at: datetime
     lines: list[str]
     head: str = ""
@@ -54,8 +54,8 @@ class Bubble:
 
 
 def bubbles_of(messages: list[Mapping[str, Any]]) -> list[Bubble]:
-    """The bubbles of a conversation, oldest first. `messages` has the newest first. A reaction has no bubble of its
-    own; the message to which it belongs shows it.
+    """The bubbles of a conversation, oldest first. `messages` are newest first. A reaction has no bubble of its own:
+    the message that it refers to shows it.
     """
     gists = {str(message["id"]): gist(message) for message in messages}
     return [

@@ -92,8 +92,8 @@ def is_made(tenant_id: UUID) -> bool:
 
 
 def make(tenant_id: UUID) -> None:
-    """Create the sandbox or its missing parts, in the simulator too when it has lost the sandbox. Raises one of
-    `FAILURES`.
+    """Create the sandbox or its missing parts. If the simulator has lost the sandbox, create it there again. Raises one
+    of `FAILURES`.
     """
     account = (
         BusinessAccount.objects.for_tenant(tenant_id).filter(waba_id=sandbox_waba_id_of(tenant_id)).first()
@@ -129,8 +129,8 @@ def connect(tenant_id: UUID, token: str) -> None:
 
 
 def make_after_commit(*, tenant_id: UUID, **_: object) -> None:
-    """Receiver of `tenants.signals.sandbox_wanted`. Enqueues the creation of a missing sandbox for the commit of the
-    current transaction.
+    """Receiver of `tenants.signals.sandbox_wanted`. After the commit of the current transaction, enqueues the creation
+    of a missing sandbox.
     """
     if settings.SANDBOX_GRAPH_URL and not is_made(tenant_id):
         transaction.on_commit(lambda: enqueue("phone_numbers.tasks.make_sandbox", tenant_id=str(tenant_id)))

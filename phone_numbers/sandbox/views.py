@@ -90,7 +90,7 @@ class _OfCustomer(_OfNumber):
 
 
 class TestInboundIn(_OfCustomer):
-    """The members in the contract. The object of the message's type comes beside them, in WhatsApp's form."""
+    """A customer's message. An object in WhatsApp's form, named like the type, is beside these members."""
 
     type = serializers.CharField(required=False, help_text="`text` if left out.")
     text = serializers.JSONField(required=False, help_text="A plain string, or WhatsApp's object.")

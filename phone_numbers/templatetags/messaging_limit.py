@@ -1,4 +1,4 @@
-"""Template filter of Meta's messaging limit: how many customers a business may contact first in 24 hours."""
+"""Template filter for Meta's messaging limit: to how many customers a business may send the first message in a day."""
 
 import re
 
@@ -12,8 +12,8 @@ _TIER = re.compile(r"TIER_(\d+)(K?)")
 
 @register.filter
 def limit_in_words(tier: str | None) -> str:
-    """The limit in words: `TIER_2K` is `2,000 customers a day`. An unknown form is returned unchanged. None becomes an
-    empty text.
+    """The limit in words: `TIER_2K` is `2,000 customers a day`. An unknown value is returned unchanged. The text is
+    empty for None.
     """
     if tier == UNLIMITED:
         return "No limit of customers a day"

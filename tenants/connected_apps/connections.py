@@ -37,9 +37,9 @@ ACCESS_LIFETIME = timedelta(hours=1)
 LIFETIME = timedelta(days=90)
 """Lifetime of a connection. Afterwards the client must ask the member again."""
 UNUSED_CLIENT_LIFETIME = timedelta(days=1)
-"""A client without a connection is deleted after this time. It can register again."""
+"""How long a client without a connection is stored. A deleted client can register again."""
 MOST_CONNECTIONS = 100
-"""Most open connections of a tenant."""
+"""The most open connections of a tenant."""
 ACCESS_PREFIX, REFRESH_PREFIX = "wbo_", "wbr_"
 APP_SCHEMES = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf"})
 """Private-use schemes of known editors. They contain no domain name, although RFC 8252 (7.1) requires one."""
@@ -47,7 +47,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class InvalidGrant(Exception):
-    """A code or a refresh token is not valid: OAuth's `invalid_grant`."""
+    """Raised when a code or a refresh token is not valid: OAuth's `invalid_grant`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def allow(
 ) -> str:
     """Let a client act for a member. Returns the authorization code.
 
-    Raises Conflict when the tenant is not active, when it has the most connections, when the member's role may not
-    connect apps, and when the client was deleted meanwhile.
+    Raises Conflict when the tenant is not active or has the maximum number of connections, when the member's role may
+    not connect apps, and when the client was deleted in the meantime.
     """
     code = secrets.token_urlsafe(32)
     with transaction.atomic():
@@ -278,7 +278,7 @@ def _has_same_password(connection: AppConnection) -> bool:
 
 
 def _issue(connection: AppConnection, *, family: str) -> Tokens:
-    """Issue new tokens to a connection. The previous ones end."""
+    """Issue new tokens to a connection. The previous tokens end."""
     access = ACCESS_PREFIX + secrets.token_urlsafe(32)
     new = f"{REFRESH_PREFIX}{family}.{secrets.token_urlsafe(32)}"
     if connection.access_hash:

@@ -233,7 +233,7 @@ def _check_resource(given: QueryDict) -> None:
 
 
 class UnknownClient(Exception):
-    """The client or the redirect URI of an authorization request is unknown, so the browser is redirected nowhere."""
+    """The client or the redirect URI of an authorization request is unknown, so the browser must not be redirected."""
 
 
 @dataclass(frozen=True, slots=True)

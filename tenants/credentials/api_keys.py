@@ -184,8 +184,8 @@ def create(
 
 
 def _require_room(row: ApiKey) -> None:
-    """Raise Conflict when the owner of a new key already has the most keys. The owner's row is locked, so simultaneous
-    calls wait.
+    """Raise Conflict when the owner of a new key already has the maximum number of keys. The owner's row is locked, so
+    simultaneous calls wait.
     """
     if row.tenant_id is not None:
         Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=row.tenant_id)
@@ -203,7 +203,7 @@ def _require_room(row: ApiKey) -> None:
 
 
 def _require_maker(tenant_id: UUID, user_id: int) -> None:
-    """Raise Forbidden when the maker of a key has left the team. The removal of a member locks the tenant too."""
+    """Raise Forbidden when the maker of a key has left the team. A removal waits for the lock that the caller holds."""
     makers = User.objects.filter(Q(tenant_id=tenant_id) | Q(is_staff=True), pk=user_id, is_active=True)
     if not makers.exists():
         raise Forbidden("You do not belong to this business any more.")
@@ -399,7 +399,7 @@ def write_last_used() -> int:
     ids = [UUID(key_id.decode()) for key_id in moments]
     used = [datetime.fromtimestamp(float(moment), UTC) for moment in moments.values()]
     with connection.cursor() as cursor:
-        # This statement looks up one row for each key that was used in the last minute.
+        # Looks up one row for each key that was used in the last minute.
         cursor.execute(
             "WITH free AS (SELECT id FROM tenants_apikey WHERE id = ANY(%s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED) "
             "UPDATE tenants_apikey AS k SET last_used_at = greatest(k.last_used_at, used.at) "

@@ -24,7 +24,7 @@ LIFETIME = timedelta(hours=12)
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """The row of a session together with its token, which is shown once."""
+    """A session's row and its token. The token is shown only once."""
 
     row: ConsoleSession
     token: str = field(repr=False)
@@ -167,7 +167,7 @@ class BearerAuthentication(BearerTokens):
     """REST framework's authentication, by `caller_for`."""
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
-        # The process cache comes first: keys in use are refreshed in the background, many in one statement.
+        # The process cache is asked first. A background thread refreshes keys in use, many in one statement.
         return recalled_caller_for(token) or caller_for(token, chosen_tenant)
 
     def refusal(self, token: str) -> Unauthorized:
@@ -175,8 +175,8 @@ class BearerAuthentication(BearerTokens):
 
 
 def refusal(token: str) -> Unauthorized:
-    """The error for a token for which `caller_for` returned None. It states the reason, because its caller has the full
-    token. A look-up of a key reads the database.
+    """The error for a token for which `caller_for` returned None. It states the reason, because a caller with the full
+    token may know it. For a key, this reads the database.
     """
     if token.startswith(TOKEN_PREFIX):
         return Unauthorized(

@@ -243,9 +243,9 @@ TENANTS = Mirror[TenantFacts]("tenant:", _read_tenant, _build_tenant)
 
 
 def key_by_hash(key_hash: str) -> KeyFacts | None:
-    """The facts of the key with this SHA-256 (hex), from any of the caches or the database. None when there is none.
+    """The facts of the key with this SHA-256 (hex), from the caches or the database. None for an unknown key.
 
-    An unknown key is cached too, so repeated calls with it cost no look-up.
+    The result for an unknown key is cached too, so repeated calls with it cost no look-up.
     """
     if is_absent(key_hash):
         return None
@@ -267,19 +267,19 @@ def _record_verified(key_hash: str, facts: KeyFacts) -> None:
 
 
 ABSENT_SECONDS = 10.0
-"""How long a process caches that a key is unknown. Keys are random, so a new key never equals an unknown key that
-a caller has tried.
+"""How long a process caches that a key is unknown. Keys are random, so this cannot affect a key that is created
+later.
 """
 _absent: dict[str, float] = {}
 
 
 def is_absent(key_hash: str) -> bool:
-    """Whether a recent look-up found no such key."""
+    """Whether a recent look-up did not find the key."""
     return _absent.get(key_hash, 0.0) > time.monotonic()
 
 
 def tenant_by_id(tenant_id: UUID) -> TenantFacts | None:
-    """The facts of a tenant; None when there is none."""
+    """The facts of a tenant. None for an unknown tenant."""
     return TENANTS.get(str(tenant_id))
 
 

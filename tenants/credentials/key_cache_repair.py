@@ -40,11 +40,11 @@ Row = TypeVar("Row", ApiKey, Tenant)
 
 
 def reconcile() -> int:
-    """Compare the entries in Valkey with the database and rewrite those that differ. Returns the number rewritten.
+    """Compare the entries in Valkey with the database and rewrite those that differ. Returns how many were rewritten.
 
-    All working keys and all tenants are compared. A missing entry is written too, so an empty Valkey is filled again.
-    Entries of keys that no longer work are corrected. The state is stored for `/v1/admin/health`. Raises
-    `gateway.valkey.connection.VALKEY_UNAVAILABLE`.
+    All working keys and all tenants are compared. A missing entry is written, so an empty Valkey is filled again. An
+    entry that shows a working key is corrected if the key no longer works. The state is stored for `/v1/admin/health`.
+    Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE`.
     """
     live = ApiKey.objects.filter(revoked_at__isnull=True).exclude(expires_at__lt=now())
     rewritten = _rewrite(KEYS, ((key.key_hash, key_facts(key)) for key in _readable(live)))
@@ -57,7 +57,7 @@ def reconcile() -> int:
 
 
 def _readable(rows: QuerySet[Row]) -> Iterator[Row]:
-    """Read rows in chunks. When a chunk cannot be read, each of its rows is read alone. So a value that Python cannot
+    """Read rows in chunks. If a chunk cannot be read, its rows are read one by one. So a value that Python cannot
     represent affects only its own row.
     """
     names = list(rows.values_list("pk", flat=True))
@@ -108,7 +108,7 @@ def _entry(name: str | bytes) -> bytes | None:
 
 
 def _drop_dead_keys() -> int:
-    """Remove or rewrite entries of usable keys that differ from the database. Returns their number."""
+    """Correct or remove entries that show a working key but differ from the database. Returns the number of entries."""
     rewritten = 0
     for name in valkey().scan_iter(match="key:*", count=1000):
         try:

@@ -194,7 +194,7 @@ def lacks_second_factor(user: User) -> bool:
 
 
 def check_second_factor(user: User, code: str) -> bool:
-    """Whether a text is a current code of the authenticator app or an unused recovery code. A code works once."""
+    """Whether a text is a current code of the authenticator app or an unused recovery code. Marks the code as used."""
     if not code.isascii() or len(code) > 20:
         return False
     codes = (Authenticator.Type.TOTP, Authenticator.Type.RECOVERY_CODES)

@@ -1,4 +1,4 @@
-"""The index behind a platform app's list of keys, and the permission to revoke any key."""
+"""Add an index for a platform app's list of keys, and the permission to revoke any key."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Who made the keys that exist, from the audit log."""
+"""Set who created the existing keys, from the audit log."""
 
 from django.db import migrations
 

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # A small table of files of a week: the index is built at once.
+    # The table is small, because files are kept for a week. So the index is built without CONCURRENTLY.
     dependencies = [
         ("tenants", "0019_agreed_texts"),
     ]

@@ -1,4 +1,4 @@
-"""Cells are gone: a tenant is pending, active, rejected or suspended."""
+"""Remove the statuses of tenants that move between cells."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 def refuse_moved_tenants(apps: Any, schema_editor: Any) -> None:
-    """The new version would bill a tenant that another cell serves."""
+    """Raise if a tenant was moved to another cell, because the new version would bill the tenant here too."""
     tenants = apps.get_model("tenants", "Tenant").objects.using(schema_editor.connection.alias)
     if tenants.filter(status__in=["moving", "arriving", "moved"]).exists():
         raise RuntimeError(

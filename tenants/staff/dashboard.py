@@ -37,7 +37,7 @@ CHART_OPTIONS = json.dumps(
 
 
 class Card(NamedTuple):
-    """A figure with its title, a note, and the page that shows its rows. `worry`: a value above zero needs
+    """A figure with its title, a note, and the page that lists its rows. `worry` means that a value above zero needs
     attention.
     """
 

@@ -1,4 +1,4 @@
-"""The site of the staff admin: who may enter, which models it shows, and its content security policy."""
+"""The site of the staff admin: access, registered models, side bar, and content security policy."""
 
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -102,7 +102,7 @@ class StaffSite(UnfoldAdminSite):  # type: ignore[misc]
         self.empty_value_display = NOTHING
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
-        """Register only the service's own models. The admin pages of packages may show secrets, such as TOTP
+        """Register only the service's own models. Admin pages of other packages may show secrets, such as TOTP
         secrets.
         """
         models: list[Any] = (

@@ -55,7 +55,7 @@ SHOWN_PAGES = frozenset(
 )
 """The names of the console's routes that a view may read. All other pages, including new ones, are closed to staff."""
 PREFERENCES = "console_preferences"
-"""The only route on which a view may make changes. Staff change their own environment and time zone there, which does
+"""The only route on which a view may make changes. There, staff change their own environment and time zone, which does
 not affect the tenant.
 """
 

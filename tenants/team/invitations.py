@@ -1,7 +1,7 @@
 """Invitations to a tenant's team: a mailed link lets somebody choose a password and become a member with a role.
 
-The link is signed and works once, within 24 hours. Only the page of the link, which the owner of the mailbox opens,
-says whether the address has an account. The member who invites does not learn whether it has one.
+The link is signed and works once, within 24 hours. Only its page, which the owner of the mailbox opens, says whether
+the address already has an account. The member who invites does not learn this.
 """
 
 from datetime import datetime, timedelta

@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * Find API keys of all tenants and platforms
-         * @description The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked.
+         * @description The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked.
          */
         get: operations["admin_list_api_keys"];
         put?: never;
@@ -56,7 +56,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke any API key
-         * @description The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked.
+         * @description The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked.
          */
         delete: operations["admin_revoke_api_key"];
         options?: never;
@@ -3423,7 +3423,7 @@ export interface components {
             /** @description The name. */
             name: string;
         };
-        /** @description One sync: the contacts or the chats of the WhatsApp Business app. */
+        /** @description The sync of the contacts or of the chats in the WhatsApp Business app. */
         AppData: {
             /**
              * @description The current status. `pending`: will be requested; `requested`: WhatsApp accepted the request; `receiving`: some data came; `completed`: all data came; `declined`: the business did not share them; `expired`: WhatsApp did not take the request in time; `failed`: WhatsApp could not send them.
@@ -10492,7 +10492,7 @@ export interface components {
             /** @description The customer's phone number or business-scoped user id. */
             customer: string;
         };
-        /** @description The members in the contract. The object of the message's type comes beside them, in WhatsApp's form. */
+        /** @description A customer's message. An object in WhatsApp's form, named like the type, is beside these members. */
         TestInboundRequest: {
             /** @description The customer's phone number or business-scoped user id. */
             from: string;

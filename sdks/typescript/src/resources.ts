@@ -29,12 +29,12 @@ export class ApiKeys extends Resource {
 
 /** For staff of the service, with a console session token. */
 export class Admin extends Resource {
-  /** Find API keys of all tenants and platforms. The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked. */
+  /** Find API keys of all tenants and platforms. The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked. */
   listApiKeys(query: { app_id?: string | null; prefix?: string | null; tenant_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AnyApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/admin/api-keys", query }, options);
   }
 
-  /** Revoke any API key. The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has leaked. */
+  /** Revoke any API key. The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked. */
   revokeApiKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/admin/api-keys/${encodeURIComponent(keyId)}` }, options);
   }

@@ -87,7 +87,7 @@ class AsyncAdmin(AsyncResource):
     ) -> AsyncPages[types.AnyApiKey]:
         """Find API keys of all tenants and platforms.
 
-        The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has
+        The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has
         leaked.
         """
         return self._pages(
@@ -101,7 +101,7 @@ class AsyncAdmin(AsyncResource):
     async def revoke_api_key(self, key_id: str) -> types.RevokedKey:
         """Revoke any API key.
 
-        The keys of all tenants and apps. Staff find one by owner or prefix and revoke it when it has
+        The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has
         leaked.
         """
         answer: types.RevokedKey = await self._json(

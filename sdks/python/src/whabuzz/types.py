@@ -181,7 +181,7 @@ class App(TypedDict):
 
 class AppData(TypedDict):
     """
-    One sync: the contacts or the chats of the WhatsApp Business app.
+    The sync of the contacts or of the chats in the WhatsApp Business app.
     """
 
     status: Literal["pending", "requested", "receiving", "completed", "declined", "expired", "failed"]
