@@ -1,4 +1,4 @@
-"""Fixtures of the messaging tests: Meta is the simulator."""
+"""Fixtures of the messaging tests. The simulator plays Meta."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def _no_lingering_runner(monkeypatch: pytest.MonkeyPatch) -> None:
 def connected_number(
     tenant: Tenant, account: SimulatedAccount, *, environment: str = "live", **values: object
 ) -> PhoneNumber:
-    """A tenant's connected number on a simulator's account, as after onboarding."""
+    """A tenant's connected number on an account of the simulator, as it is after onboarding."""
     row, _ = BusinessAccount.objects.get_or_create(
         waba_id=account.waba_id,
         defaults={
@@ -46,7 +46,7 @@ def connected_number(
 
 @pytest.fixture
 def account(simulator: RunningSimulator) -> SimulatedAccount:
-    """A fresh account at the simulator."""
+    """A new account at the simulator."""
     return simulator.account()
 
 

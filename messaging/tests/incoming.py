@@ -1,4 +1,4 @@
-"""Notifications in Meta's form, and readers of their results."""
+"""Helpers for tests: notifications in Meta's form, and readers of the resulting events."""
 
 import hashlib
 import hmac
@@ -23,7 +23,7 @@ def number_of(
     digits: str = "919800000001",
     environment: str = "live",
 ) -> PhoneNumber:
-    """A tenant's connected number in an account of its own."""
+    """A tenant's connected number, with its own account."""
     account, _ = BusinessAccount.objects.get_or_create(
         waba_id=waba_id,
         defaults={
@@ -79,12 +79,12 @@ def notification(*entries: tuple[str, list[Any]], **members: Any) -> bytes:
 
 
 def signature_of(body: bytes, secret: str) -> str:
-    """`X-Hub-Signature-256` of a body."""
+    """The value of `X-Hub-Signature-256` for a body."""
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
 def post(body: bytes, *, secret: str | None = None, **headers: str) -> Any:
-    """POST a notification, signed by the live app by default. Runs what waits for the commit."""
+    """POST a notification, by default signed by the live app. Runs the callbacks of its commit."""
     signed = {"X-Hub-Signature-256": signature_of(body, secret or settings.META_APP_SECRET)}
     with TestCase.captureOnCommitCallbacks(execute=True):
         return Client(raise_request_exception=False).post(

@@ -1,4 +1,4 @@
-"""`/mcp` with the official client: tools and guides, with the caller's own key, limits and rejections."""
+"""`/mcp` with the official client: tools, guides, limits and rejections, with the caller's own key."""
 
 import json
 import re
@@ -53,7 +53,7 @@ TEXT = {"type": "text", "text": {"body": "Hello"}}
 
 
 class DjangoTransport(httpx2.AsyncBaseTransport):
-    """Passes the official client's requests to the WSGI application, on the test's thread."""
+    """Passes the official client's requests to Django on the test's thread."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         body = await request.aread()
@@ -73,14 +73,14 @@ class DjangoTransport(httpx2.AsyncBaseTransport):
 
 
 class Agent:
-    """An agent with a key, or with another way to authenticate."""
+    """An agent that authenticates with a key or with OAuth."""
 
     def __init__(self, key: str | None, auth: OAuthClientProvider | None = None) -> None:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.auth = auth
 
     def do(self, work: Callable[[Client], Awaitable[Any]]) -> Any:
-        """Do work with a connected official client. Returns its result."""
+        """Run `work` with a connected official client. Returns its result."""
 
         async def connected() -> Any:
             transport = DjangoTransport()
@@ -96,7 +96,7 @@ class Agent:
         return async_to_sync(connected)()
 
     def call(self, tool: str, **arguments: Any) -> Any:
-        """The result of a tool. Fails when it returns an error."""
+        """Call a tool and return its result. Fails if the tool returns an error."""
         result = self.do(lambda client: client.call_tool(tool, arguments))
         assert not result.is_error, result.content
         assert json.loads(result.content[0].text) == result.structured_content
@@ -108,7 +108,7 @@ class Agent:
         return read.message if isinstance(read, MCPError) else str(read.contents[0].text)
 
     def refused(self, tool: str, **arguments: Any) -> Any:
-        """The error of a tool that returns one."""
+        """Call a tool and return its error. Fails if the tool returns no error."""
         result = self.do(lambda client: client.call_tool(tool, arguments))
         assert result.is_error
         return result.structured_content["error"]
@@ -197,7 +197,7 @@ class Keeper:
 
 
 def connected_agent(member: User, kept: Keeper, **chosen: Any) -> Agent:
-    """The official client, which knows only the address. A member confirms on the console's page."""
+    """The official client, which knows only the server's address. A member confirms it on the console's page."""
     sent_to: list[str] = []
 
     def confirm(address: str) -> None:
@@ -328,7 +328,7 @@ def test_a_failing_endpoint_is_explained_and_replayed_after_a_preview(
 def test_why_an_endpoint_fails_is_told_from_its_health(
     agent: Agent, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The dead delivery is older than the failed ones, and a walk passes only two rows here."""
+    """The dead delivery is older than the failed deliveries, and here a page reads only two rows."""
     agent.call("send_message", to=[TO], message=TEXT, idempotency_key="k")
     endpoint = failing(tenant)
     for _ in range(3):
@@ -416,7 +416,7 @@ def test_a_call_of_too_many_values_is_refused_before_it_is_read(key: api_keys.Ne
 def test_a_body_that_many_recipients_make_too_large_is_refused(
     agent: Agent, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """60 KiB for 1,000 recipients would be a batch of 60 MB, twice the limit of the API."""
+    """In production, a call of 60 KiB for 1,000 recipients would become a batch of 60 MB, twice the API's limit."""
     monkeypatch.setattr(BatchesView, "body_limit", 10_000)
     message = {"type": "text", "text": {"body": "x" * 100}}
     many = [f"+9198{number:08}" for number in range(100)]
@@ -448,7 +448,7 @@ def test_a_crash_is_an_answer_without_its_reason(agent: Agent, monkeypatch: pyte
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A built documentation of two pages."""
+    """Built documentation with two pages."""
     pages = tmp_path / "docs"
     (pages / "reference").mkdir(parents=True)
     (pages / "sending.md").write_text(
@@ -509,7 +509,7 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
     calls = len([call for call in told if call.route != "/mcp"])
     assert calls > 3
     assert left - int(answered["RateLimit-Remaining"]) == calls
-    # Pending writes would otherwise be counted with the previous burst.
+    # Flushes pending writes, which would otherwise count against the new burst.
     write_behind.flush()
     settings.API_RATE_BURST = calls // 2
     limits.allowance.clear()

@@ -1,4 +1,4 @@
-"""Checks of a batch's messages before it is stored: the content of their type, and templates by the mirror."""
+"""Checks of a batch before it is stored: the content of each message's type, and templates against the mirror."""
 
 from datetime import timedelta
 from typing import Any
@@ -32,7 +32,7 @@ def parameters(count: int) -> list[dict[str, str]]:
 def sent(
     body: int = 2, button: int = 1, *, name: str = "order_update", language: str = "en_US"
 ) -> dict[str, Any]:
-    """A message with the template of `order_update` and this many parameters."""
+    """A message with the template `order_update` and these numbers of parameters."""
     components: list[dict[str, Any]] = [{"type": "body", "parameters": parameters(body)}]
     if button:
         components.append(
@@ -44,7 +44,7 @@ def sent(
 
 @pytest.fixture
 def fresh(number: PhoneNumber) -> None:
-    """A mirror that was read just now."""
+    """Make the mirror of the number's account fresh."""
     views = [
         {"id": "1", "status": "APPROVED", **order_update()},
         {"id": "2", "status": "APPROVED", **login_code()},
@@ -128,7 +128,7 @@ def test_without_a_mirror_nothing_is_refused(api: Api, number: PhoneNumber) -> N
     [
         sent(),
         sent(language="en-US"),
-        # Meta writes the body of an authentication template, so its parameters are unknown until it is read.
+        # Meta writes the body of an authentication template, so its parameters are unknown until the next read.
         sent(name="login_code", body=1),
         {"to": "1", "type": "template", "template": {"name": "order_update"}},
         {"to": "1", "type": "template", "template": {"name": 5, "language": {"code": "en_US"}}},

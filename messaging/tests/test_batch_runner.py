@@ -1,4 +1,4 @@
-"""The runner with the simulator: what is sent, recorded, paced, and never sent twice."""
+"""The batch runner with the simulator: messages are sent at the number's pace, recorded, and never sent twice."""
 
 import asyncio
 import itertools
@@ -46,13 +46,13 @@ PATH = "/v1/messages/batch"
 
 @pytest.fixture(autouse=True)
 def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run the runner themselves."""
+    """No worker runs. Tests start the runner themselves."""
     monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
 
 
 @pytest.fixture
 def fast(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
-    """A connected number of 1,000 messages a second."""
+    """A connected number that may send 1,000 messages a second."""
     account = simulator.account([{"throughput": "HIGH"}])
     return connected_number(tenant, account, throughput_level="HIGH")
 
@@ -89,7 +89,7 @@ def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str,
 def assert_paced(times: list[float], batch_id: str, *, rate: float) -> None:
     """Check that no message reached Meta before its turn, counted from the start of the batch.
 
-    A busy machine may delay any message, including the first. test_pacing.py checks that turns are not further apart.
+    A busy machine can delay any message, even the first. So only test_pacing.py checks that turns are not too late.
     """
     started_at = row(batch_id).started_at
     assert started_at is not None
@@ -100,7 +100,7 @@ def assert_paced(times: list[float], batch_id: str, *, rate: float) -> None:
 
 
 class InBackground(threading.Thread):
-    """The runner in a thread."""
+    """Runs the runner in a thread."""
 
     def run(self) -> None:
         try:
@@ -137,7 +137,7 @@ def test_every_item_is_sent_once_as_it_was_written_and_the_batch_completes(
     sent = Counter(row["body"] for row in received(simulator, fast))
     product = '{"messaging_product":"whatsapp",'
     assert sent == Counter(
-        # The callers' own bytes, as written.
+        # The bytes that the caller wrote.
         product + json.dumps(message(1000 + place))[1:]
         for place in range(300)
     )
@@ -172,7 +172,7 @@ def test_a_runner_at_rest_finds_a_batch_by_itself_and_ends_when_it_is_told_to(
         looked.set()
         found = claim_batches(limit, holder)
         if is_to_rest.is_set():
-            # Read after each claim.
+            # The runner reads this setting after each claim.
             monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 60.0)
             rests.set()
         return found
@@ -263,7 +263,7 @@ def test_an_item_without_an_answer_is_outcome_unknown_and_sent_once(
 
 @pytest.fixture
 def unreachable(settings: Any) -> Callable[[], None]:
-    """Make Meta's address unreachable until the returned function is called."""
+    """Make Meta's address unreachable. The returned function restores it."""
     known = settings.META_GRAPH_URL
     settings.META_GRAPH_URL = f"http://127.0.0.1:{free_port()}"
 
@@ -360,7 +360,7 @@ def test_single_sends_count_against_the_pace_and_never_wait(
     assert len(times) == 160
     started_at = row(batch_id).started_at
     assert started_at is not None
-    # Single sends do not wait in line: together they are as fast as their number allows.
+    # Single sends wait for no turn, so together with the batch they keep the number's pace.
     assert 159 / (times[-1] - started_at.timestamp()) <= 80 * 1.1
     assert sorted(waits)[20] < 0.2
 
@@ -401,12 +401,12 @@ def test_throttling_halves_the_pace(api: Api, number: PhoneNumber, simulator: Ru
     body = api.get(f"{PATH}/{batch_id}").json()
     assert (body["accepted"], body["failed"]) == (120, 1), "a refused item is not retried"
     times = [row["at"] for row in received(simulator, number)]
-    # A busy machine may be slower. `sending/test_pacing.py` tests with a fake clock that it loses only half.
+    # A busy machine may be slower. `sending/test_pacing.py` checks with a fake clock that the pace is exactly half.
     assert 120 / (times[-1] - times[0]) <= 40 * 1.2
 
 
 def run_until_none_is_open() -> None:
-    """Run until all batches are done. A runner ends when it finds nothing to run, even between two batches of a
+    """Run the runner until all batches have ended. It ends when it finds nothing to run, even between two batches of a
     number.
     """
     deadline = time.monotonic() + 60
@@ -431,7 +431,7 @@ def test_batches_of_one_number_run_one_after_another_and_of_two_numbers_at_once(
 def test_interrupted_items_are_reported_and_never_sent_again(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """The state after a killed worker: items claimed without a result, and an expired lease."""
+    """A killed worker leaves items that were claimed and have no result. Its lease has expired."""
     batch_id = create(api, fast, 10)
     (held,) = held_batch.claim_batches(10)
     taken = held_batch.take(held, first=0, count=4, country_code="91")
@@ -455,7 +455,7 @@ def test_interrupted_items_are_reported_and_never_sent_again(
 def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing_is_sent_twice(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
-    """The database commits and dies before it answers. The claim is repeated and must not lose the first one."""
+    """The database commits a claim and fails before it answers. The repeated claim must not lose its items."""
     batch_id = create(api, fast, 600)
     (dead,) = held_batch.claim_batches(10)
     held_batch.take(dead, first=0, count=4, country_code="91")
@@ -490,7 +490,7 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
 
 @pytest.fixture
 def read_only_for_a_moment() -> Iterator[None]:
-    """A former primary during a fail-over: it rejects the first three statements that record a message."""
+    """The database acts like a read-only standby: it rejects the first three statements that record a message."""
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE SEQUENCE refusals; CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -657,7 +657,7 @@ def test_a_suspended_tenants_batch_waits_for_the_reinstatement(
 
 
 def waits(batch_id: str) -> tuple[str, str | None, bool]:
-    """The status of a batch, the reason why it waits, and whether a runner holds it."""
+    """The status of a batch, the reason for its waiting, and whether a runner holds it."""
     batch = row(batch_id)
     return batch.status, batch.waiting_for, batch.lease_token is not None
 
@@ -854,7 +854,7 @@ def test_items_that_met_a_refused_app_secret_can_be_sent_again(
 def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that stalls between the claim of items and their sending checks its lease again."""
+    """The process stalls after it claimed items. Before it sends them, it checks its lease again."""
     batch_id = create(api, number, 40)
     next_turn, turns = BatchRun._next_turn, itertools.count(1)
 
@@ -876,7 +876,7 @@ def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
 
 
 def test_the_lease_counts_from_the_question_and_not_from_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database may answer late. The lease begins no later than the question."""
+    """The lease is counted from the request to the database, because the answer can be late."""
     clock = [100.0]
     monkeypatch.setattr("messaging.batches.sender.time.monotonic", lambda: clock[0])
     held = Held(
@@ -973,7 +973,7 @@ def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(
 
 @pytest.fixture
 def _one_event_is_refused() -> Iterator[None]:
-    """Let the database reject the event of one customer."""
+    """Make the database reject the event of one customer."""
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "

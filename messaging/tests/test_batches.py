@@ -1,4 +1,4 @@
-"""`/v1/messages/batch*`: what is stored, rejected, listed and cancelled; without a runner."""
+"""`/v1/messages/batch*` without a runner: batches are stored, rejected, listed and cancelled."""
 
 import json
 import threading
@@ -201,7 +201,7 @@ def test_a_body_of_a_million_values_is_refused_before_they_are_built(
     finally:
         tracemalloc.stop()
     assert_error(answer, 400, "invalid_request")
-    # The client's copy of the body, the server's, and one of the item; a million objects would take 64 MB and more.
+    # The client and the server have copies of the body, the server also one of the item. A million objects take 64 MB.
     assert peak < 4 * len(raw) + 4_000_000, f"{peak:,} bytes for a body of {len(raw):,}"
     assert not BatchItem.objects.exists()
 
@@ -287,14 +287,14 @@ def test_a_client_ref_seen_before_gives_its_batch(
     assert api.post(PATH, body).json() == {**batch, "same_messages": True}
     assert "Idempotent-Replayed" not in first
     assert again["Idempotent-Replayed"] == "true"
-    # White space between values makes no difference.
+    # White space between values does not make messages different.
     assert api.post(PATH, json.dumps(body, indent=3).encode()).json()["same_messages"] is True
     assert Batch.objects.count() == 1
-    # A client_ref is unique in the tenant, but a key of the other environment neither sees that batch nor creates a
-    # second one.
+    # A client_ref is unique in the tenant. A key of the other environment neither sees the batch nor creates a second
+    # batch.
     test_api = Api(api_keys.create(name="t", environment="test", tenant=number.tenant).key)
     assert_error(test_api.post(PATH, body), 409, "conflict")
-    # Another tenant's client_refs are separate.
+    # Another tenant can use the same client_ref.
     assert_error(other_api.post(PATH, body), 400, "invalid_request")
 
 

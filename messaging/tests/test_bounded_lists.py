@@ -1,4 +1,4 @@
-"""Lists whose filters match few rows or none read a limited number of rows, and their pages continue there."""
+"""Lists with filters that match few or no rows. Each page reads a limited number of rows; the next continues there."""
 
 import json
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.django_db
 
 ROWS = 3_000
 WALKED = 300
-# A fifth of the rows belongs to the number 7, and a twentieth has the searched type. The only row with both and with
-# the rare customer is the oldest.
+# A fifth of the rows has the number 7, and a twentieth has the searched type. Only the oldest row has both, and the
+# rare customer.
 _NUMBERED = """
 WITH made AS (
     SELECT n, (lpad(to_hex((floor(extract(epoch FROM now() - make_interval(days => %(days)s)) * 1000))::bigint - n),
@@ -53,7 +53,7 @@ _LOAD = {
 
 
 def load(table: str, tenant: Tenant, *, days: int = 0, rows: int = ROWS) -> None:
-    """Insert rows that are this many days old."""
+    """Insert rows of an age of `days` days."""
     with connection.cursor() as cursor:
         cursor.execute(_NUMBERED + _LOAD[table], {"tenant": tenant.id, "rows": rows, "days": days})
         cursor.execute(f"ANALYZE {table}")
@@ -98,7 +98,7 @@ def test_a_page_reads_a_bounded_number_of_rows(
     monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
     if table == "events":
         with connection.cursor() as cursor:
-            # Pages and indexes of earlier tests would influence the choice of a plan.
+            # Pages and index entries from earlier tests could change the plan.
             cursor.execute("TRUNCATE events")
     load(table, tenant)
     with CaptureQueriesContext(connection) as queries:
@@ -145,7 +145,7 @@ def test_pages_go_on_to_the_rare_row(
 def test_pages_of_several_types_miss_and_repeat_nothing(
     api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The walk through the rare type reaches further back than the one through the common type."""
+    """The walk of the rare type reaches further back than the walk of the common type."""
     monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
     load("events", tenant)
     found, cursor = [], ""
@@ -163,7 +163,7 @@ def test_pages_of_several_types_miss_and_repeat_nothing(
 def test_a_rare_type_of_a_busy_number_is_one_page(
     api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the two indexes, the one that reaches further back is used: all events of the type, for any number."""
+    """Two indexes can serve the search. The walk that reaches further back is used: all events of the type."""
     monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
     load("events", tenant)
     body = api.get("/v1/events?phone_number_id=7&type=message.status").json()
@@ -182,7 +182,7 @@ def test_a_rare_type_of_a_busy_number_is_one_page(
 def test_a_page_of_recent_rows_with_a_filter_is_planned_for_few_partitions(
     api: Api, tenant: Tenant, table: str, path: str
 ) -> None:
-    """The previous week, this one, and the one that begins while clocks differ. For monthly tables as many months."""
+    """These are the last week, this week, and, because clocks differ, the next. A monthly table has months instead."""
     partitions.make_from(table, (now() - timedelta(days=200)).date())
     load(table, tenant)
     with CaptureQueriesContext(connection) as queries:
@@ -193,8 +193,8 @@ def test_a_page_of_recent_rows_with_a_filter_is_planned_for_few_partitions(
 
 @pytest.mark.parametrize("table", ["events", "webhook_deliveries"])
 def test_a_new_tenants_page_is_planned_for_few_partitions(api: Api, tenant: Tenant, table: str) -> None:
-    """However old the installation is, only partitions since the tenant's oldest row are read, even if others' rows are
-    older.
+    """The installation is old and other tenants have older rows. The plan has only partitions since this tenant's
+    oldest row.
     """
     partitions.make_from(table, (now() - timedelta(days=400)).date())
     stranger = Tenant.objects.create(name="An old tenant", status=Tenant.Status.ACTIVE)
@@ -205,7 +205,7 @@ def test_a_new_tenants_page_is_planned_for_few_partitions(api: Api, tenant: Tena
     with CaptureQueriesContext(connection) as queries:
         body = api.get(path).json()
     assert (len(body["data"]), body["next_cursor"]) == (3, None)
-    # Without the prepared look for the oldest row, whose text is not noted.
+    # The text of the prepared statement that finds the oldest row is not captured.
     searches = [each["sql"] for each in queries if f"FROM {table}" in (each["sql"] or "")]
     assert searches
     assert max(partitions_of(search) for search in searches) <= 5
@@ -232,7 +232,7 @@ def partitions_of(statement: str) -> int:
 
 
 def test_pages_go_on_where_recent_rows_end(api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page with rows on both sides of the bound, and one whose last row is the last recent one."""
+    """One page has rows on both sides of the bound. The last row of another page is the last recent row."""
     monkeypatch.setattr(bounded_walk, "RECENT", bounded_walk.CLOCKS_DIFFER + timedelta(milliseconds=1_500))
     load("events", tenant)
     for limit in (200, 7):
@@ -262,7 +262,7 @@ def test_pages_go_on_where_recent_rows_end(api: Api, tenant: Tenant, monkeypatch
 def test_one_plan_for_all_tenants_reads_only_the_rows_of_the_caller(
     api: Api, tenant: Tenant, other_tenant: Tenant, table: str, path: str, stored: int
 ) -> None:
-    """Nearly all rows belong to another tenant, so the plan for all tenants could pass those as well."""
+    """Nearly all rows belong to another tenant. A generic plan must not read these rows."""
     if stored:
         load(table, tenant, days=1, rows=stored)
     load(table, other_tenant)
@@ -275,7 +275,7 @@ def test_one_plan_for_all_tenants_reads_only_the_rows_of_the_caller(
 
 
 def _rows_of_transaction(table: str) -> int:
-    """Rows of a table's partitions that this transaction has read."""
+    """How many rows of a table's partitions this transaction has read."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables WHERE relname LIKE %s",

@@ -1,4 +1,4 @@
-"""A tenant that closes: its open batches end, and the contents of its events are deleted on request."""
+"""Closing a tenant: its open batches end, and the contents of its events are deleted on request."""
 
 from datetime import timedelta
 from uuid import uuid4

@@ -39,7 +39,7 @@ TEXT = {"messaging_product": "whatsapp", "to": CUSTOMER, "type": "text", "text":
 
 
 def error_of(answer: Any, status: int, code: int, subcode: int | None = None) -> dict[str, Any]:
-    """Check the shape of a Graph error, of Meta or of the service. The header names its source."""
+    """Check the shape of a Graph error that comes from Meta or from the service. A header names the source."""
     body = answer.json()
     assert answer.status_code == status, body
     assert set(body) == {"error"}
@@ -77,7 +77,7 @@ class TestCredentials:
 
 
 class TestAdmission:
-    """Callers are checked by their headers, before a body can occupy a thread or memory."""
+    """A caller is checked by the headers, before its body can occupy a thread or memory."""
 
     @pytest.mark.parametrize("edge", ["messages", "media", "register", "subscribed_apps", "anything"])
     @pytest.mark.parametrize("content_type", ["application/json", "multipart/form-data; boundary=b"])
@@ -107,7 +107,7 @@ class TestAdmission:
         error_of(answer, status, code)
 
     def test_a_call_of_the_front_is_one_call(self, api: Api, number: PhoneNumber, settings: Settings) -> None:
-        # The bucket does not refill between the two calls.
+        # At this rate the bucket does not refill between the two calls.
         settings.API_RATE_PER_SECOND = 0.001
         path = f"/v25.0/{number.phone_number_id}/messages"
         left = [int(api.post(path, TEXT)["RateLimit-Remaining"]) for _ in range(2)]
@@ -309,7 +309,7 @@ class TestPassThrough:
         assert [row["id"] for row in api.get("/v1/templates").json()["data"]] == [template_id]
 
     def test_an_empty_answer_of_the_upstream_passes(self, api: Api, number: PhoneNumber) -> None:
-        """A number without settings."""
+        """The number has no settings, so Meta's answer is an empty object."""
         answer = api.get(f"/v25.0/{number.phone_number_id}/settings")
         assert (answer.status_code, answer.json()) == (200, {})
 
@@ -399,7 +399,7 @@ class TestPassThrough:
     def test_no_way_of_setting_a_pin_leaves_the_gateways_behind(
         self, api: Api, number: PhoneNumber, query: str, body: dict[str, Any]
     ) -> None:
-        """Whether the call is accepted or rejected, the number registers again with the stored PIN."""
+        """The call sets a PIN in an unusual way. Afterwards the number still registers with the PIN that is stored."""
         node = f"{number.phone_number_id}"
         assert api.post(f"/v1/numbers/{node}/two-step", {"pin": "123456"}).status_code == 200
         api.client.post(f"/v25.0/{node}{query}", body, content_type="application/json", headers=api.headers)
@@ -459,7 +459,7 @@ class TestSubscriptions:
 
 
 class TestCallbacks:
-    """Overrides of the callback: endpoints in Meta's form."""
+    """Callback overrides, which are stored as endpoints in Meta's format."""
 
     @pytest.fixture(params=["account", "number"])
     def callback(
@@ -469,7 +469,7 @@ class TestCallbacks:
         number: PhoneNumber,
         receiver: Receiver,
     ) -> tuple[str, dict[str, Any], dict[str, list[str]]]:
-        """A path, the body that sets a callback there, and the filter of the endpoint."""
+        """A path, the body that sets a callback at this path, and the filters that its endpoint gets."""
         body = {"override_callback_uri": receiver.url, "verify_token": "open sesame"}
         if request.param == "account":
             return f"/v25.0/{account.waba_id}/subscribed_apps", body, {"waba_ids": [account.waba_id]}
@@ -536,7 +536,7 @@ class TestCallbacks:
     def test_another_tenants_endpoint_of_the_same_uid_and_one_in_another_form_stay(
         self, api: Api, tenant: Tenant, other_tenant: Tenant, receiver: Receiver, callback: Any
     ) -> None:
-        """The number belonged to another tenant before, and anybody may give an endpoint any uid."""
+        """The number's previous tenant may have an endpoint with this uid, and any endpoint may be given this uid."""
         path, body, filter_ = callback
         ((node,),) = filter_.values()
         uid, url = f"cloud-api:{node}", "https://former.example"
@@ -650,7 +650,7 @@ def test_an_unknown_path_is_2500_in_json(api: Api) -> None:
 class TestRoot:
     @pytest.mark.parametrize("path", ["/v13.0/", "/v25.0"])
     def test_the_version_alone_tells_a_valid_key_from_an_invalid_one(self, api: Api, path: str) -> None:
-        """n8n's credential test: `OAuthException` means that the key is not valid."""
+        """n8n tests a credential with this call. The type `OAuthException` means that the key is not valid."""
         assert error_of(api.get(path), 400, 100)["type"] == "GraphMethodException"
         assert error_of(Api("wb_live_unknown").get(path), 401, 190)["type"] == "OAuthException"
 
@@ -678,7 +678,7 @@ def test_codes_are_exchanged_elsewhere(api: Api) -> None:
 
 
 def documented_errors() -> Iterator[tuple[str, int, int, int | None, bool]]:
-    """The page's table of errors: code of the gateway, status, Graph code, subcode, and whether it is transient."""
+    """The page's table of errors: gateway code, status, Graph code, subcode, and whether the error is transient."""
     table = page("docs/cloud-api.md").partition("## Errors")[2].partition("## Which software")[0]
     for row in re.findall(r"^\| (`.+?) \| (.+?) \| (.+?) \|$", table, re.MULTILINE):
         names, statuses = re.findall(r"`(\w+)`", row[0]), re.findall(r"\d+", row[1])
@@ -701,7 +701,7 @@ def test_each_error_of_the_service_is_documented() -> None:
 def test_an_error_of_the_service_has_the_documented_form(
     code: str, status: int, graph_code: int, subcode: int | None, is_transient: bool
 ) -> None:
-    # Of most codes the front has its own status.
+    # The front replaces the status of most errors.
     own = status if code == "idempotency_conflict" else 418
     error = type("Error", (ServiceError,), {"code": code, "status": own})(
         "Something is wrong.", headers={"Retry-After": "7", "Allow": "GET"}
@@ -718,7 +718,7 @@ def test_an_error_of_the_service_has_the_documented_form(
 
 @pytest.mark.parametrize("header", ["Bearer", "OAuth", "wb_live_key", ""])
 def test_a_header_without_a_credential_is_no_key(api: Api, number: PhoneNumber, header: str) -> None:
-    """Only without the header another form counts, so no proxy can add a second caller."""
+    """A key in another place is used only without this header, so a proxy cannot add a second caller."""
     key = api.headers["Authorization"].removeprefix("Bearer ")
     answer = Client().get(
         f"/v25.0/{number.phone_number_id}?fields=id", headers={"Authorization": header, "X-API-Key": key}

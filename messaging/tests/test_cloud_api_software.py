@@ -1,5 +1,5 @@
-"""The Cloud API front for complete programs: flows, resumable uploads, and the calls of Chatwoot and Typebot in
-order.
+"""The Cloud API front with complete sequences of calls: flows, resumable uploads, and the calls of Chatwoot and
+Typebot.
 """
 
 from typing import Any
@@ -140,7 +140,7 @@ def test_chatwoots_calls(
     simulator: RunningSimulator,
     receiver: Receiver,
 ) -> None:
-    """Set up an inbox, sync templates, reply, fetch a picture, remove the inbox."""
+    """Chatwoot sets up an inbox, syncs templates, replies, fetches a picture, and removes the inbox."""
     anonymous, phone = Api(None), number.phone_number_id
     override = {"override_callback_uri": receiver.url, "verify_token": "t"}
     assert api.post(f"/v22.0/{account.waba_id}/subscribed_apps", override).json()["success"] is True
@@ -158,7 +158,7 @@ def test_chatwoots_calls(
         assert page.status_code == 200, page.content
         listed += page.json()["data"]
         following = page.json().get("paging", {}).get("next")
-        # It has no other credential for the next page.
+        # Chatwoot sends no other credential for the next page than the URL itself.
         url = following and f"/{following.split('/', 3)[3]}"
     assert {row["name"] for row in listed} >= {"one", "two", "three"}
 
@@ -213,7 +213,7 @@ def test_typebots_calls(
     simulator: RunningSimulator,
     receiver: Receiver,
 ) -> None:
-    """Check the token, find the number, subscribe, show a typing indicator, upload a picture."""
+    """Typebot checks the token, finds the number, subscribes, shows a typing indicator, and uploads a picture."""
     assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
     phone = number.phone_number_id
     token = api.get(f"/v17.0/debug_token?input_token={key.key}").json()["data"]

@@ -1,4 +1,4 @@
-"""A number in the WhatsApp Business app: its data is requested once and in time, and its old chats are in the log."""
+"""A number in the WhatsApp Business app. Its data is requested once and in time. The log shows its old chats."""
 
 import threading
 from collections.abc import Callable
@@ -31,7 +31,7 @@ CONTACTS, HISTORY = "smb_app_state_sync", "history"
 
 @pytest.fixture
 def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
-    """A connected number that stays in the app. Nothing is requested yet."""
+    """A connected number that stays in the app. Its data is not requested yet."""
     return connected_number(tenant, simulator.account([{"coexistence": True}]), coexistence=True)
 
 
@@ -45,7 +45,7 @@ def shown(api: Api, number: PhoneNumber) -> dict[str, Any]:
 
 
 def asked(simulator: RunningSimulator, number: PhoneNumber) -> list[str]:
-    """The kinds that were requested from Meta, in order."""
+    """The kinds of data that were requested from Meta, in order."""
     calls = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=1000")["data"]
     return [
         CONTACTS if CONTACTS in row["body"] else HISTORY
@@ -61,7 +61,7 @@ def take_in(number: PhoneNumber, field: str, **members: Any) -> None:
 
 
 def old(wamid: str, sender: str, *, days: float, status: str = "READ", **content: Any) -> dict[str, Any]:
-    """A message of the old chats in Meta's documented form."""
+    """A message from the old chats, in the form that Meta documents."""
     return {
         "from": sender,
         "id": wamid,
@@ -103,7 +103,7 @@ def test_an_onboarding_requests_contacts_then_chats_once(
     assert asked(simulator, shared) == [CONTACTS, HISTORY]
     assert asked(simulator, plain) == []
     assert all(row.status == "requested" and row.request_id for row in rows().values())
-    # After a reconnection nothing is requested again.
+    # A reconnection does not request the data again.
     api.post("/v1/numbers/connect", body)
     assert app_data.request_due() == 0
 
@@ -117,7 +117,7 @@ def test_a_refused_request_is_made_again_until_the_24_hours_are_over(
     waiting = rows()[CONTACTS]
     assert (waiting.status, waiting.error_code, waiting.attempts) == ("pending", 131000, 1)
     assert app_data.request_due() == 0
-    # After three refusals of the contacts, the chats no longer wait.
+    # After three failed requests for the contacts, the chats are requested without them.
     AppData.objects.filter(kind=CONTACTS).update(attempts=app_data.WAITS_FOR_CONTACTS)
     assert app_data.request_due() == 1
     simulator.faults()
@@ -175,7 +175,7 @@ def test_the_progress_never_falls_whatever_comes_first(api: Api, number: PhoneNu
     take_in(number, CONTACTS, state_sync=[{**change, "metadata": {"timestamp": "1793500000"}}])
     contacts = shown(api, number)["contacts"]
     assert (contacts["status"], contacts["received"]) == ("receiving", 1)
-    # A request under way does not overwrite received data.
+    # The pending requests do not replace data that has arrived.
     assert app_data.request_due() == 0
 
 
@@ -228,11 +228,11 @@ def test_old_chats_stand_in_the_log_where_they_were_sent(
     assert listed[3]["created_at"][:10] == f"{now() - timedelta(days=170):%Y-%m-%d}"
     assert api.get("/v1/messages/wamid.a").json()["message"]["text"] == {"body": "Old wamid.a"}
     assert partitions.rows_in_default()["messages"] == 0
-    # They are not counted and open no window.
+    # Old messages are not counted and open no window.
     assert {each.hour for each in FigureChange.objects.all()} <= {int(now().timestamp() // 3600)}
     customer = api.get(f"/v1/numbers/{number.phone_number_id}/customers/{CUSTOMER}").json()
     assert customer["last_inbound_id"] == "wamid.live"
-    # The file arrives later, under the same id.
+    # The file of an old message arrives later, with the same message id.
     image = {"id": "51000000000001", "mime_type": "image/jpeg"}
     item = {
         "from": number.digits,

@@ -1,6 +1,4 @@
-"""Batches from a CSV file: what is read, which rows cannot be sent, that a file is sent once, and who can see a
-file.
-"""
+"""Batches from a CSV file: parsing, rows that cannot be sent, sending a file only once, and access to a file."""
 
 import csv
 import html
@@ -518,7 +516,7 @@ def test_failed_messages_come_as_a_file_that_can_be_sent_again(
 def test_failures_are_named_by_the_row_of_the_spreadsheet(
     browser: Client, number: PhoneNumber, template: MessageTemplate
 ) -> None:
-    """Blank and excluded rows count, because the user searches for the row in the file."""
+    """Blank and excluded rows count, because a member looks for the row in the spreadsheet."""
     head, first, second = FILE.splitlines(keepends=True)
     path = upload(browser, b"".join((head, b"98123,Chitra,A-16\n", b"\n", first, second)))
     browser.post(f"{path}/start", choices(number, template))
@@ -565,7 +563,7 @@ def test_the_rows_of_a_file_are_kept_as_long_as_its_batch(
 def test_no_name_of_a_column_begins_a_formula(
     browser: Client, number: PhoneNumber, template: MessageTemplate
 ) -> None:
-    """Names come from the sent data, which may be any text."""
+    """The names of columns come from the sent bodies, which callers can fill with any text."""
     path = upload(browser)
     browser.post(f"{path}/start", choices(number, template))
     batch = Batch.objects.get()

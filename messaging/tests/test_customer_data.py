@@ -1,4 +1,4 @@
-"""Erasure of one customer's data with its receipt, and exports of data: what is deleted, what stays, and who may."""
+"""Erasure of a customer's data, and data exports: deleted data, remaining data, and permissions."""
 
 import threading
 from datetime import timedelta
@@ -41,13 +41,13 @@ WA_ID, USER_ID, OTHER = "919812345678", "IN.77889900112233445566", "919800000002
 
 @pytest.fixture(autouse=True)
 def _no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run the tasks themselves."""
+    """Nothing is enqueued. Tests run the tasks themselves."""
     monkeypatch.setattr("messaging.erasure.enqueue", lambda *_, **__: True)
     monkeypatch.setattr("messaging.data_export.enqueue", lambda *_, **__: True)
 
 
 def erase(api: Api, customer_id: str = WA_ID) -> dict[str, Any]:
-    """Erase a customer. Returns the completed receipt."""
+    """Erase a customer's data. Returns the completed receipt."""
     asked = api.delete(f"/v1/customers/{customer_id}/data")
     assert asked.status_code == 202, asked.content
     erasure.run_open()
@@ -241,7 +241,7 @@ def test_receipts_and_files_are_the_tenants_own(tenant: Tenant, api: Api, other_
 
 
 def lines(api: Api, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The lines of a new export."""
+    """Request an export and return its lines."""
     asked = api.post("/v1/exports", body)
     assert asked.status_code == 202, asked.content
     path = f"/v1/exports/{asked.json()['id']}"

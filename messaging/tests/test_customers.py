@@ -1,4 +1,4 @@
-"""`GET /v1/numbers/{id}/customers/{id}`: last messages, the service window, the opt-out, the ids."""
+"""`GET /v1/numbers/{id}/customers/{id}`: last messages, service window, opt-out and ids of a customer."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""docs/events.md: an envelope of each event type, equal to the one that the code makes for the same cause."""
+"""docs/events.md has an envelope of each event type, equal to the one that the code builds for the same cause."""
 
 import json
 import re
@@ -114,7 +114,7 @@ def test_an_inbound_message_is_what_its_notification_becomes(place: int) -> None
 
 
 def named_as(made: dict[str, Any], example: dict[str, Any]) -> Any:
-    """A real event with its ids replaced by the example's: those of the number, the message and the batch."""
+    """A real event with the ids of the number, the message and the batch replaced by those of the example."""
     text = json.dumps(made)
     for member in ("waba_id", "phone_number_id", "display_phone_number", "wamid"):
         if made[member] is not None:
@@ -125,7 +125,7 @@ def named_as(made: dict[str, Any], example: dict[str, Any]) -> Any:
 
 
 def shape_of_times(event: dict[str, Any]) -> Any:
-    """An event with the members that always differ reduced to the form of their value."""
+    """An event without `id` and `tenant_id`, and with every time replaced by one text."""
     text = json.dumps({member: value for member, value in event.items() if member not in ("id", "tenant_id")})
     return json.loads(re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "a time", text))
 
@@ -145,7 +145,7 @@ def test_the_events_of_connections_and_tokens_are_the_services(tenant: Tenant) -
     made = {each["type"]: each for each in envelopes_of(tenant)}
     for kind in ("number.connection", "token.expiring", "token.invalid"):
         written, example = shape_of_times(made[kind]), shape_of_times(EXAMPLES[kind])
-        # The last part of the key is a moment or a count.
+        # The dedupe key ends with a time or a count, which differs.
         ends = [re.sub(r"\d+$", "", each.pop("dedupe_key")) for each in (written, example)]
         assert written == example
         assert ends[0] == ends[1]

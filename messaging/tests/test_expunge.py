@@ -1,4 +1,4 @@
-"""Expunging at a tenant's request: bodies are deleted, and the rest of events and batch items names nobody."""
+"""Expunging at a tenant's request: bodies are deleted, and the remaining columns identify no customer."""
 
 from datetime import timedelta
 from io import StringIO
@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 
 
 def expunge(tenant: Tenant, *arguments: str) -> str:
-    """The output of the operator's command."""
+    """Run the operator's command and return its output."""
     out = StringIO()
     call_command("expunge", "--tenant", str(tenant.id), *arguments, stdout=out)
     return out.getvalue()
@@ -85,11 +85,11 @@ class TestEvents:
 
 @pytest.mark.django_db(transaction=True)
 class TestBatches:
-    """Messages of a batch, sent to the simulator."""
+    """Expunging messages of a batch, which were sent to the simulator."""
 
     PATH = "/v1/messages/batch"
     REFUSED = "919812340030"
-    """A number to which the simulator delivers nothing."""
+    """A number for which the simulator rejects messages."""
 
     @pytest.fixture(autouse=True)
     def _no_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ class Hosted:
     simulator: RunningSimulator
 
     def ask(self, request: Any) -> Any:
-        """A data request in WhatsApp's form: the decrypted response with its status."""
+        """Send a data request in WhatsApp's form. Returns the status and the decrypted response."""
         body = {"phone_number_id": self.number.phone_number_id, "request": request}
         return self.simulator.control("POST", f"flows/{self.flow_id}/data", body)
 
@@ -70,7 +70,7 @@ class Hosted:
 @pytest.fixture(autouse=True)
 def _reachable(settings: Settings, front_address: tuple[str, int]) -> None:
     settings.BASE_URL = f"http://{front_address[0]}:{front_address[1]}"
-    # The simulator signs as the sandbox's app.
+    # The simulator signs with the app secret of the sandbox.
     settings.META_APP_SECRET = settings.SANDBOX_APP_SECRET
     settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS = settings.WEBHOOK_ALLOW_HTTP = True
 
@@ -189,7 +189,7 @@ def test_addresses_that_are_not_public_are_not_called(
 def send(
     hosted: Hosted, front: FrontClient, request: Any, *, secret: str | None = None, key: str | None = None
 ) -> Answer:
-    """Send an encrypted request from the test itself."""
+    """Encrypt a request in the test itself and send it."""
     stored = FlowEndpoint.objects.get(number=hosted.number)
     pem = key or endpoints.public_key_of(stored.private_key)
     public: Any = serialization.load_pem_public_key(pem.encode())

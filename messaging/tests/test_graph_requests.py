@@ -1,4 +1,4 @@
-"""Graph requests: a parameter has the same effect and checks wherever it is sent, and Meta receives it."""
+"""Graph requests. A parameter has the same effect and the same checks in query, form and JSON, and Meta receives it."""
 
 import base64
 import secrets
@@ -43,7 +43,7 @@ def read(query: str = "", body: bytes = b"", content_type: str = "application/js
 
 
 class TestReading:
-    """Only the reader: plain values in, plain values out."""
+    """Tests of the parser alone, without HTTP."""
 
     def test_json_keeps_its_bytes_and_the_query_comes_before_it(self) -> None:
         raw = b'{ "a" : 1.50, "b":"\\u00e9" }'
@@ -202,7 +202,7 @@ class TestParametersInTheQuery:
 
 
 class TestPins:
-    """The PIN of a number belongs to its owner: the gateway stores the one that Meta received, and generates none."""
+    """A number's PIN belongs to its owner. The gateway stores the PIN that Meta received, and generates none."""
 
     @pytest.mark.parametrize("way", ["query", "form", "json", "number"])
     def test_the_callers_pin_registers_and_is_kept(
@@ -332,7 +332,7 @@ class TestEveryWay:
     def test_a_delete_may_come_as_a_form_with_the_key_in_it(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator
     ) -> None:
-        """In the form of Meta's Java SDK."""
+        """Meta's Java SDK sends such requests."""
         key = api.headers["Authorization"].partition(" ")[2]
         users = orjson.dumps([{"user": CUSTOMER}]).decode()
         fields = {"access_token": key, "messaging_product": "whatsapp", "block_users": users}
@@ -399,11 +399,11 @@ class TestFiles:
 
 
 class TestNodes:
-    """Ids of other objects than numbers, accounts and templates."""
+    """Ids of nodes that are neither numbers nor accounts nor templates."""
 
     @pytest.fixture
     def group(self) -> str:
-        """An id in Meta's form for a group."""
+        """A group's id in Meta's form."""
         return base64.urlsafe_b64encode(
             f"capi_group:19505550079:{secrets.randbelow(10**18)}".encode()
         ).decode()
@@ -536,7 +536,7 @@ class TestNodes:
         test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
         calls = len(upstream_calls(simulator, flow))
         error_of(test_api.get(f"/v25.0/{flow}?fields=id,name"), 400, 100, 33)
-        # The same account in both environments: only the note about the flow distinguishes them.
+        # Now both environments have the same account. Only the record of the flow tells them apart.
         BusinessAccount.objects.update(environment="test")
         error_of(test_api.get(f"/v25.0/{flow}?fields=id,name"), 400, 100, 33)
         assert len(upstream_calls(simulator, flow)) == calls
@@ -563,7 +563,7 @@ class TestNodes:
             ("GET", "/assets"),
         ):
             error_of(other_api.request(method, f"/v25.0/{flow}{edge}"), 400, 100, 33)
-        # The account has changed hands, so the note belongs to the previous owner.
+        # The account now belongs to the other tenant. The record of the flow still belongs to the previous tenant.
         BusinessAccount.objects.filter(waba_id=account.waba_id).update(tenant=other_tenant)
         error_of(api.get(f"/v25.0/{flow}"), 400, 100, 33)
         error_of(other_api.get(f"/v25.0/{flow}"), 400, 100, 33)
@@ -653,7 +653,7 @@ LESS_KNOWN: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("GET", "{phone}/message_history", None, '"delivery_status":'),
     ("GET", "{data[0].id}/events", None, '"delivery_status":'),
 ]
-"""Method, path, body, and the contents of the response. `{name}` comes from the last response with that member."""
+"""Method, path, body, and a text in the response. `{name}` is the value of a member in an earlier response."""
 
 
 @pytest.mark.django_db(transaction=True)

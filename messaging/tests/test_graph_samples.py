@@ -1,10 +1,10 @@
-"""Every sample call of Meta's documentation, with a scripted server: it arrives unchanged, or is rejected.
+"""Every sample call of Meta's documentation, sent to a scripted server. It arrives unchanged, or is rejected.
 
-`graph_samples.json` has the calls of three public mirrors as data: method, path, parameters, and their page (`source`).
-It also has one call for each operation that only Meta's OpenAPI description has. Long texts, addresses and recipients
-are our own values. A command that is broken on its page (a comment in its JSON, a missing quote) is corrected. Calls of
-other hosts are left out (payment providers, a business's own server), as well as the download from the address in `GET
-/{media}`. docs/cloud-api.md lists what is rejected.
+`graph_samples.json` has the calls of three public mirrors: method, path, parameters, and their page (`source`). It also
+has one call for each operation that appears only in Meta's OpenAPI description. Long texts, addresses and recipients
+are our own values. Commands with mistakes on their page (a comment in JSON, a missing quote) are corrected. Calls to
+other hosts are left out: payment providers, a business's own server, and the download from a media file's URL.
+docs/cloud-api.md lists the rejected calls.
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ IDS = {
     "{code}": "4O4YGZEG3RIVE1",
 }
 OWN_ANSWERS = {"debug_token", "{account}/subscribed_apps"}
-"""Answered by the gateway itself."""
+"""Paths that the gateway answers itself."""
 REFUSED = {
     "me/application_details": (400, 100, 33),
     "oauth/access_token": (400, 100),
@@ -51,7 +51,7 @@ REFUSED = {
     "{app}/whatsapp_business_solutions": (400, 100, 33),
     "{phone}/messages_encrypted": (403, 10),
 }
-"""Always rejected, with the reason on the page."""
+"""Paths that are always rejected, each with its error. docs/cloud-api.md gives the reasons."""
 EVERYTHING = orjson.dumps(
     {
         "id": "410000000000002",
@@ -69,7 +69,7 @@ EVERYTHING = orjson.dumps(
 
 @pytest.fixture
 def world(tenant: Tenant, graph: ScriptedGraph) -> ScriptedGraph:
-    """A tenant with everything that the samples name, and a server that accepts everything."""
+    """A tenant that has every object named in the samples, and a server that accepts every call."""
     ids = SimulatedAccount(IDS["{account}"], [IDS["{phone}"]], ["+91 98000 00001"], "EAAsample", "")
     number = connected_number(tenant, ids)
     MessageTemplate.objects.create(
@@ -100,7 +100,7 @@ def _name(sample: dict[str, Any]) -> str:
 
 
 def _place(sample: dict[str, Any]) -> tuple[str, str, str]:
-    """Method, path and kind of node."""
+    """The method, the path and the kind of node of a sample."""
     path: str = sample["path"]
     node = path.partition("/")[0]
     for name, value in IDS.items():
@@ -109,7 +109,7 @@ def _place(sample: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _case(sample: dict[str, Any]) -> Any:
-    """A sample. Those that the listener answers commit."""
+    """A parameter for pytest. A sample that the listener answers needs a test that commits."""
     method, path, _ = _place(sample)
     is_sent = method == "POST" and graph_send(f"/v25.0{path}") is not None
     return pytest.param(sample, id=_name(sample), marks=[pytest.mark.django_db(transaction=True)] * is_sent)
@@ -145,7 +145,7 @@ def _replayed(api: Api, sample: dict[str, Any], receiver: Receiver) -> Any:
     if "json" in sample:
         body = orjson.dumps(sample["json"])
         if b"override_callback_uri" in body:
-            # The only value that must be real: the callback answers the handshake.
+            # The callback answers the handshake, so its URL must be real.
             body = body.replace(b"https://shop.example/a", receiver.url.encode())
         return api.client.generic(method, address, body, "application/json", headers=headers)
     if "form" in sample:
@@ -158,7 +158,7 @@ def _replayed(api: Api, sample: dict[str, Any], receiver: Receiver) -> Any:
 
 
 def _members(sample: dict[str, Any]) -> dict[str, Any]:
-    """All members of a sample, with objects where it has their JSON as text."""
+    """All members of a sample. JSON texts of objects are parsed."""
     written = {
         **sample.get("query", {}), **sample.get("form", {}),
         **sample.get("multipart", {}), **sample.get("json", {}),
@@ -199,7 +199,7 @@ def _assert_same_parameters(call: Received, sample: dict[str, Any]) -> None:
         asked = {name: _parsed(value) for name, value in asked.items()}
     got.pop("appsecret_proof", None)
     if sample["path"] == "{media}":
-        # The gateway always adds the owner of the media.
+        # The gateway always adds the number that the media file belongs to.
         asked["phone_number_id"] = int(IDS["{phone}"])
     if _is_send(sample):
         got = {"messaging_product": "whatsapp", **got}

@@ -1,4 +1,4 @@
-"""`/upstream/webhook`: the responses, the stored rows, their owner, and that the bytes are unchanged."""
+"""`/upstream/webhook`: its responses, the stored rows and their tenant, and the unchanged bytes."""
 
 import threading
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def other_number(other_tenant: Tenant) -> PhoneNumber:
 
 
 def taken_in(body: bytes) -> bool:
-    """Write a notification as the group commit does, on the test's own connection. False when nothing was written."""
+    """Store a notification as the group commit does, on the test's connection. Returns whether it was stored."""
     signed = incoming._Signed(body, normalise(body).changes, ("live",))
     (is_taken,) = statements.run(incoming._taking_in([signed]))
     return is_taken
@@ -202,7 +202,7 @@ class TestRouting:
         tenant: Tenant,
         other_tenant: Tenant,
     ) -> None:
-        """The former owner still has the number here. A process that has just seen it there must not rely on that."""
+        """The previous tenant still has a row for the number, and the process has just cached it."""
         assert post(notification((WABA, [text_change(NUMBER, "wamid.before")]))).status_code == 200
         moved = notification((OTHER_WABA, [text_change(NUMBER, "wamid.moved")]))
         assert post(moved).status_code == 200
@@ -497,7 +497,7 @@ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(5); RETURN NULL; 
 
 
 def in_threads(*jobs: Callable[[], Any]) -> list[Any]:
-    """Run the jobs at once, each with its own database connection."""
+    """Run the jobs simultaneously, each with its own database connection."""
     barrier = threading.Barrier(len(jobs))
     answers: list[Any] = []
 
@@ -543,7 +543,7 @@ class TestRaces:
     def test_no_200_before_the_commit(
         self, number: PhoneNumber, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A field with side effects needs a transaction of several statements."""
+        """A change with a side effect is stored in a transaction of several statements."""
         change = {
             "field": "security",
             "value": {"display_phone_number": "919800000001", "event": "PIN_CHANGED"},
@@ -564,7 +564,7 @@ class TestRaces:
     def test_no_200_when_the_database_ends_before_it_has_stored(
         self, number: PhoneNumber, tenant: Tenant
     ) -> None:
-        """Messages need one statement, which is its own transaction."""
+        """A notification of messages is stored by one statement, which is its own transaction."""
         body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
 
         with connection.cursor() as cursor:
@@ -586,7 +586,7 @@ class TestRaces:
     ) -> None:
         body = notification((WABA, [text_change(NUMBER, "wamid.1")]))
         with monkeypatch.context() as stopped:
-            # The process keeps its connections, so this uses an intake without one.
+            # The process's intake keeps its connections open, so this uses a new intake.
             stopped.setattr(routes, "_intake", Intake())
             stopped.setitem(connection.settings_dict, "HOST", "/nonexistent")
             for each in (body, b"malformed"):

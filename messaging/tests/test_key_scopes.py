@@ -25,7 +25,7 @@ HELLO = {"to": TO, "type": "text", "text": {"body": "Hello"}}
 
 @pytest.fixture
 def foreign(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
-    """Another number of the same tenant, outside of the limited key."""
+    """Another number of the same tenant, which the limited key does not include."""
     return connected_number(tenant, simulator.account())
 
 
@@ -44,7 +44,7 @@ def with_scopes(tenant: Tenant, *scopes: str, environment: str = "live") -> str:
 
 
 def events_of(tenant: Tenant, *numbers: str | None) -> list[str]:
-    """Create an event of each number and a message in the log. Returns their public ids."""
+    """For each number, create an event and a message in the log. Returns their public ids."""
     made = []
     for number in numbers:
         event = Event.objects.create(
@@ -132,7 +132,7 @@ class TestNumbers:
         for method in ("GET", "DELETE"):
             asked = limited.request(method, f"/v1/media/{media_id}?from={foreign.phone_number_id}")
             assert_error(asked, 400, "invalid_request")
-            # Without `from`, the recorded number of the media counts.
+            # Without `from`, the number recorded for the media file is used.
             assert_error(limited.request(method, f"/v1/media/{media_id}"), 404, "not_found")
         assert api.get(f"/v1/media/{media_id}?meta=true").status_code == 200
 

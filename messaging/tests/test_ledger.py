@@ -1,4 +1,4 @@
-"""`/v1/ledger` and `/v1/usage` over HTTP: the figures agree with the tables, and are only the caller's."""
+"""`/v1/ledger` and `/v1/usage` over HTTP. The figures match the tables and contain only the caller's data."""
 
 import re
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def endpoint_of(tenant: Tenant, **values: Any) -> Endpoint:
 
 
 def settle(endpoint: Endpoint, *states: tuple[str, str | None]) -> list[Delivery]:
-    """Set these states and last errors on the endpoint's deliveries, oldest first."""
+    """Give the endpoint's deliveries, oldest first, these states and last errors."""
     deliveries = list(Delivery.objects.filter(endpoint_id=endpoint.id).order_by("id"))
     for delivery, (status, error) in zip(deliveries, states, strict=True):
         delivery.status, delivery.last_error = status, error
@@ -217,7 +217,7 @@ def test_single_sends_that_were_not_accepted_are_counted_from_the_request_log(
         return int(api.post("/v1/messages", body, **{"Idempotency-Key": key}).status_code)
 
     assert send(message, "a") == 200
-    # The record answers the repeat: Meta was called once.
+    # The idempotency record answers the repeat, so Meta is called once.
     assert [send(wrong, "b"), send(wrong, "b")] == [404, 404]
     assert send({**message, "from": "1"}, "c") == 400, "refused by the service, not by the upstream"
     front = api.post(f"/v23.0/{number.phone_number_id}/messages", {**wrong, "messaging_product": "whatsapp"})

@@ -1,4 +1,4 @@
-"""`/v1/media*`: files streamed up and down verbatim, their owner, and where the token is sent."""
+"""`/v1/media*`: files are streamed verbatim in both directions. Also their owner, and where the token is sent."""
 
 import gc
 import hashlib
@@ -95,7 +95,7 @@ def test_meta_gives_the_upstreams_description(api: Api, media_id: str) -> None:
 def test_inbound_media_is_found_without_from_among_several_numbers(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """For any count of numbers: one look-up each, of the number that received it."""
+    """Meta gets one call for each request, with the number that received the file, whatever numbers the tenant has."""
     numbers = [number, *[connected_number(tenant, simulator.account()) for _ in range(3)]]
     for each in numbers:
         media_id = received(simulator, each, "image")
@@ -163,7 +163,7 @@ def test_what_the_upstream_keeps_no_longer_is_forgotten(tenant: Tenant) -> None:
 
 
 def received(simulator: RunningSimulator, number: PhoneNumber, kind: str) -> str:
-    """The id of a media that a customer sent. Its notification has arrived here."""
+    """The id of a media file that a customer sent. Its notification has been stored."""
     body = {"phone_number_id": number.phone_number_id, "from": "919812345678", "type": kind}
     simulator.control("POST", "inbound", body)
     rows = simulator.control("GET", f"messages?phone_number_id={number.phone_number_id}")["data"]
@@ -176,7 +176,7 @@ def received(simulator: RunningSimulator, number: PhoneNumber, kind: str) -> str
 
 
 def looked_up(simulator: RunningSimulator, media_id: str) -> int:
-    """How often Meta was called for a media."""
+    """How often Meta was called for a media file."""
     return len([call for call in simulator.calls(media_id) if call == "GET node"])
 
 
@@ -388,7 +388,7 @@ def test_a_browser_saves_a_strangers_file_and_runs_nothing_of_it(
     content_type: str,
     disposition: str | None,
 ) -> None:
-    """At the console's own address, as a link with the key in it: without a caller's header, a name or a type."""
+    """The URL is opened as a link at the console's own address. In the Graph paths, it contains the key."""
     graph.answers("GET", "/77777", {"id": "77777", "url": f"{graph.url}/bytes"})
     told = f"Content-Disposition: {disposition}\r\n" if disposition else ""
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{told}Content-Length: 8\r\n\r\n"
@@ -470,7 +470,7 @@ def test_bytes_that_break_off_end_the_download_short_of_its_length(
 
 
 def test_a_large_file_passes_in_both_directions_in_bounded_memory(api: Api, number: PhoneNumber) -> None:
-    """The short form: 40 MB through this process. The benchmark sends 100 MB through a web process."""
+    """This test sends 40 MB through this process. The benchmark sends 100 MB through a web process."""
     size = 40 * 1024 * 1024
     block = bytes(range(256)) * 4096
     with tempfile.TemporaryFile() as file:
@@ -489,7 +489,7 @@ def _send_to_nobody(file: IO[bytes], size: int) -> None:
 
 
 def _growth(work: Any) -> int:
-    """Kilobytes by which the peak memory of the process grew."""
+    """How much the work raises the peak memory of the process, in kilobytes."""
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     work()

@@ -1,4 +1,4 @@
-"""`GET /v1/messages*`: what a tenant sees of each message sent and received, and nothing of others."""
+"""`GET /v1/messages*`: a tenant sees each message that it sent or received, and no message of another tenant."""
 
 from typing import Any
 from urllib.parse import quote

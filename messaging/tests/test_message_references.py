@@ -33,7 +33,7 @@ def message(reference: str | None, to: str = "+919812345678") -> dict[str, Any]:
 
 
 def store(api: Api, number: PhoneNumber, *given: str | None) -> str:
-    """Store a batch of messages with these references. Returns its id."""
+    """Store a batch of messages with the references `given`. Returns the batch's id."""
     answer = api.post(PATH, {"from": number.phone_number_id, "messages": [message(ref) for ref in given]})
     assert answer.status_code == 202, answer.json()
     return str(answer.json()["id"])
@@ -138,7 +138,7 @@ def test_a_reference_is_remembered_for_thirty_days(api: Api, number: PhoneNumber
     store(api, number, "old", "young")
     for idx, age in enumerate((timedelta(days=30, minutes=1), timedelta(days=29, hours=23))):
         MessageReference.objects.filter(idx=idx).update(created_at=now() - age)
-    # Also one that has not been pruned yet.
+    # An expired reference is free even before it is pruned.
     again = store(api, number, "old", "young")
     assert [status for status, *_ in items(api, again)] == ["pending", "skipped"]
     third = store(api, number, "old")
@@ -154,7 +154,7 @@ def test_of_batches_at_once_one_sends_each_reference(
     tenant: Tenant, key: api_keys.NewKey, account: SimulatedAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = connected_number(tenant, account)
-    # Without the tenant's lock only the constraint decides.
+    # Without the lock of the tenant's row, only the constraint orders the batches.
     monkeypatch.setattr("messaging.batches.lifecycle._require_room", lambda *_: None)
     names = [f"visit-{place}" for place in range(200)]
     together = threading.Barrier(4)
@@ -208,8 +208,8 @@ def test_a_cancel_and_a_new_batch_at_once_wait_for_each_other(
     for thread in threads:
         thread.join(20)
     assert sorted(answers) == [200, 202]
-    # Whichever was first: the second batch is stored whole or not at all, and every reference belongs to its batch or
-    # is free.
+    # Either call may be first. The second batch is stored whole or not at all. Every reference belongs to an item of
+    # that batch or is free.
     pending = BatchItem.objects.filter(status="pending").count()
     assert pending == MessageReference.objects.count()
     assert pending in {0, 300}

@@ -1,4 +1,4 @@
-"""Events of a message, their contents and deliveries: only its own, including replays months later."""
+"""A message's events with their contents and deliveries: only the message's own, with replays of months later."""
 
 from datetime import timedelta
 
@@ -28,7 +28,7 @@ def replayed(event: Event, after: timedelta) -> Delivery:
 def test_events_of_a_message_are_those_of_its_tenant_and_environment(
     tenant: Tenant, other_tenant: Tenant
 ) -> None:
-    """The same wamid arrived in the other environment and for another tenant. Contents are fenced like events."""
+    """The other environment and another tenant have events with the same wamid. They must not be returned."""
     write(tenant, [outbound()], [status("sent")], [status("delivered", environment="test")])
     write(other_tenant, [status("read")])
     message = message_search.find(tenant_id=tenant.id, environment="live", key="wamid.A")

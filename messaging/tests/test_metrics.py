@@ -1,4 +1,4 @@
-"""The metrics page counts the notifications without an owner."""
+"""The metrics page counts the notifications that belong to no tenant."""
 
 from typing import Any
 

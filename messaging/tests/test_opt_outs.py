@@ -1,4 +1,4 @@
-"""Opt-outs: from Meta and from customers' messages, where they are shown, and batches that skip them."""
+"""Opt-outs that Meta or a customer's message reports: how they are shown, and how batches skip these customers."""
 
 import threading
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def take_in(field: str, *, secret: str | None = None, **members: Any) -> None:
 
 
 def report(value: str, *, at: int = T0, **who: str) -> None:
-    """A report in Meta's documented form."""
+    """Post a report of a preference in the form that Meta documents."""
     preference = {
         **(who or {"wa_id": WA_ID}),
         "detail": f"User requested to {value} marketing messages",
@@ -69,7 +69,7 @@ def shown(api: Api, customer: str = WA_ID) -> tuple[bool, str | None, str | None
 
 
 def changes() -> list[dict[str, Any]]:
-    """The data of the events, in order."""
+    """The data of the opt-out events, in order."""
     events = Event.objects.filter(type="customer.opt_out").order_by("id")
     return [orjson.loads(bytes(EventPayload.objects.get(id=event.id).body)) for event in events]
 
@@ -227,7 +227,7 @@ def test_the_list_is_of_the_number_the_source_the_tenant_and_the_environment(
 
 
 def test_two_words_at_once_leave_the_later_one(api: Api, here: PhoneNumber, tenant: Tenant) -> None:
-    """Neither finds the other's row, and both write it. The later word counts and each change has one event."""
+    """Neither process finds the other's row, and both write it. The later word is valid. Each change has one event."""
     meeting = threading.Barrier(2)
 
     def meet(execute: Callable[..., Any], statement: str, *rest: Any) -> Any:
@@ -297,10 +297,10 @@ def test_a_batch_skips_those_who_opted_out_if_it_asks(
 
     skipped = ("skipped", "opted_out")
     outcomes, batch = sent(skip_opted_out=True)
-    # Meta completes a number without + with the country code of the business.
+    # Meta adds the country code of the business to a number without `+`, so these customers have opted out, too.
     assert outcomes == [skipped, skipped, skipped, ("accepted", None), skipped, ("accepted", None)]
     assert (batch["status"], batch["accepted"], batch["skip_opted_out"]) == ("completed", 2, True)
-    # The reference of a skipped message is free again, and without the opt-out everything is sent.
+    # The references of skipped messages are free again. Without `skip_opted_out` everything is sent.
     outcomes, batch = sent()
     assert (outcomes, batch["skip_opted_out"]) == ([("accepted", None)] * 6, False)
     error = assert_error(

@@ -1,4 +1,4 @@
-"""Pruning of the message flows: what goes with a batch, and tables in several steps."""
+"""Pruning of the message flows: rows that are deleted with a batch, and tables that are pruned in several steps."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Messages from ads: the referral in lists, look-up, customer and figures, which stays when the content is deleted."""
+"""The referral of a message from an ad: in lists, look-up, customer and figures, even after the content is deleted."""
 
 import re
 from datetime import timedelta

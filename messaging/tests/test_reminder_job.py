@@ -1,4 +1,4 @@
-"""The reminder job of docs/reminders.md, stopped at each of its lines and restarted: everybody is reminded once."""
+"""The reminder job of docs/reminders.md is stopped at each line and run again. Each customer gets one reminder."""
 
 import functools
 import sqlite3
@@ -21,19 +21,19 @@ from tests.sdk_import import sdk_from
 
 pytestmark = pytest.mark.django_db
 
-# Three visits, two at a time, so the loop of the job runs twice.
+# Three visits are handled two at a time, so the job's loop runs twice.
 JOB = marked_block("docs/reminders.md", "reminder job").replace("LIMIT 100", "LIMIT 2")
 PEOPLE = [f"91980000000{place}" for place in range(3)]
 MOST_STOPS = 500
 
 
 class Stopped(BaseException):
-    """The job's process ends here."""
+    """Stands for the end of the job's process."""
 
 
 class Stop:
-    """Ends the job at its n-th step: before a line runs, or after the service has answered and before the job has the
-    answer.
+    """Ends the job at its n-th step. A step is a line of the job, or the moment between the service's answer and its
+    arrival at the job.
     """
 
     def __init__(self, at: int | None) -> None:
@@ -54,7 +54,7 @@ class Stop:
 
 
 class Service(httpx.BaseTransport):
-    """The service in this process."""
+    """Passes the job's requests to the service in this process."""
 
     stop: Stop
 
@@ -69,7 +69,7 @@ class Service(httpx.BaseTransport):
 def run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: PhoneNumber, key: api_keys.NewKey
 ) -> Iterator[Callable[[int | None], bool]]:
-    """Run the job up to a step. Returns whether it finished."""
+    """A function that runs the job up to a step and returns whether the job finished."""
     monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WHABUZZ_API_KEY", key.key)
@@ -89,7 +89,7 @@ def run(
             return False
         finally:
             sys.settrace(before)
-            # As at the end of a process: what was not committed is lost.
+            # Closing without a commit loses changes, as the end of a process does.
             if "visits" in names:
                 names["visits"].close()
         return True
@@ -110,7 +110,7 @@ def make_visits(path: Path) -> None:
 
 
 def reminded() -> Counter[str]:
-    """How many messages each customer gets."""
+    """How many messages each customer would get."""
     bodies = BatchItem.objects.filter(status="pending").values_list("body", flat=True)
     return Counter(phone for body in bodies for phone in PEOPLE if phone.encode() in bytes(body))
 

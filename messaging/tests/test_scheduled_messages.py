@@ -46,7 +46,7 @@ UNKNOWN_ID = "sch_01M6AYX330E008000000000001"
 
 @pytest.fixture(autouse=True)
 def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run the runner themselves."""
+    """No worker runs. Tests start the runner themselves."""
     monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
 
 
@@ -71,7 +71,7 @@ def schedule_one(api: Api, number: PhoneNumber, **more: Any) -> str:
 
 
 def let_time_come(age: timedelta = timedelta(seconds=1)) -> None:
-    """Make everything that is scheduled due for `age`."""
+    """Set the time of everything that is scheduled to `age` ago."""
     ScheduledMessage.objects.filter(status="scheduled").update(send_at=now() - age)
     Batch.objects.filter(waiting_for="scheduled").update(send_at=now() - age)
 
@@ -260,7 +260,7 @@ def test_two_runners_at_once_send_it_once(
 def test_one_that_was_interrupted_is_reported_and_never_sent_again(
     api: Api, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """A process claimed it and was killed, so it is unknown whether it was sent."""
+    """A process claimed the message and was killed. It is unknown whether the message was sent."""
     path = f"{PATH}/{schedule_one(api, number)}"
     let_time_come()
     (claimed,) = scheduled_sender.claim([])
@@ -273,7 +273,7 @@ def test_one_that_was_interrupted_is_reported_and_never_sent_again(
     event = Event.objects.get(type="message.outbound")
     assert orjson.loads(bytes(EventPayload.objects.get(id=event.id).body))["response"] == after["response"]
     assert received(simulator, number) == []
-    # The killed process was only slow. Its result arrives too late and changes nothing.
+    # The first process was only slow. Its result arrives too late and changes nothing.
     scheduled_sender.record(
         claimed,
         held_batch.number_of(number.tenant_id, "live", number.phone_number_id),
@@ -410,7 +410,7 @@ def test_one_that_found_no_connection_is_given_back_when_the_process_ends(
 def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
     api: Api, number: PhoneNumber
 ) -> None:
-    """A process that was stopped for long releases what another one is now sending."""
+    """A process that was paused for long releases a message that another process is now sending."""
     schedule_one(api, number)
     let_time_come()
     (former,) = scheduled_sender.claim([])
@@ -426,7 +426,7 @@ def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
 def test_what_was_claimed_long_ago_is_given_back_unsent(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its claim may expire during the call, and another process would report it as interrupted."""
+    """The message's claim may expire during the call. Then another process would report it as interrupted."""
     schedule_one(api, number)
     looked_up = []
     number_of = held_batch.number_of
@@ -434,7 +434,7 @@ def test_what_was_claimed_long_ago_is_given_back_unsent(
     def slow_at_first(*owner: Any) -> Any:
         looked_up.append(len(received(simulator, number)))
         if len(looked_up) == 1:
-            time.sleep(2 * safe)  # the stall's own length
+            time.sleep(2 * safe)  # longer than SAFE_SECONDS
         return number_of(*owner)
 
     safe = 0.5
@@ -507,7 +507,7 @@ def test_a_refusal_of_whatsapp_is_its_end(api: Api, number: PhoneNumber, simulat
 def test_a_number_with_many_does_not_hold_up_another(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """Claims of a busy number are limited, so the next number's message is claimed meanwhile."""
+    """A busy number has a limited number of claims, so the other number's message is claimed next."""
     other = connected_number(tenant, simulator.account())
     moment, body = now() - HOUR, b'{"to":"919812345678","type":"text","text":{"body":"x"}}'
     ScheduledMessage.objects.bulk_create(
@@ -530,7 +530,7 @@ def test_a_number_with_many_does_not_hold_up_another(
 
 
 def test_a_claim_takes_no_more_than_its_share_whatever_the_plan(tenant: Tenant, number: PhoneNumber) -> None:
-    """A planner that knows the table as almost empty joins the rows to be claimed from the inside."""
+    """With these statistics, the planner puts the claimed rows on the inner side of the join."""
     ScheduledMessage.objects.bulk_create(
         ScheduledMessage(
             tenant_id=tenant.id,
@@ -548,7 +548,7 @@ def test_a_claim_takes_no_more_than_its_share_whatever_the_plan(tenant: Tenant, 
         for way in ("hashjoin", "mergejoin", "material", "indexscan", "bitmapscan"):
             cursor.execute(f"SET LOCAL enable_{way} TO off")
         assert len(scheduled_sender.claim([])) == scheduled_sender.CLAIMED_AT_ONCE
-        # The statistics of the table are as before.
+        # Restores the statistics of the table.
         transaction.set_rollback(True)
 
 
@@ -601,7 +601,7 @@ class TestBatches:
         assert len(received(simulator, number)) == 4
 
     def test_waiting_for_its_time_uses_up_no_patience(self, api: Api, number: PhoneNumber) -> None:
-        """Only obstacles of a batch end it after 24 hours."""
+        """Only a wait for its number or tenant ends a batch after 24 hours."""
         batch_id = self.create(api, number, now() + HOUR).json()["id"]
         PhoneNumber.objects.update(connection_state="disconnected")
         runner.run()
@@ -640,13 +640,13 @@ class TestBatches:
 
 
 def hours_in(ahead: int) -> dict[str, int]:
-    """An hour of the customer's day, this many hours after the current one there."""
+    """The hour of the customer's day that begins `ahead` hours after the customer's current hour."""
     first = (now().astimezone(ZoneInfo("Asia/Kolkata")).hour + ahead) % 24
     return {"from": first, "to": first + 1}
 
 
 def set_hours(hours: dict[str, int]) -> None:
-    """Set other hours for everything that waits, as if the clock showed another time."""
+    """Set other hours on everything that waits. The effect is that of another time."""
     column = {**hours, "zones": ["Asia/Calcutta"]}
     ScheduledMessage.objects.update(customer_hours=column)
     Batch.objects.update(customer_hours=column)
@@ -697,7 +697,7 @@ class TestCustomerHours:
         assert datetime.fromisoformat(waits["send_at"]) > now() + HOUR
         path = f"/v1/messages/batch/{waits['id']}"
         set_hours(ALWAYS)
-        # The hours begin, and end when the second message has its turn.
+        # The hours have begun. They end when the second message has its turn.
         turns: list[float] = []
 
         async def next_turn(run: sender.BatchRun) -> float:
@@ -811,7 +811,7 @@ class TestCustomerHours:
             ("IN.ENT.77889900112233445566", ["Asia/Calcutta"]),
             ("ZZ.77889900112233445566", []),
             ("9991234567", []),
-            # WhatsApp would add the country code of the business. By its digits alone the number is from Iran.
+            # WhatsApp would add the country code of the business. Read as a full number, it would be from Iran.
             ("98123 45678", []),
             ("6581234567", []),
             ("+65 8123-4567", ["Asia/Singapore"]),
@@ -834,16 +834,16 @@ class TestCustomerHours:
     @pytest.mark.parametrize(
         ("zones", "moment", "begins"),
         [
-            # Before, within and after the hours of one zone.
+            # The moment is before, within or after the hours of one zone.
             (["Asia/Kolkata"], "2026-12-01T00:00:00Z", "2026-12-01T03:30:00Z"),
             (["Asia/Kolkata"], "2026-12-01T05:00:00Z", "2026-12-01T05:00:00Z"),
             (["Asia/Kolkata"], "2026-12-01T14:30:00Z", "2026-12-02T03:30:00Z"),
-            # Two zones: where it is day in both. New York is 9 when Mumbai is 19:30 in winter, 18:30 in summer.
+            # The hours must be open in both zones. At 9:00 in New York, Mumbai has 19:30 in winter and 18:30 in summer.
             (["Asia/Kolkata", "America/New_York"], "2026-12-01T00:00:00Z", "2026-12-01T14:00:00Z"),
             (["Asia/Kolkata", "America/New_York"], "2026-07-01T00:00:00Z", "2026-07-01T13:00:00Z"),
             (["Asia/Kolkata", "America/Los_Angeles"], "2026-12-01T00:00:00Z", "2026-12-01T03:30:00Z"),
             (["Asia/Kolkata", "America/Los_Angeles", "Europe/Berlin"], "2026-12-01T00:00:00Z", None),
-            # The night of the change to winter time is an hour longer.
+            # Winter time begins in this night, which makes it an hour longer.
             (["Europe/Berlin"], "2026-10-24T19:00:00Z", "2026-10-25T08:00:00Z"),
         ],
     )

@@ -1,4 +1,4 @@
-"""Meta is the simulator in these tests, and an endpoint that has passed its ping is a row."""
+"""Fixtures of these tests. The simulator plays Meta, and a row stands for an endpoint that answered its ping."""
 
 import pytest
 
@@ -9,11 +9,11 @@ from webhooks.tests.publishing import endpoint_of
 
 
 def verified_endpoint(tenant: Tenant) -> Endpoint:
-    """A verified, active endpoint of a tenant that wants every event."""
+    """A tenant's verified, active endpoint that gets every event."""
     return endpoint_of(tenant, verified_at=now())
 
 
 @pytest.fixture
 def endpoint(tenant: Tenant) -> Endpoint:
-    """Give `tenant` an endpoint that has passed its ping."""
+    """An endpoint of `tenant` that answered its ping."""
     return verified_endpoint(tenant)

@@ -1,4 +1,4 @@
-"""Readers of published events for tests."""
+"""Readers of published events, for tests."""
 
 from typing import Any
 
@@ -16,6 +16,6 @@ def published(tenant: Tenant, event_type: str) -> list[dict[str, Any]]:
 
 
 def moves(tenant: Tenant) -> list[tuple[str, str, str | None]]:
-    """The changes of state in a tenant's `number.connection` events as (from, to, detail), oldest first."""
+    """The state changes in a tenant's `number.connection` events as (from, to, detail), oldest first."""
     changes = published(tenant, "number.connection")
     return [(data["from"], data["to"], data["detail"]) for data in changes if data["from"] != data["to"]]

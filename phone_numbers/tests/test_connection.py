@@ -1,4 +1,4 @@
-"""The connection state: the pure function, its table in the docs, and what recomputing stores and publishes."""
+"""The connection state: the pure function, its table in the docs, and the stored and published results."""
 
 import threading
 from collections.abc import Callable
@@ -258,7 +258,7 @@ def test_events_touch_their_numbers(
 
 
 def in_threads(*jobs: Callable[[], object]) -> None:
-    """Run the jobs at once, each with its own database connection. Raises the first error."""
+    """Run the jobs simultaneously, each with its own database connection. Raises the first error."""
     barrier = threading.Barrier(len(jobs))
     errors: list[BaseException] = []
 
@@ -283,7 +283,7 @@ def in_threads(*jobs: Callable[[], object]) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_causes_at_the_same_moment_neither_lose_nor_double_an_event(tenant: Tenant) -> None:
-    """At once, an endpoint appears, the account is subscribed, and the number is registered."""
+    """Simultaneously, an endpoint is verified, the account is subscribed, and the number is registered."""
     for turn in range(4):
         account = make_account(tenant)
         number = make_number(account)
@@ -318,7 +318,7 @@ def test_causes_at_the_same_moment_neither_lose_nor_double_an_event(tenant: Tena
 def test_an_endpoint_that_is_verified_beside_an_onboarding_connects_the_number(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The onboarding has checked for an endpoint, and the endpoint checks for numbers before the onboarding commits."""
+    """The onboarding finds no endpoint yet. The endpoint is verified before the onboarding commits its number."""
     account = make_account(tenant)
     has_looked, may_commit, has_verified = threading.Event(), threading.Event(), threading.Event()
     recompute = state._recompute

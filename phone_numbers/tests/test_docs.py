@@ -1,4 +1,4 @@
-"""The table of states in docs/numbers.md matches the pure function."""
+"""The table of states in docs/numbers.md matches `connection_of`."""
 
 from itertools import product
 from pathlib import Path

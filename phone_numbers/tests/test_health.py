@@ -1,4 +1,4 @@
-"""`GET /v1/numbers/{id}/health`: the upstream's health_status in the service's shape."""
+"""`GET /v1/numbers/{id}/health`: the upstream's `health_status`, converted to the service's form."""
 
 from typing import Any
 

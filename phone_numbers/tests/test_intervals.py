@@ -1,4 +1,4 @@
-"""State intervals, which measure usage, follow the stored state exactly."""
+"""State intervals, by which usage is measured, match the stored states exactly."""
 
 from datetime import timedelta
 

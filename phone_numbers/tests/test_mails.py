@@ -1,5 +1,5 @@
-"""Mails about numbers and tokens: one for each cause, only for the live environment, at most one a day, never
-blocking.
+"""Mails about numbers and tokens. Each cause has one mail, at most one a day, only in the live environment. A failed
+mail blocks nothing.
 """
 
 from datetime import timedelta

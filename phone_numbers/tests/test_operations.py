@@ -1,4 +1,4 @@
-"""Operations on one number: Meta's responses verbatim, the changes here, and who may call them."""
+"""Operations on one number: Meta's verbatim responses, the stored changes, and the permissions."""
 
 import threading
 from functools import partial
@@ -58,7 +58,7 @@ def test_deregister_and_register_again_with_the_kept_pin(
 
 @pytest.mark.django_db(transaction=True)
 def test_two_registrations_at_once_use_one_pin(tenant: Tenant) -> None:
-    """The second one arrives when the first has chosen a PIN and not yet committed it."""
+    """The second call arrives after the first has chosen a PIN and before the first commits it."""
     number = make_number(make_account(tenant))
     found: list[str] = []
 

@@ -1,5 +1,5 @@
-"""`/v1/test/*` over HTTP, with a simulator as the sandbox: a ready number, customers who write, isolation of
-tenants.
+"""`/v1/test/*` over HTTP, with a simulator as the sandbox: a number that is ready, customers who write, and isolation
+of tenants.
 """
 
 import base64
@@ -154,7 +154,7 @@ def test_without_the_sandbox_it_is_502(tenant: Tenant, simulator: RunningSimulat
 
 @pytest.mark.django_db(transaction=True)
 def test_magic_texts_do_what_their_list_says(tenant: Tenant, simulator: RunningSimulator) -> None:
-    """The simulator plans what each listed text promises: an answer, another status or a refusal."""
+    """The simulator does what the list says of each text: it answers, reports a status, or rejects the message."""
     simulator.control("PUT", "settings", {"preset": "instant", "throttling": {"pair": False}})
     api = world_of(tenant)
     listed = [row["text"] for row in api.get("/v1/test/texts").json()["data"]]

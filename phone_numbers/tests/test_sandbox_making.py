@@ -1,4 +1,4 @@
-"""Creation of a sandbox: after the confirmation of a sign-up, again after a failure, once for racing calls."""
+"""A sandbox is created after a sign-up is confirmed, again after a failure, and once by simultaneous calls."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 def confirmed() -> Tenant:
-    """A tenant whose address was confirmed a moment ago."""
+    """A tenant whose e-mail address has just been confirmed."""
     return Tenant.objects.create(name="Shop", created_via="signup")
 
 

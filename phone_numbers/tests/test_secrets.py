@@ -1,4 +1,4 @@
-"""Tokens, PINs and codes are in no answer, log line, event, audit entry or admin page."""
+"""No answer, log line, event, audit entry or admin page contains a token, a PIN or a code."""
 
 import logging
 from typing import Any

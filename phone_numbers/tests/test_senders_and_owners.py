@@ -1,4 +1,4 @@
-"""Look-up of the number of a send and of the owners of a notification."""
+"""Look-up of a send's number and of a notification's owners."""
 
 import pytest
 from django.db import connection as database

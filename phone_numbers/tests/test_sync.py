@@ -1,4 +1,4 @@
-"""The sync: what it reads, one run for each account at a time, and no account that waits for another's failure."""
+"""The sync: the data that it reads, one run at a time for each account, and accounts that fail on their own."""
 
 import threading
 from contextlib import suppress
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[UUID, datetime]]:
-    """The tasks that were enqueued; there is no worker."""
+    """The enqueued tasks. No worker runs them."""
     jobs: list[tuple[UUID, datetime]] = []
 
     def enqueue(task: str, *, account_id: str, lease: str) -> bool:
@@ -59,7 +59,7 @@ def make_due() -> None:
 
 
 def sync_all(queued: list[tuple[UUID, datetime]]) -> None:
-    """Do what beat and the workers do."""
+    """Make every account due and run the tasks of beat and the workers."""
     make_due()
     sync.start_due()
     while queued:
@@ -441,7 +441,7 @@ def test_a_token_that_many_calls_doubt_at_once_is_asked_about_once(
 def test_the_refusal_of_a_token_that_was_replaced_asks_nothing_about_the_new_one(
     simulator: RunningSimulator, tenant: Tenant
 ) -> None:
-    """The call began before the tenant connected again."""
+    """A call with the old token began before the tenant connected again."""
     account = connect(simulator, tenant)
     before = simulator.total()
     tokens.question(waba_id=account.waba_id, token="EAA-of-before")
@@ -504,7 +504,7 @@ def test_a_ban_that_ended_without_a_word_is_lifted_by_the_sync(
     health: str,
     lifted: bool,
 ) -> None:
-    """A tenant that is limited after its ban can send within limits; a blocked one cannot send."""
+    """After its ban, a limited account can send within limits. A blocked account cannot send."""
     account = connect(simulator, tenant)
     number = PhoneNumber.objects.get()
     with state.facts_change(tenant_id=tenant.id):

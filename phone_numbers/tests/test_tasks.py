@@ -1,5 +1,5 @@
-"""The Celery entry points: they take ids, ignore additional arguments of a newer sender, and have their real names in
-beat's schedule.
+"""The Celery entry points: they take ids, ignore additional arguments from a newer sender, and beat's schedule has
+their real names.
 """
 
 from datetime import timedelta

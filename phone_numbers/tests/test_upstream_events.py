@@ -1,4 +1,4 @@
-"""Notifications about accounts and numbers: what each changes here (upstream facts 3.9 and 3.10)."""
+"""Notifications about accounts and numbers, and the change that each causes (upstream facts 3.9 and 3.10)."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ def member_of(tenant: Tenant, role: str = "developer") -> User:
 
 
 def code_of(client: ConnectedAppClient, user: User, **chosen: Any) -> str:
-    """The code that a member's consent gives a client."""
+    """The code that a client gets after a member's consent."""
     assert user.tenant is not None
     values = {"environment": "test", "scopes": connections.SCOPES, "only_reads": False, **chosen}
     return connections.allow(
@@ -52,7 +52,7 @@ def tokens_of(user: User, client: ConnectedAppClient | None = None, **chosen: An
 
 
 def connection_of(tenant: Tenant) -> AppConnection:
-    """A working connection of a business."""
+    """A working connection of a tenant."""
     tenant.status, former = Tenant.Status.ACTIVE, tenant.status
     tenant.save(update_fields=["status"])
     tokens_of(member_of(tenant))
@@ -62,7 +62,7 @@ def connection_of(tenant: Tenant) -> AppConnection:
 
 
 def asked(client: ConnectedAppClient, **changed: str) -> dict[str, str]:
-    """The parameters with which a client sends a member to the console's page."""
+    """The parameters in the URL to which a client sends a member."""
     return {
         "client_id": str(client.id),
         "redirect_uri": client.redirect_uris[0],

@@ -1,4 +1,4 @@
-"""Races of accounts: two log-ins with one recovery code, and an approval that meets a corrected application."""
+"""Races of accounts: two log-ins with one recovery code, and an approval during a correction of the application."""
 
 import threading
 from collections.abc import Callable
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def at_once(*calls: Callable[[], bool]) -> list[bool]:
-    """Run the calls at the same moment, each with its own connection. Returns their results."""
+    """Run the calls simultaneously, each with its own connection. Returns their results."""
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], bool]) -> bool:

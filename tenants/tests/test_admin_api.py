@@ -1,4 +1,4 @@
-"""`/v1/admin/*`: what staff see, page by page, and what a role may not do."""
+"""`/v1/admin/*`: lists for staff, page by page, and calls that a role may not make."""
 
 import pytest
 from django.contrib.auth.models import Group

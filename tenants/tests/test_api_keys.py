@@ -1,4 +1,4 @@
-"""`/v1/api-keys`: shown once, rotated with overlap, revoked for good."""
+"""`/v1/api-keys`: a key is shown once, rotated with an overlap, and revoked permanently."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -105,7 +105,7 @@ def test_a_used_key_says_when(api: Api, key: api_keys.NewKey) -> None:
 def test_a_use_that_is_stored_late_hides_no_later_one(
     key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
-    write_behind.flush()  # uses by earlier tests
+    write_behind.flush()  # write the uses by earlier tests
     empty_valkey.delete(api_keys.LAST_USED)
     later = now()
     ApiKey.objects.filter(pk=key.row.pk).update(last_used_at=later)

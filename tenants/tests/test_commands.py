@@ -1,4 +1,4 @@
-"""The commands that make what the first callers need."""
+"""The commands that create what the first callers need: apps, keys and tokens."""
 
 import io
 

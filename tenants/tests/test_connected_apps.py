@@ -1,4 +1,4 @@
-"""Connected apps: OAuth 2.1 from registration to revocation, and all requests that must not give a token."""
+"""Connected apps: OAuth 2.1 from registration to revocation, and requests that must not get a token."""
 
 import re
 import threading
@@ -246,7 +246,7 @@ def test_a_code_is_bound_to_what_it_was_asked_with(member: User, name: str) -> N
     with pytest.raises(InvalidGrant):
         connections.redeem_code(**REDEEM[name](right))
     with pytest.raises(InvalidGrant):
-        connections.redeem_code(**right)  # The code works once.
+        connections.redeem_code(**right)  # a code works once
     assert not AppConnection.objects.exists()
 
 
@@ -434,7 +434,7 @@ def test_odd_requests_for_tokens_are_refused_in_oauths_form(form: dict[str, str]
 
 
 def at_once(call: Callable[[], Tokens]) -> list[Tokens]:
-    """The tokens from two simultaneous calls."""
+    """Make a call twice simultaneously. Returns the tokens from the calls that succeeded."""
     start = threading.Barrier(2)
 
     def run(_: int) -> Tokens | None:

@@ -1,4 +1,4 @@
-"""`/v1/console/sessions`: log-in, second factor, limits, and what ends a token."""
+"""`/v1/console/sessions`: log-in, second factor, limits, and the ends of a token."""
 
 import time
 from collections.abc import Iterator
@@ -98,7 +98,7 @@ def _with_and_without_valkey(
 
 
 def hang(monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """Let the cache's Valkey hang. Returns a list that gets an entry for each call to it."""
+    """Make the cache's Valkey hang. Returns a list that gets an entry for each call to Valkey."""
     attempts: list[None] = []
 
     def ask() -> Any:
@@ -127,7 +127,7 @@ def test_the_21st_failure_of_an_address_within_15_minutes_is_429(person: User) -
 
 
 def test_a_log_in_waits_once_for_a_valkey_that_hangs(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log-in calls Valkey about ten times, and each call takes seconds."""
+    """A log-in calls Valkey about ten times, and each call to a hanging Valkey takes seconds."""
     attempts = hang(monkeypatch)
     page = Client().post("/login", {"login": person.email, "password": PASSWORD})
     assert (page.status_code, page["Location"]) == (302, "/console")

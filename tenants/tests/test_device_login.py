@@ -1,4 +1,4 @@
-"""Device log-in: a program asks for a key, and a member confirms it on a page of the console."""
+"""Device log-in: a program requests a key, and a member confirms it on a page of the console."""
 
 import threading
 from collections.abc import Iterator
@@ -166,7 +166,7 @@ def test_strangers_and_guesses_are_bounded(
 
 
 def test_five_colleagues_behind_one_address_log_in_at_once() -> None:
-    """Each program starts twice, and redeems every three seconds for a minute."""
+    """Each program starts twice, and polls every three seconds for a minute."""
     for _ in range(5):
         start()
     for started in [start() for _ in range(5)]:

@@ -1,4 +1,4 @@
-"""The key mirror: no database on the hot path, bounded staleness, and a reconcile that repairs and counts."""
+"""The key mirror: no database on the hot path, bounded staleness, and a repair that counts its corrections."""
 
 import time
 from datetime import timedelta
@@ -25,7 +25,7 @@ def use(api: Api) -> int:
 
 
 def age_entry(client: redis.Redis, name: str) -> None:
-    """Make an entry too old for readers to trust."""
+    """Make an entry so old that readers do not trust it."""
     entry = orjson.loads(bytes(client.get(name) or b""))  # type: ignore[arg-type]
     client.set(name, orjson.dumps({**entry, "as_of": entry["as_of"] - key_cache.FRESH_SECONDS - 0.1}))
 
@@ -50,7 +50,7 @@ def test_a_flushed_valkey_costs_one_look_into_the_database(api: Api, empty_valke
 def test_a_revocation_that_valkey_missed_arrives_within_ten_seconds(
     api: Api, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
-    """The write never reached Valkey, and the process has just cached the key. It is rejected 4 + 5 seconds later."""
+    """Valkey missed the write, and the process has just cached the key. The key is rejected after 4 + 5 seconds."""
     assert use(api) == 200
     assert key_cache.PROCESS_SECONDS + key_cache.FRESH_SECONDS < 10
     ApiKey.objects.update(revoked_at=now())
@@ -73,7 +73,7 @@ def test_what_was_read_before_a_change_is_not_kept(
     key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(key_hash: str) -> key_cache.KeyFacts | None:
-        """Revoke the key after it was read and before it is cached."""
+        """Read the key, then revoke it. The result is out of date before it is cached."""
         former = key_cache.read_key(key_hash)
         ApiKey.objects.update(revoked_at=now())
         key_cache.write_key(ApiKey.objects.get())
@@ -90,7 +90,7 @@ def test_what_was_read_before_a_change_is_not_kept(
 def test_a_change_of_another_key_keeps_nothing_from_being_remembered(
     key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tenant that constantly creates and revokes keys must not cost the others a look-up for each call."""
+    """If one tenant constantly creates and revokes keys, the keys of others must stay cached."""
     other = api_keys.create(name="other", environment="live", tenant=key.row.tenant).row
 
     def read(key_hash: str) -> key_cache.KeyFacts | None:
@@ -117,7 +117,7 @@ def test_an_entry_that_is_not_ours_is_not_believed(
 def test_a_key_expires_while_every_cache_still_holds_it(
     api: Api, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The expiry is one of the cached facts, so nothing needs to be written at that moment."""
+    """The expiry is part of the cached facts, so a key expires without a write to the cache."""
     end = now() + timedelta(hours=24)
     ApiKey.objects.update(expires_at=end)
     assert use(api) == 200
@@ -225,8 +225,8 @@ NAIVE = b"2020-01-01T00:00:00"
 def test_what_cannot_be_read_stops_no_other(
     tenant: Tenant, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """One row has a time that Python cannot represent, or one entry in Valkey is corrupt. All others are reconciled."""
-    # The three keys that are not revoked are read together, in any order.
+    """A time in one row cannot be represented in Python, or one entry in Valkey is corrupt. All others are compared."""
+    # The three keys that are not revoked are read in one chunk, in any order.
     monkeypatch.setattr(key_cache_repair, "CHUNK", 3)
     made = [api_keys.create(name=str(n), environment="live", tenant=tenant).row for n in range(5)]
     entries = [f"key:{row.key_hash}" for row in made]
@@ -265,7 +265,7 @@ def test_what_cannot_be_read_stops_no_other(
 def test_nothing_is_mirrored_before_its_commit(
     tenant: Tenant, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
-    """This test's transaction never commits. A change that is rolled back must not take effect."""
+    """The transaction of this test never commits, so no change may reach Valkey."""
     keys = ApiKey.objects.for_tenant(tenant.id)
     old = api_keys.create(name="old", environment="live", tenant=tenant)
     api_keys.rotate(keys=keys, key_id=old.row.id)

@@ -1,4 +1,4 @@
-"""Scopes of API keys: what a key may do, what it may pass on, and who created it."""
+"""Scopes of API keys: calls that a key may make, rights that it may give to new keys, and its maker."""
 
 from datetime import timedelta
 from importlib import import_module
@@ -36,7 +36,7 @@ def member_api(tenant: Tenant, role: str) -> Api:
 
 class TestWhatATestKeyOpens:
     def test_a_sandbox_tenant_is_its_own(self, platform_app: PlatformApp) -> None:
-        """A sandbox tenant has nothing outside the sandbox."""
+        """A sandbox tenant has only the sandbox, so its keys can have all scopes."""
         sandbox = Tenant.objects.create(name="Try", app=platform_app, sandbox=True, status="active")
         platform = api_keys.create(name="p", environment="test", app=platform_app).key
         for api in (
@@ -97,7 +97,7 @@ class TestWhatAKeyHandsOn:
         assert named.partition(".")[0] == field
 
     def test_numbers_stay_within_its_own(self, tenant: Tenant) -> None:
-        """A key with numbers cannot have the scope `keys`, so this matters only for a row that says otherwise."""
+        """A key with numbers cannot have the scope `keys`. This covers a row that has both."""
         within = api_keys.Grant(phone_number_ids=frozenset({"100", "200"}))
         for numbers in (["100", "300"], ["300"]):
             with pytest.raises(Forbidden):
@@ -120,7 +120,7 @@ class TestWhatAKeyHandsOn:
 
 class TestRotation:
     def test_a_key_with_an_end_never_becomes_one_without(self, tenant: Tenant) -> None:
-        """A key from the command line rotates itself, and then again."""
+        """A key that was created on the command line rotates itself twice."""
         ends = now() + timedelta(days=90)
         own = key_of(tenant, expires_at=ends, scopes=["messages", "keys"])
         new = Api(own.key).post(f"/v1/api-keys/{own.row.id}/rotate").json()
@@ -184,7 +184,7 @@ class TestTheMirror:
     def test_an_entry_of_the_former_version_opens_nothing_by_itself(
         self, tenant: Tenant, empty_valkey: redis.Redis, missing: str
     ) -> None:
-        """The entry has no scopes, so the database is read."""
+        """The cached entry lacks a member, so the database is read instead."""
         new = key_of(tenant, scopes=["messages"], phone_number_ids=["100"])
         key_cache.write_key(new.row)
         name = f"key:{new.row.key_hash}"
@@ -204,7 +204,7 @@ class TestTheMirror:
 
 
 def test_keys_of_before_have_everything(tenant: Tenant) -> None:
-    """A row without scopes, as the previous version writes it."""
+    """The previous version writes a row without scopes."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO tenants_apikey (id, tenant_id, name, environment, prefix, key_hash, created_at) "
@@ -310,6 +310,6 @@ class TestTheConsole:
 
 
 def browser_of_same(tenant: Tenant, role: str = "owner") -> Any:
-    """A second browser of the user that `browser_of` created."""
+    """Another browser with the user that `browser_of` created."""
 
     return logged_in(User.objects.get(tenant=tenant, role=role))

@@ -1,4 +1,4 @@
-"""A lost second factor: a recovery code replaces it; without one, staff and the mailbox do so together."""
+"""A lost second factor: a recovery code replaces it. Without a code, both staff and the user's mailbox are needed."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ def staff(db: None) -> User:
 
 
 def log_in(client: Client, email: str) -> str:
-    """The page after the log-in with the password."""
+    """Log in with the password and return the next page."""
     return client.post("/login", {"login": email, "password": PASSWORD}, follow=True).content.decode()
 
 

@@ -1,4 +1,4 @@
-"""Mails: none is sent without its cause's commit, none is lost, none is stored longer than needed."""
+"""Mails: a mail is sent only after the commit of its cause, never lost, and deleted when it is no longer needed."""
 
 import re
 from datetime import timedelta
@@ -149,7 +149,7 @@ def test_a_name_never_writes_a_line_or_a_button_of_its_own() -> None:
 )
 @pytest.mark.django_db
 def test_only_links_into_the_console_become_buttons(settings: Any, link: str, is_button: bool) -> None:
-    """Staff may write several lines: a link in the reason of a rejection is text, whatever its target."""
+    """Staff can write several lines. A link in the reason of a rejection stays text, wherever it leads."""
     settings.APP_URL = "https://app.example"
     mail.queue(
         to="a@b.example", subject="Your application", text=f"The reason:\n\nPlease look at:\n{link}\n\nBye"

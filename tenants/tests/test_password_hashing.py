@@ -1,4 +1,4 @@
-"""Password hashes: Argon2id, limited in number, and older hashes that still work."""
+"""Password hashes: Argon2id, a limited number at once, and older hashes that still work."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ PASSWORD = "a long enough password"
 
 @pytest.fixture(autouse=True)
 def hashers_of_production(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Other tests use a cheap hasher."""
+    """Use the hashers of production. Other tests use a cheap hasher."""
     monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 1000)
     with override_settings(PASSWORD_HASHERS=production.PASSWORD_HASHERS):
         yield

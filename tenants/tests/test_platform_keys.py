@@ -1,4 +1,4 @@
-"""Ending platform keys: by the platform itself, by staff over the API and in the admin, and by a command."""
+"""Revocation of platform keys: by the platform, by staff over the API and in the admin, and by a command."""
 
 from io import StringIO
 from uuid import uuid4

@@ -341,7 +341,7 @@ def test_a_decision_that_comes_during_a_correction_stays(monkeypatch: pytest.Mon
 
     def compute_during_the_decision(row: SignUp) -> list[screening.Flag]:
         decision.start()
-        # Waits until the correction has finished.
+        # Gives the approval time to take effect, unless a lock makes it wait for the correction.
         decision.join(0.5)
         return compute(row)
 

@@ -1,4 +1,4 @@
-"""The staff admin: who may enter, the queue and its decisions, and that no page shows a secret."""
+"""The staff admin: access, the queue and its decisions, and pages without secrets."""
 
 import re
 from typing import Any
@@ -95,7 +95,7 @@ def test_the_queue_is_oldest_first_and_shows_what_to_look_at(browser: Client, wa
 
 
 def headings(page: str) -> tuple[str, str]:
-    """The text of a list's heading, and the beginning of its title."""
+    """The heading of a list, and the beginning of its page's title."""
     heading = re.search(r"<h1[^>]*>(.*?)</h1>", page, re.DOTALL)
     title = re.search(r"<title>\s*(.*? \|)", page, re.DOTALL)
     assert heading

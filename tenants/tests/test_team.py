@@ -272,7 +272,7 @@ class TestMembers:
 
 
 def meet_after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
-    """Make two threads meet right after a function. A thread that a lock keeps alone continues after a moment."""
+    """Make two threads meet right after a function. If a lock stops one, the other continues after half a second."""
     barrier, real = threading.Barrier(2), getattr(module, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -146,7 +146,7 @@ def test_a_tenant_key_may_name_only_its_own_tenant(api: Api, tenant: Tenant, oth
 def test_a_persons_token_may_name_only_the_persons_own_tenant(
     tenant: Tenant, other_tenant: Tenant, role: str
 ) -> None:
-    """A call meant for another tenant is rejected rather than applied to this one."""
+    """A call that names another tenant must be rejected. It must not change the member's own tenant."""
     person = User.objects.create_user("asha@traders.example", "pw", tenant=tenant, role=role)
     console = Api(bearer_tokens.open_session(person).token)
     assert console.get("/v1/numbers", X_Service_Tenant=str(tenant.id)).status_code == 200

@@ -1,4 +1,4 @@
-"""Values as pages show them."""
+"""Values in the form in which pages show them."""
 
 import pytest
 

@@ -6,7 +6,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
 
 
 def order_update(name: str = "order_update", **values: Any) -> dict[str, Any]:
-    """A template with a header, two parameters and a button with one."""
+    """A template with a header, two body parameters and a button with one parameter."""
     return {
         "name": name,
         "language": "en_US",
@@ -35,7 +35,7 @@ def order_update(name: str = "order_update", **values: Any) -> dict[str, Any]:
 
 
 def numbered(index: int) -> dict[str, Any]:
-    """A small template, one of many."""
+    """A small template, for tests with many templates."""
     return {
         "name": f"numbered_{index}",
         "language": "en_US",
@@ -45,7 +45,7 @@ def numbered(index: int) -> dict[str, Any]:
 
 
 def login_code(name: str = "login_code") -> dict[str, Any]:
-    """An authentication template with a button that copies the code."""
+    """An authentication template with a button that copies its code."""
     return {
         "name": name,
         "language": "en_US",

@@ -1,4 +1,4 @@
-"""Meta's notifications about templates: an event for the tenant, and an update of the mirror at once."""
+"""Meta's notifications about templates. The tenant gets an event, and the mirror is updated at once."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 WABA, OTHER_WABA = "100200300400500", "100200300400501"
 ID = 9223372036854775807
-"""Too large for JavaScript's numbers."""
+"""An id that is too large for a number in JavaScript."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`/v1/templates*`: Meta's own responses, and a mirror that agrees with them."""
+"""`/v1/templates*`: the responses are Meta's own, and the mirror matches them."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -45,7 +45,7 @@ def upstream_templates(simulator: RunningSimulator, account: SimulatedAccount) -
 
 
 def made_elsewhere(simulator: RunningSimulator, account: SimulatedAccount, *bodies: dict[str, Any]) -> None:
-    """Create templates with the account's token, as in Meta's own manager."""
+    """Create templates with the account's token, like a business that uses Meta's own manager."""
     for body in bodies:
         answer = requests.post(
             f"{simulator.url}/v25.0/{account.waba_id}/message_templates",
@@ -57,7 +57,7 @@ def made_elsewhere(simulator: RunningSimulator, account: SimulatedAccount, *bodi
 
 
 def deleted_elsewhere(simulator: RunningSimulator, account: SimulatedAccount, name: str) -> None:
-    """Delete a template with the account's token, as in Meta's own manager."""
+    """Delete a template with the account's token, like a business that uses Meta's own manager."""
     answer = requests.delete(
         f"{simulator.url}/v25.0/{account.waba_id}/message_templates?name={name}",
         headers={"Authorization": f"Bearer {account.access_token}"},
@@ -74,7 +74,7 @@ def upload(api: Api, content: bytes = PNG, *, mime_type: str = "image/png", **fi
 
 @pytest.fixture
 def sync_now(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Do what beat and the workers do when every account is due."""
+    """A function that makes every account due and runs the tasks of beat and the workers."""
     jobs: list[dict[str, str]] = []
 
     def enqueue(task: str, **job: str) -> bool:

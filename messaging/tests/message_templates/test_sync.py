@@ -1,4 +1,4 @@
-"""The mirror of templates: read when due, each account independently, and never overwritten by older news."""
+"""The mirror of templates: each account is read when it is due, and older data never overwrites newer data."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -32,7 +32,7 @@ Jobs = list[dict[str, str]]
 
 @pytest.fixture(autouse=True)
 def queued(monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    """The tasks that were enqueued; there is no worker."""
+    """The enqueued tasks. No worker runs them."""
     jobs: Jobs = []
 
     def enqueue(task: str, **job: str) -> bool:
@@ -46,7 +46,7 @@ def queued(monkeypatch: pytest.MonkeyPatch) -> Jobs:
 
 @pytest.fixture
 def sync_due(queued: Jobs) -> Callable[[], None]:
-    """Do what beat and the workers do."""
+    """A function that runs the tasks of beat and the workers."""
 
     def run() -> None:
         tasks.start_due_template_syncs()
@@ -72,7 +72,7 @@ def view(template_id: str = "1", **values: Any) -> dict[str, Any]:
 
 
 def mirrored() -> dict[str, str]:
-    """The status of each template that the tenant sees, by id."""
+    """The status of each template that is not deleted, by id."""
     return dict(MessageTemplate.objects.filter(deleted_at=None).values_list("template_id", "status"))
 
 
@@ -225,7 +225,7 @@ def test_hints_about_a_large_account_are_gathered_for_longer(number: PhoneNumber
 
 
 class TestOlderNews:
-    """A list that was read before a change and stored after it."""
+    """A list is read before a change and stored after the change."""
 
     def test_a_list_read_before_a_creation_does_not_remove_it(self, number: PhoneNumber) -> None:
         read_at = now()
@@ -277,7 +277,7 @@ class TestOlderNews:
 def test_two_syncs_at_once_do_no_harm(
     tenant: Tenant, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
-    """Many simultaneous syncs, with commands and events between them. Everything exists once, without an error."""
+    """Many syncs run simultaneously, with creations between them. No call fails, and each template exists once."""
     simulator.control("PUT", "settings", {"templates": {"review_ms": 600_000}})
     api_bodies = [order_update(f"race_{index}") for index in range(3)]
     for body in api_bodies:

@@ -1,4 +1,4 @@
-"""The simulator accepts every example of docs/sending.md as printed."""
+"""The simulator accepts every example of docs/sending.md exactly as printed."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Fences of sends and batches: keys are separate for each environment, and an overtaken runner releases nothing."""
+"""Races of sends and batches. Each environment has its own keys. A runner that lost its lease releases nothing."""
 
 import asyncio
 from dataclasses import replace
@@ -52,7 +52,7 @@ def test_a_live_send_is_not_answered_with_a_test_send_of_the_same_key(
 
 
 def test_a_key_that_was_used_on_one_path_is_refused_on_another(tenant: Tenant) -> None:
-    """A send and a marketing send with the same body are two messages: neither is answered with the other's outcome."""
+    """A send and a marketing send with the same body are two messages, so neither gets the other's stored answer."""
     use = idempotency.key_use(
         "order-1", tenant_id=tenant.id, environment="live", path="/v1/messages", raw=b"{}"
     )
@@ -129,7 +129,7 @@ def test_a_number_that_is_released_under_a_send_keeps_the_event_and_takes_no_mor
     monkeypatch: pytest.MonkeyPatch,
     own_key: str | None,
 ) -> None:
-    """The two always meet: the number is released when Meta has the message and has not answered yet."""
+    """The number is released after Meta got the message and before the service has Meta's answer."""
     call = SendRuntime.call
 
     def release() -> None:

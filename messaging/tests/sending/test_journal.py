@@ -1,4 +1,4 @@
-"""Send journal: a send that was interrupted after Meta accepted it still writes its event, once."""
+"""The send journal. A send that is interrupted after Meta accepted the message still gets its event, and only one."""
 
 import errno
 import os
@@ -53,7 +53,7 @@ ANSWERED = Answered(200, ANSWER, 200, {"Content-Type": "application/json"}, ANSW
 
 
 def abandon(slot: Slot) -> None:
-    """The state of a slot after the end of its process: the lock is free, the file stays."""
+    """Leave a slot as the end of its process does: the lock is free and the file stays."""
     slot.close(remove=False)
 
 
@@ -173,7 +173,7 @@ def test_a_database_that_stays_away_keeps_no_caller_waiting_and_loses_no_event(
 def test_a_send_that_no_row_can_hold_is_answered_and_kept(
     api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error after Meta accepted the message must not make its caller send it again."""
+    """An error after Meta accepted the message would make the caller send it again."""
 
     async def broken(*_: Any) -> None:
         raise ValueError("a bug")

@@ -1,4 +1,4 @@
-"""The pacing module: turns, sharing, throttling and recovery, on a clock that the test moves."""
+"""Pacing: turns, sharing, throttling and recovery. The test moves the clock."""
 
 import time
 from itertools import pairwise
@@ -14,7 +14,7 @@ from messaging.pacing import Pacer
 
 
 class Clock:
-    """The monotonic clock of the module under test."""
+    """A fake of the monotonic clock that the tested module uses."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

@@ -1,4 +1,4 @@
-"""The runtime of the sending flow on an event loop: its connections survive failing statements."""
+"""The connections of the sending flow's event loop survive statements that fail."""
 
 import pytest
 from django.db import ProgrammingError

@@ -1,4 +1,4 @@
-"""`POST /v1/messages`: rules 1 to 7, the caller's bytes to Meta, Meta's bytes to the caller."""
+"""`POST /v1/messages`: send rules 1 to 7. Meta gets the caller's bytes, and the caller gets Meta's bytes."""
 
 import asyncio
 import contextlib
@@ -152,7 +152,7 @@ def test_what_is_no_recipient_is_refused_alone_and_in_a_batch(api: Api, number: 
 def test_a_business_scoped_user_id_in_to_goes_up_as_recipient(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, user_id: str
 ) -> None:
-    """Meta answers such a `to` with 200 and silently drops the message."""
+    """Meta answers a user id in `to` with 200, but drops the message silently."""
     answer = api.post("/v1/messages", text(number, to=user_id))
     assert answer.status_code == 200, answer.content
     [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
@@ -217,7 +217,7 @@ def test_a_refusal_whose_code_is_no_number_is_passed_on_and_kept_under_its_key(
     head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     with answering(head % len(refusal) + refusal) as settings.META_GRAPH_URL:
         for replayed in (None, "true"):
-            # Without the contract, because this server does not follow it.
+            # Does not check the contract, because this server's answer does not follow it.
             sent = api.client.post(
                 "/v1/messages",
                 text(number),
@@ -333,7 +333,7 @@ def test_the_same_key_with_a_different_body_is_422(api: Api, number: PhoneNumber
 def test_a_repeated_key_returns_its_answer_whatever_became_of_the_number(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, change: str
 ) -> None:
-    """Send rule 1: the record is looked up before any other check."""
+    """Send rule 1: the record of the key is looked up before any other check."""
     if change == "refused":
         simulator.faults({"action": "error", "code": 131030, "match": {"path": "/messages$"}})
     first = api.post("/v1/messages", text(number), Idempotency_Key="k")
@@ -355,11 +355,11 @@ def test_a_repeated_key_returns_its_answer_whatever_became_of_the_number(
 def test_what_certainly_was_not_sent_may_be_repeated_with_its_key(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, code: int, status: int
 ) -> None:
-    """Throttled, an invalid token, a number under maintenance."""
+    """The cases are: throttled, an invalid token, a number under maintenance."""
     simulator.faults({"action": "error", "code": code, "match": {"path": "/messages$"}, "times": 1})
     assert api.post("/v1/messages", text(number), Idempotency_Key="k").status_code == status
     simulator.faults()
-    # The token was checked, and with it the other facts of the connection.
+    # The rejected token disconnected the number, so connect it again.
     PhoneNumber.objects.update(connection_state="connected", connection_detail=None)
     again = api.post("/v1/messages", text(number), Idempotency_Key="k")
     assert again.status_code == 200
@@ -491,12 +491,12 @@ def test_an_odd_answer_still_makes_an_event(
     message: Any,
     stored: tuple[str | None, ...],
 ) -> None:
-    """The message was sent, so there is one event for each, whatever the response says."""
+    """The message was sent, so it has an event, whatever the answer contains. Equal message ids mean one event."""
     answer = orjson.dumps({"contacts": [contact], "messages": [message]})
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
     with answering(head + answer) as settings.META_GRAPH_URL:
         for _ in range(2):
-            # Without the contract, because this server does not follow it.
+            # Does not check the contract, because this server's answer does not follow it.
             sent = api.client.post(
                 "/v1/messages", text(number), content_type="application/json", headers=api.headers
             )
@@ -523,7 +523,7 @@ def answering(answer: bytes) -> Iterator[str]:
 
 
 def lasting_headers(answer: Any) -> set[tuple[str, str]]:
-    """The headers that do not belong to the single call."""
+    """The headers of an answer, without those that differ for each call."""
     own = ("x-service-request-id", "x-service-processing-ms", "server-timing", "ratelimit-")
     return {header for header in answer.items() if not header[0].lower().startswith(own)}
 
@@ -576,7 +576,7 @@ def test_an_interrupted_send_is_answered_as_unknown_and_never_repeated(
 def test_a_first_send_that_may_still_run_is_waited_for_twice_the_upstreams_time(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, settings: Any, seconds: int, is_over: bool
 ) -> None:
-    """A caller that is told too early of an interruption would send the message again with a new key."""
+    """If the caller got "interrupted" too early, it would send the message again with a new key."""
     settings.UPSTREAM_TIMEOUT_MS = 15_000
     api.post("/v1/messages", text(number), Idempotency_Key="k")
     began = now() - timedelta(seconds=seconds)

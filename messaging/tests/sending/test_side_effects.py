@@ -1,4 +1,4 @@
-"""Side effects of notifications, end to end: from the signed POST to the number and its events."""
+"""Side effects of notifications, from the signed POST to the changed number and its events."""
 
 from datetime import timedelta
 from typing import Any
@@ -172,7 +172,7 @@ def test_an_effect_that_fails_loses_no_event(
 ) -> None:
     later = now() + timedelta(hours=6)
     BusinessAccount.objects.update(next_sync_at=later)
-    # A real one: Postgres refuses U+0000 in text.
+    # An error that really occurs: Postgres rejects U+0000 in text.
     value = {
         "display_phone_number": DIGITS,
         "decision": "APPROVED",

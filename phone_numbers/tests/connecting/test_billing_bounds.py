@@ -1,4 +1,4 @@
-"""A tenant with long overdue bills can connect its own numbers again, but no additional number."""
+"""A tenant with long overdue bills can connect its own numbers again, but cannot add a number."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ RETURN = {"return_url": "https://shop.example/done"}
 
 @pytest.fixture
 def account(tenant: Tenant, simulator: RunningSimulator) -> SimulatedAccount:
-    """An account with two numbers. The tenant has the first, its token is refused, and its bills are long overdue."""
+    """An account with two numbers. Its tenant has the first, a rejected token, and long overdue bills."""
     made = simulator.account(2)
     connected_number(tenant, made)
     BusinessAccount.objects.update(token_invalid_at=now())

@@ -1,4 +1,4 @@
-"""`POST /v1/numbers/connect`: an account with all its numbers, by a token or by a code."""
+"""`POST /v1/numbers/connect`: connect an account with all its numbers, with a token or with a code."""
 
 from typing import Any
 

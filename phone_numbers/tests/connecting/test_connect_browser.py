@@ -19,7 +19,7 @@ from tests.simulated import RunningSimulator
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 RETURN_PATH = "/errors/131047"
-"""The page to return to; any page works."""
+"""The page that the browser returns to. Any page works."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def link(tenant: Tenant, simulator: RunningSimulator, live_server: Any, settings
 
 @pytest.fixture
 def drive(link: str, in_chromium: Chromium) -> Callable[[Callable[[Page], None]], list[str]]:
-    """Open the link on a small phone and play a customer; gives what the browser complained about."""
+    """A function that opens the link on a small phone, runs a test's steps, and returns the browser's errors."""
 
     def run(play: Callable[[Page], None]) -> list[str]:
         complaints: list[str] = []
@@ -56,13 +56,13 @@ def drive(link: str, in_chromium: Chromium) -> Callable[[Callable[[Page], None]]
 
 
 def _note(said: ConsoleMessage, complaints: list[str]) -> None:
-    """Record errors, except for the missing icon of the page to return to."""
+    """Record the browser's errors, except the missing icon of the page that it returns to."""
     if said.type == "error" and not said.location["url"].endswith("/favicon.ico"):
         complaints.append(said.text)
 
 
 def fits(page: Page) -> bool:
-    """Whether nothing overflows horizontally."""
+    """Whether the page is not wider than the window."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
@@ -72,8 +72,8 @@ def came_back(page: Page) -> dict[str, list[str]]:
 
 
 def leave(dialog: Page, button: str) -> None:
-    """Press a button that closes the dialog's window. The window may be gone before the driver reports the click."""
-    # The button does nothing until the script has run.
+    """Press a button that closes the dialog's window. The window can be gone before the driver reports the click."""
+    # Before its script has run, the button does nothing.
     dialog.wait_for_load_state()
     with contextlib.suppress(Error):
         dialog.get_by_role("button", name=button).click()

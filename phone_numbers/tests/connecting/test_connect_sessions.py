@@ -1,4 +1,4 @@
-"""`/v1/connect-sessions` and the hosted page behind the link, without a browser."""
+"""`/v1/connect-sessions` and the hosted page of a session, without a browser."""
 
 import json
 from datetime import timedelta
@@ -40,7 +40,7 @@ def shown(api: Api, made: dict[str, Any]) -> dict[str, Any]:
 
 
 class Browser:
-    """The browser of a business on the hosted page: cookies, CSRF token, the page's state."""
+    """A business's browser on the hosted page: it keeps cookies, the CSRF token and the page's state."""
 
     def __init__(self, made: dict[str, Any]) -> None:
         self.client = Client(enforce_csrf_checks=True)
@@ -318,7 +318,7 @@ def test_a_suspended_business_connects_nothing(api: Api, tenant: Tenant) -> None
 def test_two_answers_at_once_are_worked_on_one_after_the_other(
     tenant: Tenant, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three more arrive while the first one is processed."""
+    """Three more results arrive while the first is processed."""
     account = simulator.account()
     session = sessions.create(tenant_id=tenant.id, environment="live", return_url=RETURN_URL)
     outcomes: list[str] = []

@@ -1,4 +1,4 @@
-"""`POST /v1/numbers/embedded-signup`: five steps, repeatable from where they stopped."""
+"""`POST /v1/numbers/embedded-signup`: it has five steps, and a repeated call continues where the last one stopped."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -201,7 +201,7 @@ def test_the_longest_code_reaches_the_upstream(api: Api, simulator: RunningSimul
 def test_of_the_same_calls_at_the_same_moment_one_connects_and_the_others_are_told_so(
     api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meta has refused the others before the first has its token."""
+    """Meta answers all calls before any of them continues. It returns a token for only one of them."""
     account, calls, asked = simulator.account(), 4, oauth.exchange_code
     all_answered = threading.Barrier(calls)
 

@@ -1,4 +1,4 @@
-"""Closing a tenant: it can do nothing more, its history stays, and no other tenant is affected."""
+"""Closing a tenant: it loses all access, its history stays, and no other tenant is affected."""
 
 from datetime import timedelta
 from typing import Any

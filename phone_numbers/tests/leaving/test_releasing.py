@@ -1,4 +1,4 @@
-"""Release: what is deleted, what stays, and who can connect the number next."""
+"""Release of numbers: rows that are deleted, rows that stay, and tenants that can connect the number next."""
 
 import threading
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def subscribed(simulator: RunningSimulator, account: SimulatedAccount) -> bool:
 
 
 def has_connected(tenant: Tenant) -> bool:
-    """Whether the first step `number_connected` is done."""
+    """Whether the step `number_connected` of the checklist is done."""
     return Tenant.objects.filter(pk=tenant.pk, number_connected=True).exists()
 
 
@@ -270,7 +270,7 @@ def test_number_operations_are_audited_with_the_acting_key(
 
 
 def in_threads(*calls: Callable[[], object]) -> list[BaseException]:
-    """Run calls at the same moment. Returns the errors that they raised."""
+    """Run calls simultaneously. Returns the errors that they raised."""
     together, raised = threading.Barrier(len(calls)), list[BaseException]()
 
     def run(call: Callable[[], object]) -> None:
