@@ -349,7 +349,7 @@ def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
 def places_in(batch_id: UUID) -> tuple[str, Callable[[int], int]]:
     """A label for the numbers of a batch's messages, and a function that returns the number for an `idx`.
 
-    For a batch from a file, it is the row in the spreadsheet. Otherwise it is the position, counted from 1.
+    For a batch from a file, the number is that of the row in the spreadsheet. Otherwise it is the position from 1 on.
     """
     rows_of_file = row_numbers_of(batch_id)
     if rows_of_file is None:

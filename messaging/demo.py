@@ -30,7 +30,7 @@ WA_ID = "919812345678"
 """The customer in the first request that `make run` prints."""
 TIMEOUT_SECONDS = 30
 STARTED_BEFORE_SECONDS = 3_600
-"""How long after the service starts the window must still be open for that request, in seconds."""
+"""How long after the service starts a text to this customer must still be allowed, in seconds."""
 
 
 class DemoError(Exception):
@@ -38,7 +38,7 @@ class DemoError(Exception):
 
 
 def make(ready_path: Path) -> dict[str, str]:
-    """Create what is missing, write `ready.json` (readable by its owner alone) and return its content."""
+    """Create the missing demo data, write `ready.json` (readable only by its owner) and return its content."""
     before = _read(ready_path)
     tenant = Tenant.objects.filter(created_via="demo").first() or Tenant.objects.create(
         name=TENANT_NAME,

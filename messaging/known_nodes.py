@@ -84,7 +84,7 @@ def find_node(node_id: str, *, tenant_id: UUID, environment: str) -> Node | None
 
 
 def learn_nodes(account: BusinessAccount, edge: str | None, answer: Mapping[str, Any]) -> None:
-    """Record the nodes in an answer to a call of an account's or number's edge."""
+    """Record the nodes in Meta's answer. `edge` is the called edge of an account or number."""
     kind = NAMED_BY.get(edge or "")
     if kind is not None:
         run(
@@ -114,7 +114,7 @@ def named_in(change: Change, *, tenant_id: UUID, environment: str, waba_id: str)
 
 
 def record_nodes(named: Collection[Named]) -> Statements[None]:
-    """The statement that records nodes. No statement without nodes, which is the usual case."""
+    """Yield the statement that records nodes. Without nodes, which is the usual case, yield nothing."""
     if named:
         yield _RECORD_NODES, [list(column) for column in zip(*sorted(set(named)), strict=True)]
 
@@ -166,13 +166,13 @@ def media_ids(change: Change) -> Iterable[str]:
 
 
 def record_media(media: Sequence[Media]) -> Statements[None]:
-    """The statement that records media files. No statement without media files, which is the usual case."""
+    """Yield the statement that records media files. Without media files, which is the usual case, yield nothing."""
     if media:
         yield _RECORD_MEDIA, [list(column) for column in zip(*sorted(set(media)), strict=True)]
 
 
 def record_media_deletion(media: Media) -> Statements[None]:
-    """The statement that records that a media file was deleted at Meta through this API."""
+    """Yield the statement that records the deletion of a media file at Meta through this API."""
     yield _RECORD_DELETION, list(media)
 
 

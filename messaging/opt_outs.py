@@ -1,4 +1,4 @@
-"""Opt-outs: customers who want no marketing messages from a number. Meta reports them, and customers write them.
+"""Opt-outs: customers who want no marketing messages from a number. Meta reports them, or they write a stop word.
 
 An opt-out holds back only messages of batches with `skip_opted_out`. Its source is `user_preferences` (upstream fact
 3.7) or a stop word (`stop_words.yaml`) as a whole message or a button. For each source the customer's last decision
@@ -103,7 +103,7 @@ def among(
     phone_number_ids: Iterable[str],
     customers: Iterable[str | None],
 ) -> set[tuple[str, str]]:
-    """The pairs of one of the numbers and one of the customers (wa_id or user_id) who has opted out of it."""
+    """The (number, customer) pairs in which the customer, by wa_id or user_id, has opted out of the number."""
     with connection.cursor() as cursor:
         cursor.execute(
             _AMONG,

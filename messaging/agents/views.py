@@ -75,7 +75,7 @@ class AgentAuthentication(BearerAuthentication):
 def _admitted(request: HttpRequest) -> ApiCalls:
     """Authenticate the caller by the headers before the body is read, then check the body."""
     api_request = Request(request, authenticators=[AgentAuthentication()])
-    # Read-only members may use tools that read, so a GET is checked here. Each tool checks its own calls.
+    # Read-only members may use some tools, so the right to GET is enough here. Each call of a tool is checked again.
     caller = caller_of(api_request)
     check_tenant_caller(caller, request.headers.get(TENANT_HEADER), method="GET", scope=None)
     check_role(caller, Area.INTEGRATION, method="GET")

@@ -42,8 +42,8 @@ from phone_numbers import tokens
 from phone_numbers.senders_and_owners import Sender
 
 CLAIM_SECONDS = 0.25
-"""One claim has the items of this many seconds. After a crash, claimed items without a result are reported as
-unknown, so the time is short.
+"""How long it takes to send the items of one claim. The time is short, because claimed items without a result are
+reported as unknown after a crash.
 """
 
 

@@ -1,4 +1,4 @@
-"""Passes a Graph call to the upstream if its path begins with the tenant's own id (`known_nodes.py`).
+"""Passes a Graph call to the upstream if its path begins with one of the tenant's own ids (`known_nodes.py`).
 
 Only the token is replaced; method and parameters stay. The answer never contains the account's token, and links to
 further pages point to the gateway.
@@ -388,7 +388,7 @@ def _compact(body: Any) -> bytes:
 
 
 def _with_own_callbacks(content: bytes, request: Request, found: Node) -> bytes:
-    """Replace the gateway's callback by the tenant's callbacks in each number's `webhook_configuration`."""
+    """Replace the gateway's callback with the tenant's callbacks in each number's `webhook_configuration`."""
     body, account_id = json.loads(content), found.account.waba_id
     configured = {str(row.get("id", found.id)): row for row in _rows_with("webhook_configuration", body)}
     urls = callback_urls([account_id, *configured], **scope_of(request))
@@ -472,7 +472,7 @@ class UploadSessionView(GraphView):
         graph, signed = _graph(account), _signed(request, session)
         offset = http.META.get("HTTP_FILE_OFFSET")
         if offset is None:
-            # Servers and proxies drop headers with an underscore, such as `file_offset`. So the upstream is asked.
+            # Servers and proxies drop headers with an underscore, such as `file_offset`. The upstream knows the offset.
             answer = graph.upload_offset(signed)
             if not classify(answer).ok:
                 return _answer(account, answer)

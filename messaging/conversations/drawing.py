@@ -1,7 +1,7 @@
 """Builds the bubbles of a conversation, as the team sees it, from the stored bodies of events. Pure functions.
 
-A bubble looks as on the customer's phone, with the business on the right. For a body of an unknown form, the bubble
-shows only the type. So one odd message does not hide the conversation.
+A bubble looks the same as on the customer's phone, but the business is on the right. For a body of an unknown form, the
+bubble shows only the type. So one odd message does not hide the conversation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -147,7 +147,7 @@ def _named_by_type(message: Said) -> str:
 
 
 def _drawable(message: Said, mark: Mapping[str, Any], documents: Documents) -> dict[str, Any]:
-    """The message for the drawing code, as the other side's phone shows it: the business is on the right."""
+    """The message for the drawing code, with inverted direction: the code then draws the business on the right."""
     row, body = message.row, mark.get("body") or message.body or {}
     return {
         "id": row.key,

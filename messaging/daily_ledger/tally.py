@@ -193,7 +193,7 @@ WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(fi
 """
 DOUBLE_WITHIN = timedelta(days=8)
 """How far before a span an earlier event with the same wamid is searched. Without a limit the search would read every
-partition. The only known cause of duplicates, a result that is written again, takes minutes.
+partition. The only known cause of duplicates, a result that is written again, occurs within minutes.
 """
 
 

@@ -44,7 +44,7 @@ EVENT_TYPE = "flow.data_exchange"
 """The value of `X-Service-Event-Type`. A data request is not an event: it is neither stored nor repeated."""
 
 CANNOT_DECRYPT, NOT_SIGNED, TOKEN_INVALID = 421, 432, 427
-"""Statuses by which Meta knows: the public key must be fetched again, the signature is wrong, the Flow has ended."""
+"""Statuses that Meta defines: fetch the public key again, the signature is wrong, the Flow has ended."""
 
 exchanges = Bulkhead(per_number=100, per_tenant=200, crowded=400, in_all=600)
 """Limits how many data requests wait for tenants' servers on the event loop."""
@@ -120,7 +120,7 @@ class FlowExchange:
         self._threads.close()
 
     async def _forwarded(self, opened: Opened) -> tuple[Reply, str | None]:
-        """The answer for WhatsApp, and the reason why the tenant's answer could not be used. None if it could."""
+        """The answer for WhatsApp, and the reason why the tenant's answer could not be used. None if it was used."""
         if self._outbound is None:
             private = settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS
             self._outbound = await Outbound(allow_private=private).__aenter__()

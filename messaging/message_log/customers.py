@@ -28,7 +28,7 @@ from webhooks.models import Event, Message
 WINDOW = timedelta(hours=24)
 """How long after a customer's message the business may send without a template (upstream fact 1.1.1)."""
 FEWEST_DIGITS = 5
-"""A shorter text of digits is not a phone number."""
+"""The fewest digits that a phone number has."""
 
 _USER_ID = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,140}", re.ASCII)
 

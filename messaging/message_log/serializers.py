@@ -31,7 +31,7 @@ class PricingOut(serializers.Serializer[Any]):
 
 
 class ReferralOut(serializers.Serializer[Message]):
-    """The ad or post that the customer came from with a message."""
+    """The ad or post that led the customer to write a message."""
 
     source_type = serializers.CharField(
         source="referral_source_type", allow_null=True, help_text="`ad` or `post`."

@@ -52,7 +52,7 @@ hour (upstream fact 2.4).
 
 @dataclass(frozen=True, slots=True)
 class MirrorChanges:
-    """How many templates storing a list has changed."""
+    """The counts of templates in a list, and of those that were added, updated and removed."""
 
     synced: int
     added: int = 0
@@ -219,7 +219,7 @@ STATUSES: Mapping[str, str] = {
     "UNLOCKED": "APPROVED",
     "UNARCHIVED": "APPROVED",
 }
-"""The template's new status for the `event` of a status update. After any other event, the next read finds it."""
+"""The template's new status for the `event` of a status update. For other events, the next read fetches it."""
 
 
 def apply_notification(*, field: str, value: Mapping[str, Any], waba_id: str) -> None:

@@ -231,7 +231,7 @@ _decode = msgspec.json.Decoder(_Template).decode
 
 @dataclass(slots=True)
 class TemplateWarning:
-    """An error for which Meta would probably reject messages, with these messages."""
+    """An error for which Meta would probably reject messages, and the positions of these messages."""
 
     message: str
     indexes: list[int] = field(default_factory=list)

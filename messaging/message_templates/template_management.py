@@ -98,7 +98,7 @@ class AccountChoice:
 
 
 def find(*, tenant_id: UUID, environment: str, template_id: str) -> MessageTemplate:
-    """The tenant's template with Meta's id, and its account. Raises NotFound."""
+    """The tenant's template by Meta's id, with its account. Raises NotFound."""
     rows = MessageTemplate.objects.for_tenant(tenant_id).select_related("account")
     row = rows.filter(template_id=template_id, environment=environment).first()
     if row is None:

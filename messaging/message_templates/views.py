@@ -32,7 +32,7 @@ from phone_numbers.views import VERBATIM, UpstreamCallsView
 
 
 class TemplateOut(serializers.Serializer[Any]):
-    """WhatsApp's template object as it was last received: these members, where it has them, and all others."""
+    """WhatsApp's template object as it was last received. It can lack these members and can have others."""
 
     id = serializers.CharField()
     name = serializers.CharField()

@@ -224,8 +224,8 @@ class _Signed(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     environments: tuple[str, ...]
     traceparent: str | None = msgspec.field(default_factory=tracing.current)
-    """The span of the notification's request. It is stored here, because the commit of a group has no span of its own
-    request.
+    """The span of the notification's request. It is stored here, because one commit stores notifications of several
+    requests.
     """
 
     def __repr__(self) -> str:

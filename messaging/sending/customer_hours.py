@@ -38,7 +38,7 @@ NEVER = "The hours of these customers' zones never meet: make a batch for each c
 
 
 class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The hours from `opens` until `closes`. They are open only when they are open in all `zones`."""
+    """The hours from `opens` up to `closes`. They are open while the clocks of all `zones` are within the range."""
 
     opens: int = msgspec.field(name="from")
     closes: int = msgspec.field(name="to")

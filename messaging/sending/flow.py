@@ -140,7 +140,7 @@ class SendRuntime:
         return await self._on_own_connection(lambda connection: connection.run(statements))
 
     async def publish(self, tenant_id: UUID, event: NewEvent) -> None:
-        """Write one event, in one statement with concurrent events. The event is committed when this returns."""
+        """Write one event. Concurrent events share a statement. The event is committed when this returns."""
         await self._events.do(Publication(tenant_id, [event]))
 
     async def call(self, call: GraphCall) -> GraphAnswer:
@@ -242,7 +242,7 @@ async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Se
 
 
 def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
-    """Claim the key and return the sending number. Without a send, return the answer to the caller instead.
+    """Claim the key and return the sending number. If nothing may be sent, return the answer to the caller.
 
     An earlier use of the key is answered before any validation (decision "Messages").
     """
@@ -347,7 +347,7 @@ async def _record(
     while True:
         try:
             if outcome.event is not None and together:
-                # Nearly every send without a key. One statement needs no transaction around it.
+                # Nearly every send without a key takes this branch. Its single statement needs no transaction.
                 await runtime.publish(tenant_id, outcome.event)
             elif outcome.event is not None or use is not None:
                 kept = outcome.reply if outcome.is_stored else None

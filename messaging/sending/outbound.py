@@ -77,7 +77,7 @@ class TextMember:
         )
         codes = b"|".join(b"%x" % letter for letter in sorted(set(name.encode())))
         self.escaped = re.compile(rb"(?i:\\u00(?:%b))" % codes)
-        """Matches the member's name with an escaped letter, although no encoder escapes letters."""
+        """Matches an escaped letter of the member's name. Encoders do not escape letters, but a caller can."""
 
 
 SENDER = TextMember("from")
@@ -284,7 +284,7 @@ def not_sent(details: Mapping[str, Any]) -> bytes:
 
 
 def service_error(code: str, message: str, details: Mapping[str, Any]) -> bytes:
-    """The response recorded when the service itself did not send a message, with the service's reason."""
+    """The response recorded when the service itself rejects a message, with the service's reason."""
     error = {"code": code, "message": message, "details": details}
     return orjson.dumps({"source": settings.SERVICE_NAME, "error": error})
 

@@ -8905,7 +8905,7 @@ export interface components {
             /** @description Present once, when the status is `confirmed`. */
             api_key: components["schemas"]["DeviceKey"] | null;
         };
-        /** @description The ad or post that the customer came from with a message. */
+        /** @description The ad or post that led the customer to write a message. */
         Referral: {
             /** @description `ad` or `post`. */
             source_type: string | null;
@@ -9966,7 +9966,7 @@ export interface components {
             /** @description The amount in paise (100 paise are one rupee). */
             amount_paise: number;
         };
-        /** @description WhatsApp's template object as it was last received: these members, where it has them, and all others. */
+        /** @description WhatsApp's template object as it was last received. It can lack these members and can have others. */
         Template: {
             /** @description The id. */
             id: string;

@@ -1708,7 +1708,7 @@ class RedeemedDeviceLogin(TypedDict):
 
 class ReferralModel(TypedDict):
     """
-    The ad or post that the customer came from with a message.
+    The ad or post that led the customer to write a message.
     """
 
     source_type: str | None
@@ -2149,7 +2149,7 @@ class Tax(TypedDict):
 
 class Template(TypedDict):
     """
-    WhatsApp's template object as it was last received: these members, where it has them, and all others.
+    WhatsApp's template object as it was last received. It can lack these members and can have others.
     """
 
     id: str
