@@ -50,7 +50,7 @@ def require_new_number_allowed(*, tenant_id: UUID, environment: str) -> None:
 
 
 def numbers_allowed(*, tenant_id: UUID, environment: str, waba_id: str) -> frozenset[str] | None:
-    """The ids of the numbers that may be connected on an account. None for any number.
+    """The ids of the numbers that may be connected on an account. None means any number.
 
     Raises NewNumbersClosed when no number may be connected.
     """
@@ -156,8 +156,7 @@ def connect(
     """Connect an account with all its numbers, with a token or a code. Numbers are not registered.
 
     Returns the tenant's numbers of the account, and the ids of numbers that belong to another tenant and stay there.
-    Numbers that `numbers_allowed` excludes are skipped. Raises the errors of
-    `embedded_signup`.
+    Numbers that `numbers_allowed` excludes are skipped. Raises the errors of `embedded_signup`.
     """
     allowed = numbers_allowed(tenant_id=tenant_id, environment=environment, waba_id=waba_id)
     token = access_token or exchange(tenant_id=tenant_id, environment=environment, code=code or "")

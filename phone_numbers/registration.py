@@ -2,7 +2,7 @@
 (specification 4).
 
 Each operation makes a Graph API call, stores the change that the call causes, and returns Meta's own response. A
-refusal of Meta raises `Refused`, which has the response to pass through. Coexistence numbers are never registered or
+rejection by Meta raises `Refused`, which has the response to pass through. Coexistence numbers are never registered or
 deregistered (409 `conflict`).
 """
 

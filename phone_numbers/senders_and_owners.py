@@ -1,7 +1,7 @@
 """Look-up of accounts and numbers for the two hot flows of `messaging`: the number in the `from` of a send, and the
 owners of a notification's numbers.
 
-A call looks up any number of them with one or two queries, and writes nothing.
+A call looks all of them up with one or two queries, and writes nothing.
 """
 
 import re
@@ -266,11 +266,11 @@ class Routes:
     """The owners of the changes in a notification (upstream fact 3.2)."""
 
     accounts: Mapping[str, AccountRoute]
-    """By waba_id."""
+    """The owners of accounts, by waba_id."""
     numbers: Mapping[str, NumberRoute]
-    """By phone_number_id."""
+    """The owners of numbers, by phone_number_id."""
     by_digits: Mapping[tuple[str, str], NumberRoute]
-    """By (waba_id, digits), because Meta's management events name a number by its digits."""
+    """The owners of numbers, by (waba_id, digits). Meta's management events name a number by its digits."""
 
 
 # A single statement, because every notification runs it. Each branch uses its own index. A row of an account has null

@@ -1,8 +1,8 @@
 """Sync of accounts and numbers with Meta: every six hours and after notifications, with back-off.
 
 Beat calls `start_due`, which claims accounts by lease and enqueues a task for each, so a slow or failing account does
-not delay others. A lease belongs to one run. A task whose lease is no longer the account's does nothing, so only one
-run at a time reads an account and its numbers. After a crash the lease expires, and the account is due again.
+not delay others. A lease belongs to one run. A task with an outdated lease does nothing, so only one run at a time
+reads an account and its numbers. After a crash the lease expires, and the account is due again.
 
 The incoming flow of `messaging` applies notifications about accounts and numbers (upstream facts 3.3, 3.9 and 3.10) in
 its own transaction. It applies only new notifications, because a repeated one must not undo a repair days later. When a
@@ -152,7 +152,7 @@ def _start(claimed: Iterable[tuple[UUID, datetime]]) -> int:
 
 
 def run(*, account_id: UUID, lease: datetime) -> None:
-    """Sync one account. If a check of the token is due, check it first. If the token works, read the account's numbers,
+    """Sync one account. If the token is due for a check, check it first. If it works, read the account's numbers,
     its subscription and whether the account may send.
     """
     sync = _Run(account_id, lease)

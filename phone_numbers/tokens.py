@@ -145,7 +145,7 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
 
 
 def ends_soon() -> Q:
-    """The condition for accounts whose working token ends within 7 days. The first warning is sent at this time."""
+    """The condition for accounts whose working token ends within 7 days. The first warning is sent 7 days before."""
     return _ending_within(max(TOKEN_WARNING_DAYS))
 
 

@@ -152,7 +152,7 @@ def finish(
 ) -> ConnectSession:
     """Finish an open session with the result of the sign-up. Without a number, all numbers of the account are imported.
 
-    A refusal of Meta ends the session as `failed`. When Meta is unreachable or busy, the session stays open and the
+    A rejection by Meta ends the session as `failed`. When Meta is unreachable or busy, the session stays open and the
     same result may be sent again. Raises Conflict while another result is processed, and MetaUnreachable,
     UpstreamUnreachable or Refused (throttled, or an error on Meta's side). A session that is over is returned
     unchanged.

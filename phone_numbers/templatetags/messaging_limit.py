@@ -1,4 +1,4 @@
-"""Template filter for Meta's messaging limit: to how many customers a business may send the first message in a day."""
+"""Template filter for Meta's messaging limit: how many customers a business may write to first in a day."""
 
 import re
 

@@ -164,7 +164,7 @@ def _prefix(key: str) -> str:
 
 
 class BearerAuthentication(BearerTokens):
-    """REST framework's authentication, by `caller_for`."""
+    """Authenticates a request to REST framework with `caller_for`."""
 
     def caller_for(self, token: str, chosen_tenant: str | None) -> Caller | None:
         # The process cache is asked first. A background thread refreshes keys in use, many in one statement.
