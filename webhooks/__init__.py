@@ -1,1 +1,1 @@
-"""Webhooks: endpoints, the event log, deliveries, the event stream, hourly figures."""
+"""Webhooks: endpoints, the event log, deliveries, the event stream, hourly analytics."""

@@ -1,12 +1,12 @@
 """Rows of the event log and its delivery: endpoints, events with their bodies, deliveries, messages, hourly figures.
 
 Events, bodies and deliveries are partitioned by time and have no foreign keys. `events/publish.py` writes them with
-their deliveries, `replay.py` adds deliveries, `delivery/claim_statements.py` leases them, `delivery/recorder.py`
-stores their outcomes. Whole partitions are dropped (docs/architecture.md). Endpoints, events and deliveries belong to
-one of the tenant's two environments, `live` and `test`: a key reaches those of its own environment only.
+their deliveries, `replay.py` adds deliveries, `delivery/claim_statements.py` leases them, `delivery/recorder.py` stores
+their outcomes. Whole partitions are dropped (docs/architecture.md). Endpoints, events and deliveries belong to one of
+the tenant's two environments, `live` and `test`. A key reaches only those of its own environment.
 
-A message's row has the facts about the message without its content. Hourly figures are counts, and the hours that
-need a recount.
+A message's row has the facts about the message without its content. Other tables have hourly counts, and the hours that
+must be recounted.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def steps_of(retry_schedule: str) -> list[int]:
 
 
 class JsonPathField(models.TextField):  # type: ignore[type-arg]
-    """A jsonpath of Postgres, given and read as text. Postgres parses it when it is stored."""
+    """A jsonpath of Postgres, written and read as text. Postgres parses the text when it is stored."""
 
     def db_type(self, connection: Any) -> str:
         return "jsonpath"
@@ -73,8 +73,8 @@ class Endpoint(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="endpoints")
     environment = _environment()
     kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.WEBHOOK, db_default=Kind.WEBHOOK)
-    """Where events go: to a server, or to a destination in `webhooks/destinations/`. An inbox stands for the
-    conversations in the console. It reads the event log, so it has no deliveries and no event types.
+    """Where events go: to a server, or to a destination in `webhooks/destinations/`. An inbox represents the
+    conversations of the console. It reads the event log, so it has no deliveries and no event types.
     """
     url = models.CharField(max_length=MAX_URL_LENGTH)
     """The server's URL, or the address in a destination's settings."""
@@ -88,14 +88,14 @@ class Endpoint(models.Model):
     event_types = ArrayField(models.CharField(max_length=40))
     waba_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
-    """The accounts and numbers whose events the endpoint gets. Null means all, and events without an account or a
-    number.
+    """The accounts and numbers whose events the endpoint gets. Null means all, and also events without an account
+    or a number.
     """
     statuses = ArrayField(models.CharField(max_length=20), null=True, blank=True)
-    """The statuses whose `message.status` events the endpoint gets. Null means all. Does not affect other types."""
+    """The statuses whose `message.status` events the endpoint gets. Null means all. Other types are not affected."""
     filter = models.JSONField(null=True, blank=True)
     filter_path = JsonPathField(null=True, blank=True, editable=False)
-    """The filter by content, as the caller wrote it and as Postgres evaluates it (`events/filters.py`)."""
+    """The filter by content, as the caller wrote it (`filter`) and as Postgres evaluates it (`events/filters.py`)."""
     headers = EncryptedTextField(purpose="webhook_headers", null=True, blank=True)
     """The caller's headers as JSON, sent with every request (`requests/signed_request.py`)."""
     credentials = EncryptedTextField(purpose="webhook_credentials", null=True, blank=True)
@@ -104,19 +104,19 @@ class Endpoint(models.Model):
     """Seconds from each failed attempt to the next, separated by spaces. Null means WEBHOOK_RETRY_SCHEDULE."""
     batch_events = models.PositiveSmallIntegerField(null=True, blank=True)
     batch_milliseconds = models.PositiveSmallIntegerField(null=True, blank=True)
-    """Most events in one request, and how long a request waits to be full. Null: one event in each request."""
+    """Most events in one request, and how long a request waits to fill. Null means one event a request."""
     quiet_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
-    """Seconds for which a customer's messages are collected, counted from the first. Null: not at all."""
+    """How many seconds a customer's messages are collected, from the first on. Null means not at all."""
     timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
-    """Seconds for one delivery attempt in all; null means 15."""
+    """Seconds of one delivery attempt in all. Null means 15."""
     rate_per_second = models.PositiveSmallIntegerField(null=True, blank=True)
     paced_until = models.DateTimeField(null=True, blank=True)
     """When the rate limit's next slot is free (`delivery/ordering.py`)."""
     ordered = models.BooleanField(default=False, db_default=False)
-    """Whether the events of one customer go out one after another (`delivery/ordering.py`)."""
+    """Whether the events of one customer are sent one after another (`delivery/ordering.py`)."""
     uid = models.CharField(max_length=255, null=True, blank=True)
     metadata = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
-    """The caller's id and notes for the endpoint. Never sent to the endpoint."""
+    """The caller's id and notes for the endpoint. They are never sent to the endpoint."""
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     verified_at = models.DateTimeField(null=True, blank=True)
     secret = EncryptedTextField(purpose="webhook_secret")
@@ -124,22 +124,22 @@ class Endpoint(models.Model):
     previous_secret = EncryptedTextField(purpose="webhook_secret", null=True, blank=True)
     previous_secret_expires_at = models.DateTimeField(null=True, blank=True)
     secret_unreadable_since = models.DateTimeField(null=True, blank=True)
-    """Since when no key of ENCRYPTION_KEYS decrypts `secret`. Deliveries are put off until there is a new secret."""
+    """Since when no key of ENCRYPTION_KEYS decrypts `secret`. Until there is a new secret, deliveries are put off."""
     last_success_at = models.DateTimeField(null=True, blank=True)
     consecutive_failures = models.PositiveIntegerField(default=0)
     failing_since = models.DateTimeField(null=True, blank=True)
     told_failing_since = models.DateTimeField(null=True, blank=True)
-    """The `failing_since` of the last notice to the tenant (`endpoints/notices.py`); null after the recovery."""
+    """The `failing_since` of the last notice to the tenant (`endpoints/notices.py`). Null after the recovery."""
     circuit_open_until = models.DateTimeField(null=True, blank=True)
     circuit_opened = models.PositiveSmallIntegerField(default=0)
-    """How often the circuit opened in a row. Each time, the wait until its next probe doubles."""
+    """How often the circuit has opened in a row. Each opening doubles the wait for the next probe."""
     circuit_generation = models.PositiveIntegerField(default=0, db_default=0)
-    """How often the circuit opened in all. An attempt claimed before the last opening is late."""
+    """How often the circuit has opened in all. An attempt that was claimed before the last opening is late."""
     window_started_at = models.DateTimeField(null=True, blank=True)
     window_attempts = models.PositiveIntegerField(default=0)
     window_failures = models.PositiveIntegerField(default=0)
-    """Attempts and failures in the current window of five minutes. The circuit opens when half of the
-    attempts failed.
+    """Attempts and failures in the current window of five minutes. The circuit opens when half of the attempts
+    failed.
     """
     disabled_at = models.DateTimeField(null=True, blank=True)
     keep_answers = models.BooleanField(default=False, db_default=False)
@@ -148,12 +148,10 @@ class Endpoint(models.Model):
     `delivery/retries_and_attempt_log.py` stores them.
     """
     exhausted_mail_threshold = models.PositiveIntegerField(default=1, db_default=1, null=True, blank=True)
-    """A mail is sent when this many deliveries were given up within a day. Null: never."""
+    """A mail is sent once this many deliveries are given up within a day. Null means no mail."""
     exhausted_count = models.PositiveIntegerField(default=0, db_default=0)
     exhausted_since = models.DateTimeField(null=True, blank=True)
-    """The number of deliveries given up in the current 24 hours, and when these 24 hours began
-    (`endpoints/notices.py`).
-    """
+    """How many deliveries were given up in the current 24 hours, and when these began (`endpoints/notices.py`)."""
     created_at = models.DateTimeField(default=now, editable=False)
 
     objects = TenantRows["Endpoint"].as_manager()
@@ -176,7 +174,7 @@ class Endpoint(models.Model):
 
 
 class Event(ids.PublicId, ids.MadeById, models.Model):
-    """The envelope of an event without its bodies (specification 6). Partitioned by month of its id."""
+    """The envelope of an event without its bodies (specification 6). Partitioned by the month of its id."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     id_prefix = ids.EVENT
@@ -192,12 +190,12 @@ class Event(ids.PublicId, ids.MadeById, models.Model):
     dedupe_key = models.CharField(max_length=255)
     raw_path = models.TextField(null=True)
     raw_id = models.UUIDField(null=True)
-    """The payload row of the notification, which all of its events share."""
+    """The payload row with the notification. All events of the notification share it."""
     payload_expires_on = models.DateField()
     status = models.CharField(max_length=20, null=True)
     error_code = models.IntegerField(null=True)
-    """The status and the error that the event reports of its message. With these columns, lists of events need no
-    bodies.
+    """The status and the error that the event reports about its message. Because of these columns, lists of events
+    need no bodies.
     """
     traceparent = models.CharField(max_length=55, null=True)
     """The span in which the event was created, in the form of W3C Trace Context. Null while traces are off."""
@@ -205,7 +203,7 @@ class Event(ids.PublicId, ids.MadeById, models.Model):
     payload_available: bool
     """Whether the body is stored and within retention. Not a column: `events/search.py` sets it for lists."""
     delivery_counts: Mapping[str, int]
-    """How many of the event's deliveries have each status. Not a column: set like `payload_available`."""
+    """How many of the event's deliveries have each status. Not a column: `events/search.py` sets it for lists."""
 
     objects = TenantRows["Event"].as_manager()
 
@@ -239,8 +237,8 @@ class Event(ids.PublicId, ids.MadeById, models.Model):
 
 
 class EventPayload(models.Model):
-    """A body: an event's `data` or a notification's bytes. Partitioned by the week of expiry; partitions are dropped
-    whole.
+    """A body: an event's `data` or a notification's bytes. Partitioned by the week of expiry. Partitions are
+    dropped whole.
     """
 
     pk = models.CompositePrimaryKey("expires_on", "id")
@@ -257,7 +255,7 @@ class EventPayload(models.Model):
 
 
 class EventKey(models.Model):
-    """The dedupe key of a published event. Meta repeats notifications for days; this key stops each repeat."""
+    """The dedupe key of a published event. Meta repeats notifications for days, and this key stops each repetition."""
 
     pk = models.CompositePrimaryKey("tenant_id", "dedupe_key")
     tenant_id = models.UUIDField()
@@ -273,12 +271,12 @@ class EventKey(models.Model):
 
 
 class RetentionMove(models.Model):
-    """Progress of moving a tenant's bodies after a change of retention. Written by `events/retention.py`."""
+    """The progress of moving a tenant's bodies after a change of retention. `events/retention.py` writes it."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="+")
     retention_days = models.PositiveSmallIntegerField()
     after = models.UUIDField(null=True)
-    """The last event whose body was moved or left in place. Null when all are done."""
+    """The last event whose body was moved or left in place. Null once all events are done."""
 
     class Meta:
         indexes: ClassVar = [
@@ -290,12 +288,12 @@ class RetentionMove(models.Model):
 
 
 class ReplayChunk(models.Model):
-    """Deliveries or missed events of an endpoint that await their replay. Written by `replay.py`."""
+    """Deliveries or missed events of an endpoint that wait for their replay. `replay.py` writes it."""
 
     id = models.BigAutoField(primary_key=True)
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+", db_index=False)
     missed = models.BooleanField()
-    """Whether the ids are those of events, and not of deliveries."""
+    """Whether the ids are those of events rather than of deliveries."""
     source_ids = ArrayField(models.UUIDField())
     due_at = models.DateTimeField()
 
@@ -307,7 +305,7 @@ class ReplayChunk(models.Model):
 
 
 class Delivery(ids.PublicId, ids.MadeById, models.Model):
-    """The delivery of one event to one endpoint. Partitioned by week of its id."""
+    """The delivery of one event to one endpoint. Partitioned by the week of its id."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -328,11 +326,9 @@ class Delivery(ids.PublicId, ids.MadeById, models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True)
     leased_until = models.DateTimeField(null=True)
-    """End of the lease that a worker holds. A value in the past means that the worker did not finish, for example
-    because it died.
-    """
+    """End of the lease that a worker holds. If it has passed, the worker did not finish, and may have died."""
     leased_by = models.BigIntegerField(null=True)
-    """The registered worker that holds the lease or held the last one (`gateway/database/live_workers.py`)."""
+    """The registered worker that holds the lease, or that held the last one (`gateway/database/live_workers.py`)."""
     dead_at = models.DateTimeField(null=True)
     last_http_status = models.PositiveSmallIntegerField(null=True)
     last_error = models.CharField(max_length=30, null=True)
@@ -341,8 +337,8 @@ class Delivery(ids.PublicId, ids.MadeById, models.Model):
     answers = models.JSONField(null=True)
     """Stored answers to the newest attempts (`delivery/retries_and_attempt_log.py`). Null past retention."""
     customer_key = models.BigIntegerField(null=True)
-    """Hash of the customer while a delivery to an ordered endpoint is open. `URGENT_KEY` while a call's delivery is
-    open.
+    """A hash of the customer while a delivery to an ordered endpoint is open. `URGENT_KEY` while a call's delivery
+    is open.
     """
     is_replay = models.BooleanField(default=False)
     replay_of = models.UUIDField(null=True)
@@ -379,13 +375,14 @@ class Delivery(ids.PublicId, ids.MadeById, models.Model):
 
 
 def expires_on(created_at: datetime, retention_days: int) -> date:
-    """The first day on which a body may be dropped. Its partition is dropped when that week has ended."""
+    """The first day on which a body may be dropped. Its partition is dropped when the week of that day has ended."""
     return (created_at + timedelta(days=retention_days + 1)).date()
 
 
 class ExhaustedDelivery(models.Model):
-    """A given-up delivery that has not been reported yet. `delivery/recorder.py` inserts it with the outcome;
-    `endpoints/notices.py` reports and deletes it.
+    """A given-up delivery that has not been reported yet.
+
+    `delivery/recorder.py` inserts it with the outcome. `endpoints/notices.py` reports and deletes it.
     """
 
     delivery_id = models.UUIDField(primary_key=True)
@@ -398,7 +395,7 @@ class ExhaustedDelivery(models.Model):
 OLDEST_HISTORY = timedelta(days=180)
 """How old the chats imported from the WhatsApp Business app can be (upstream fact 3.6)."""
 EXPUNGED = "expunged:"
-"""Prefix of the key of an expunged message, and of the dedupe key of an expunged event. The row's id follows."""
+"""Prefix of the key of an expunged message and of the dedupe key of an expunged event. The row's id follows it."""
 PRECEDENCE: Mapping[Status, str] = {
     "failed": "failed_at",
     "read": "read_at",
@@ -406,13 +403,13 @@ PRECEDENCE: Mapping[Status, str] = {
     "sent": "sent_at",
     "accepted": "accepted_at",
 }
-"""The time column of each status of an outbound message (upstream fact 3.3). The first column with a time is the
-status shown.
+"""The time column of each status of an outbound message (upstream fact 3.3). The first column that has a time gives
+the status shown.
 """
 
 
 def _conditions() -> Mapping[str, str]:
-    """SQL for `Message.status`: the status's own time is set, and no column before it is."""
+    """SQL for `Message.status`: the status's own time is set, and no earlier column of `PRECEDENCE` is."""
     conditions = {"received": "direction = 'inbound'"}
     earlier = "direction = 'outbound'"
     for status, column in PRECEDENCE.items():
@@ -425,7 +422,7 @@ STATUS_CONDITIONS = _conditions()
 
 
 class Message(ids.MadeById, models.Model):
-    """A message and its progress. Written by `events/publish.py` with its events. Partitioned by month.
+    """A message and its progress. `events/publish.py` writes it with the message's events. Partitioned by month.
 
     Each time is the earliest that an event reported, so the order of events does not matter. The content is in the body
     of the event that has the message.
@@ -435,9 +432,9 @@ class Message(ids.MadeById, models.Model):
     tenant_id = models.UUIDField()
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
     key = models.TextField(db_collation="C")
-    """The wamid. A message without one has the public id of its event."""
+    """The wamid. A message without a wamid has the public id of its event."""
     month = models.DateField()
-    """The first day of the month of the time in `id`."""
+    """The first day of the month in which the time in `id` lies."""
     id = models.UUIDField()
     """Id of the message's first published event. For an old chat, an id with the time of sending. Never changes."""
     direction = models.CharField(max_length=8)
@@ -451,7 +448,7 @@ class Message(ids.MadeById, models.Model):
     batch_id = models.UUIDField(null=True)
     idx = models.IntegerField(null=True)
     event_id = models.UUIDField(null=True)
-    """The event that holds the message. Null while only statuses have arrived."""
+    """The event that has the message. Null while only statuses have arrived."""
     accepted_at = models.DateTimeField(null=True)
     sent_at = models.DateTimeField(null=True)
     delivered_at = models.DateTimeField(null=True)
@@ -502,7 +499,7 @@ class Message(ids.MadeById, models.Model):
 
     @property
     def wamid(self) -> str | None:
-        """The upstream's id. None when the upstream gave none or the message was expunged."""
+        """Meta's id of the message. None if Meta gave none or the message was expunged."""
         return None if self.key.startswith((ids.EVENT, EXPUNGED)) else self.key
 
     @property
@@ -512,7 +509,7 @@ class Message(ids.MadeById, models.Model):
 
     @property
     def status(self) -> Status:
-        """The furthest status: a `sent` that arrives late does not undo `read`."""
+        """The furthest status, so a `sent` that arrives late does not replace `read`."""
         if self.direction == "inbound":
             return "received"
         reached = (status for status, column in PRECEDENCE.items() if getattr(self, column) is not None)
@@ -520,8 +517,8 @@ class Message(ids.MadeById, models.Model):
 
 
 class FigureChange(models.Model):
-    """An hour of a tenant in which a message or an event was written. Publishing inserts it. `analytics/rollup.py`
-    gathers it.
+    """An hour of a tenant in which a message or an event was written. Publishing inserts it, and
+    `analytics/rollup.py` gathers it.
     """
 
     tenant_id = models.UUIDField()
@@ -538,7 +535,7 @@ class FigureChange(models.Model):
 
 
 class FigureDue(models.Model):
-    """An hour of a tenant that needs a recount, and when."""
+    """An hour of a tenant that must be recounted, and when."""
 
     pk = models.CompositePrimaryKey("tenant_id", "environment", "hour")
     tenant_id = models.UUIDField()
@@ -546,7 +543,7 @@ class FigureDue(models.Model):
     hour = models.IntegerField()
     due_at = models.DateTimeField()
     since = models.DateTimeField(null=True)
-    """When the oldest uncounted change was noted. Null when all known changes are counted and only open deliveries
+    """When the oldest uncounted change was recorded. Null if all known changes are counted and only open deliveries
     remain.
     """
 

@@ -1,5 +1,5 @@
-"""Statements on open deliveries that several flows share: where they go, the release of claims, the endpoints that have
-some, and the retries of an endpoint that works again.
+"""Statements on open deliveries that several flows share: their targets, the release of claims, the endpoints that
+have some, and the retries of an endpoint that works again.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,7 @@ from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, uuids
 from gateway.monitoring.logs import type_alone
 
-# --- The columns of an endpoint's row that say where and how to send. They are read together with the endpoint's
-# deliveries.
+# --- The columns of an endpoint's row that say where and how to send. Claims read them together with the deliveries.
 
 
 class StoredTarget(NamedTuple):
@@ -30,7 +29,7 @@ class StoredTarget(NamedTuple):
     headers: str | None
     timeout_seconds: int | None
     keep_answers: bool = False
-    """Signals of the previous version lack this column and all later ones, so these have defaults."""
+    """Signals of the former version lack this column and all later ones, so these have defaults."""
     credentials: str | None = None
     retry_schedule: str | None = None
     batch_events: int | None = None
@@ -42,7 +41,7 @@ class StoredTarget(NamedTuple):
 
 
 TARGET_COLUMNS = ", ".join(f"e.{name}" for name in StoredTarget._fields)
-"""SQL: the columns of a `StoredTarget`, of an endpoint `e`."""
+"""SQL: the columns of a `StoredTarget` from an endpoint `e`."""
 
 
 # --- Release of claimed deliveries that were not sent: their leases end, so they are due again at once.
@@ -64,7 +63,7 @@ class Leased(Protocol):
         """The database time of the claim."""
 
 
-# A delivery that another worker has claimed since, after the lease expired, has a later lease, which stays.
+# If the lease expired and another worker claimed the delivery since, its later lease stays.
 _RELEASE = f"""
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL
 WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
@@ -73,7 +72,7 @@ WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BET
 
 
 def releasing(deliveries: Iterable[Leased]) -> Statements[None]:
-    """The statements that end the leases of deliveries that were not sent, so they are due again at once."""
+    """The statements that end the leases of unsent deliveries, so that these are due again at once."""
     lease = timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
     for tenant_id, leased in together(deliveries, attrgetter("tenant_id")):
         ids = [each.id for each in leased]
@@ -91,9 +90,8 @@ def releasing(deliveries: Iterable[Leased]) -> Statements[None]:
 # --- The endpoints with open deliveries, as a common table expression for claims and for monitoring.
 #
 # The expression skips from one endpoint id to the next in the partial index `delivery_due` (endpoint_id,
-# next_attempt_at) WHERE status IN ('pending', 'failed'). So an endpoint costs one index probe, for any number of
-# waiting deliveries. Citus does not support recursion over all tenants, so on Citus each node reads its open
-# deliveries.
+# next_attempt_at) WHERE status IN ('pending', 'failed'). So an endpoint costs one index probe, however many deliveries
+# wait. Citus does not support recursion over all tenants, so on Citus each node reads its open deliveries.
 
 _BY_INDEX = """
 WITH RECURSIVE busy (endpoint_id, tenant_id, due_at) AS (
@@ -118,14 +116,14 @@ BUSY = _BY_NODE if settings.DATABASE_IS_DISTRIBUTED else _BY_INDEX
 """`due_at` is when the endpoint's first open delivery is due."""
 
 
-# --- Waiting deliveries of an endpoint that works again: their retries are due at once, regardless of the schedule.
+# --- Waiting deliveries of an endpoint that works again: their retries are due at once, whatever the schedule.
 
 MOST_HURRIED = 5_000
-"""Most deliveries that one call of `hurry` makes due, those with the earliest retries first. The limit bounds its
-statement, which runs within a request. The other deliveries keep their times.
+"""Most deliveries that one call of `hurry` makes due. Those with the earliest retries come first, and the others
+keep their times. This bounds the statement, which runs within a request.
 """
 
-# Claimed deliveries stay with their worker. Locked rows are skipped, so this waits for no lock.
+# Claimed deliveries stay with their worker. Locked rows are skipped, so the statement waits for no lock.
 _HURRY = """
 UPDATE webhook_deliveries SET next_attempt_at = now()
 WHERE tenant_id = %(tenant_id)s AND id = ANY(ARRAY(
@@ -139,8 +137,8 @@ WHERE tenant_id = %(tenant_id)s AND id = ANY(ARRAY(
 
 
 def hurry(tenant_id: UUID, endpoint_id: UUID) -> None:
-    """Make an endpoint's waiting deliveries due, inside the caller's transaction. The endpoint's caps and rate limit
-    still apply.
+    """Make an endpoint's waiting deliveries due, inside the caller's transaction. The endpoint's caps and rate
+    limit still apply.
     """
     with connection.cursor() as cursor:
         cursor.execute(_HURRY, {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "most": MOST_HURRIED})

@@ -1,4 +1,4 @@
-"""The form that replays an endpoint's deliveries of the last hours, on pages of staff and of the console."""
+"""The form that replays an endpoint's deliveries of the last hours, on staff pages and on console pages."""
 
 from datetime import timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from webhooks.models import Delivery
 
 
 class RecoverForm(forms.Form):
-    """Chooses the deliveries of a time range to send again."""
+    """The form's choices: which deliveries of which hours to send again."""
 
     hours = forms.IntegerField(label="Of the last hours", min_value=1, max_value=8_760, initial=24)
     status = forms.MultipleChoiceField(

@@ -1,8 +1,8 @@
 """Replays: a single delivery immediately, or all of an endpoint's deliveries in a time range in the background.
 
-A request stores the ids of all matching deliveries in chunks, so later changes do not alter what it covers. A chunk
-becomes deliveries in the transaction that deletes it, so a crash neither loses nor doubles any. An endpoint's chunks
-are released one by one, and only while it has few open deliveries (decision "Webhooks to customers").
+A request stores the ids of all matching deliveries in chunks, so later changes do not alter the set. The transaction
+that deletes a chunk creates its deliveries, so a crash neither loses nor doubles a delivery. An endpoint's chunks are
+released one by one, and only while it has few open deliveries (decision "Webhooks to customers").
 """
 
 from collections.abc import Sequence
@@ -45,11 +45,11 @@ DEFAULT_STATUSES = (Delivery.Status.FAILED, Delivery.Status.DEAD)
 PER_SECOND = 100
 """Most deliveries of one endpoint that its replays release in a second."""
 MOST_WAITING = 500
-"""While an endpoint has this many open deliveries, its replays wait."""
+"""Replays of an endpoint wait while it has this many open deliveries."""
 RELEASE = "webhooks.tasks.release_replays"
 RELEASE_SECONDS = 0.9
-"""Seconds from one release to the next, a little less than chunks are apart. If a release is lost, beat makes up for it
-within 30 seconds.
+"""Seconds from one release to the next, slightly less than the distance of two chunks. If a release is lost, beat
+replaces it within 30 seconds.
 """
 _NEXT, _NEXT_MILLISECONDS = "replays:next", 800
 
@@ -58,8 +58,8 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
     """Send a delivery's event again now, with the endpoint's current secrets. Returns the new delivery.
 
     The new delivery has a single attempt and is then delivered or dead. Raises NotFound for another tenant's delivery,
-    for a deleted endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`),
-    Conflict while the first attempt is in flight and for an endpoint that is not active.
+    for a deleted endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`). Raises
+    Conflict while the first attempt is in flight, and for an endpoint that is not active.
     """
     source = Delivery.objects.for_environment(tenant_id, environment).filter(pk=delivery_id).first()
     if source is None:
@@ -73,7 +73,7 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
     found = envelope.load([source.event_id], tenant_id=tenant_id).get(source.event_id)
     if found is None:
         raise NotFound("The body of this event is past retention.", details={"reason": "payload_expired"})
-    # Leased like a claimed delivery. If this process dies, a dispatcher takes the delivery over.
+    # Leased like a claimed delivery, so that if this process dies, a dispatcher takes the delivery over.
     replay = Delivery.objects.create(
         tenant_id=tenant_id,
         environment=environment,
@@ -145,7 +145,7 @@ def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> 
 
 
 def _in_flight(delivery: Delivery) -> bool:
-    """Whether a worker holds the lease of the first attempt. Leases are compared with the database's clock."""
+    """Whether a worker holds the lease of the first attempt, by the database's clock."""
     own = Delivery.objects.for_tenant(delivery.tenant_id)
     return own.filter(
         pk=delivery.pk, status=Delivery.Status.PENDING, attempts=0, leased_until__gt=Now()
@@ -158,8 +158,8 @@ def _require_active(endpoint: Endpoint) -> None:
         raise Conflict(f"The endpoint is {endpoint.status}: nothing is sent to it until it is active.")
 
 
-# Only original deliveries match, not their replays. Otherwise each repeated request would double the number. A delivery
-# whose replay is still open is not replayed a second time.
+# Only original deliveries match, not their replays. Otherwise each repetition of a request would double the number. A
+# delivery with an open replay is not replayed a second time.
 _MATCHING = """
 SELECT id FROM webhook_deliveries
 WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoint_id = %(endpoint_id)s
@@ -176,7 +176,7 @@ WITH e AS MATERIALIZED (
     FROM webhooks_endpoint WHERE id = %(endpoint_id)s
 )
 """
-# Deliveries are made with their event or after it, so those of the range's events lie at or after its begin.
+# Deliveries are made with their event or later. So the deliveries of the range's events lie after its beginning.
 _DATA = """(SELECT body FROM event_payloads p WHERE p.tenant_id = %(tenant_id)s
             AND p.expires_on = event.payload_expires_on AND p.id = event.id)"""
 _MISSED = f"""{_ENDPOINT}
@@ -192,7 +192,7 @@ WHERE event.tenant_id = %(tenant_id)s AND event.environment = %(environment)s
 # Allows one request of a tenant at a time. Two at once would queue the same rows twice, and each may read a long range.
 _ALONE = "SELECT pg_try_advisory_xact_lock(hashtextextended('replay:' || %s::text, 0))"
 
-# Deliveries that already wait in a chunk are not queued a second time.
+# Skips deliveries that already wait in a chunk.
 _FRESH = """
 WITH queued AS MATERIALIZED (
     SELECT unnest(source_ids) AS id FROM webhooks_replaychunk
@@ -218,14 +218,14 @@ RETURNING cardinality(source_ids), source_ids[1]
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The matches of a request: how many deliveries or missed events, and when the oldest of them was created."""
+    """The matches of a request: how many deliveries or missed events, and the creation time of the oldest."""
 
     count: int
     oldest: datetime | None
 
     @property
     def expected_seconds(self) -> int:
-        """How long their release takes at least."""
+        """The least number of seconds that the release takes."""
         return -(-self.count // PER_SECOND)
 
 
@@ -240,13 +240,13 @@ def replay_endpoint(
     event_types: Sequence[str] | None = None,
     is_preview: bool = False,
 ) -> Queued:
-    """Queue a new delivery for each delivery of the endpoint made from `begin` to before `end` that has one of the
-    statuses now. The status `missed` means events that never got a delivery to the endpoint. A preview counts and
-    queues nothing.
+    """Queue a new delivery for each of the endpoint's deliveries made from `begin` to before `end` with one of the
+    statuses.
 
-    Raises InvalidRequest for a range that ends before it begins or is longer than the tenant's retention, NotFound for
-    another tenant's endpoint, Conflict for one that is not active, TooManyInFlight while another request of the tenant
-    is being worked on. Bodies past retention are left out, and so is what is queued already.
+    The status `missed` means events that never got a delivery to the endpoint. A preview only counts. Raises
+    InvalidRequest for a range that ends before it begins or is longer than the tenant's retention. Raises NotFound for
+    another tenant's endpoint, and Conflict for an inactive one. Raises TooManyInFlight while another request of the
+    tenant runs. Bodies past retention and queued deliveries are left out.
     """
     endpoint = lifecycle.find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     retention = timedelta(days=Tenant.objects.values_list("retention_days", flat=True).get(pk=tenant_id))
@@ -319,10 +319,10 @@ SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries
 
 
 def release_due() -> int:
-    """Turn the next chunk of each replaying endpoint into deliveries, unless the endpoint has enough waiting. Returns
-    how many deliveries were made.
+    """Turn the next chunk of each replaying endpoint into deliveries, unless enough of its deliveries wait already.
+    Returns how many deliveries were made.
 
-    Calling it more often than once a second does no harm: each chunk has its own due time.
+    Calling it more often than once a second does no harm, because each chunk has its own due time.
     """
     released = 0
     for endpoint_id in ReplayChunk.objects.values_list("endpoint_id", flat=True).annotate(Min("id")):
@@ -331,7 +331,7 @@ def release_due() -> int:
         except Exception as error:
             if concerns_all(error):
                 raise
-            # The chunk stays; the replays of other endpoints go on.
+            # The chunk stays. Other endpoints' replays continue.
             log.exception("replay_release_failed", endpoint_id=str(endpoint_id))
     if released:
         wake_up.wake()
@@ -343,7 +343,7 @@ def _release_soon() -> None:
 
 
 def release_again_soon() -> None:
-    """Queue the next release while chunks are left. Only one is queued, even if several workers call this."""
+    """Queue the next release while chunks are left. Only one release is queued, even if several workers call this."""
     if not ReplayChunk.objects.exists():
         return
     try:
@@ -357,7 +357,7 @@ def release_again_soon() -> None:
 
 def _release_one(endpoint_id: UUID) -> int:
     with transaction.atomic(), connection.cursor() as cursor:
-        # The endpoint's row is the lock, because two releases of one endpoint at once could exceed the bound.
+        # The endpoint's row is the lock: two releases of one endpoint at once could exceed the limit.
         endpoint = (
             Endpoint.objects.select_for_update(of=("self",), skip_locked=True, no_key=True)
             .filter(pk=endpoint_id, status=Endpoint.Status.ACTIVE)

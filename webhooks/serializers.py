@@ -1,4 +1,4 @@
-"""JSON bodies of endpoints and deliveries: `…In` serializers check requests, `…Out` serializers write answers."""
+"""JSON bodies of endpoints and deliveries: `…In` serializers check requests, and `…Out` serializers write answers."""
 
 from typing import Any
 
@@ -36,14 +36,14 @@ from webhooks.requests.signed_request import is_secret
 
 
 class EachOnceField(serializers.ListField):
-    """A list that drops repeated items and keeps the caller's order."""
+    """A list without repeated items, in the caller's order."""
 
     def to_internal_value(self, data: Any) -> list[str]:
         return list(dict.fromkeys(super().to_internal_value(data)))
 
 
 class EventTypesField(EachOnceField):
-    """Event types, or `*` for all."""
+    """Event types, or `*` for all types."""
 
     child = serializers.ChoiceField(choices=[ALL, *EVENT_TYPES])
 
@@ -80,7 +80,7 @@ class SecretField(serializers.CharField):
 
 
 class IdsField(EachOnceField):
-    """Ids of accounts or numbers; null for all."""
+    """Ids of accounts or numbers. Null for all."""
 
     child = serializers.RegexField(r"\A[0-9]{1,64}\Z")
 
@@ -92,7 +92,7 @@ _METADATA = "Notes of yours, texts by name. They are shown with the endpoint and
 
 
 class MetadataField(serializers.DictField):
-    """The caller's notes: texts by name. At most 50, with names up to 40 and texts up to 500 characters."""
+    """The caller's notes: at most 50 texts by name, with names of up to 40 and texts of up to 500 characters."""
 
     child = serializers.CharField(allow_blank=True, max_length=LONGEST_METADATA_TEXT)
 
@@ -125,7 +125,7 @@ class PemField(serializers.CharField):
 
 
 class TlsSettings(serializers.Serializer[dict[str, Any]]):
-    """How connections to the endpoint are secured, beyond the usual."""
+    """The client certificate and the CA for connections to the endpoint."""
 
     client_certificate = PemField()
     client_key = PemField()
@@ -133,7 +133,7 @@ class TlsSettings(serializers.Serializer[dict[str, Any]]):
 
 
 class OAuth2Settings(serializers.Serializer[dict[str, Any]]):
-    """Client credentials: requests carry a token of your authorisation server."""
+    """Client credentials: requests carry a token that your authorisation server issues."""
 
     token_url = UrlField()
     client_id = serializers.CharField(max_length=255)
@@ -154,7 +154,7 @@ class BatchSettings(serializers.Serializer[dict[str, Any]]):
 
 
 class DestinationSettings(serializers.Serializer[dict[str, Any]]):
-    """Where the events of another kind than `webhook` go. Each kind has members of its own (docs/destinations.md)."""
+    """The destination of an endpoint that is not a webhook. Each kind has its own members (docs/destinations.md)."""
 
     def get_fields(self) -> dict[str, Any]:
         # Each kind checks its own settings (`webhooks/destinations/`).
@@ -183,7 +183,7 @@ class RetryScheduleField(serializers.ListField):
 
 
 class EndpointSettings(serializers.Serializer[dict[str, Any]]):
-    """Fields that are the same at creation and in a change."""
+    """Fields that creation and changes have in common."""
 
     waba_ids = IdsField()
     phone_number_ids = IdsField()
@@ -260,7 +260,7 @@ class EndpointChangeIn(EndpointSettings):
 
 @extend_schema_field({"type": "object", "additionalProperties": True})
 class PreviewedFilterField(FilterField):
-    """A required filter."""
+    """A filter that must be given."""
 
 
 class FilterPreviewIn(serializers.Serializer[dict[str, Any]]):
@@ -275,7 +275,7 @@ class PreviewedEventOut(serializers.Serializer[filters.PreviewedEvent]):
 
 
 class FilterPreviewOut(serializers.Serializer[filters.Preview]):
-    """What a filter makes of the endpoint's recent events."""
+    """The result of a filter for the endpoint's recent events."""
 
     checked = serializers.IntegerField()
     passed = serializers.IntegerField()
@@ -288,7 +288,7 @@ class ExampleIn(serializers.Serializer[dict[str, Any]]):
 
 
 class ExampleOut(serializers.Serializer[verify_ping.SentExample]):
-    """The example as sent, with `"test": true`, and what the endpoint said."""
+    """The example in the form that was sent, with `"test": true`, and the endpoint's answer."""
 
     event = serializers.DictField()
     delivered = serializers.BooleanField()
@@ -304,7 +304,7 @@ class RotateSecretIn(serializers.Serializer[dict[str, Any]]):
 
 
 class ReplayIn(serializers.Serializer[dict[str, Any]]):
-    """The body of an endpoint replay; `from` is a word of Python, so the fields are named by hand."""
+    """The body of an endpoint replay."""
 
     begin = serializers.DateTimeField()
     end = serializers.DateTimeField()
@@ -319,12 +319,12 @@ class ReplayIn(serializers.Serializer[dict[str, Any]]):
 
     def get_fields(self) -> dict[str, Any]:
         fields = super().get_fields()
-        renamed = {"begin": "from", "end": "to"}
+        renamed = {"begin": "from", "end": "to"}  # `from` is a keyword of Python
         return {renamed.get(name, name): field for name, field in fields.items()}
 
 
 class ReplayPreviewOut(serializers.Serializer[replay.Queued]):
-    """Preview of a replay: how much, since when, and how long its release takes at least."""
+    """Preview of a replay: the number of deliveries, the oldest, and the fewest seconds that the release takes."""
 
     count = serializers.IntegerField()
     oldest = serializers.DateTimeField(allow_null=True)
@@ -386,7 +386,7 @@ class EndpointOut(serializers.ModelSerializer[Endpoint]):
         ]
 
     def get_headers(self, endpoint: Endpoint) -> dict[str, str]:
-        """The names, each with a mask for its value; none when no key opens them."""
+        """The names, each with a mask for its value. Empty if no key decrypts the headers."""
         return dict.fromkeys(signed_request.header_names(endpoint), credentials.MASK)
 
     @extend_schema_field(RetryScheduleField())
@@ -447,7 +447,7 @@ class EndpointHealthOut(serializers.Serializer[health.Health]):
 
 
 class EndpointWithHealthOut(EndpointOut):
-    """With its health: the answer of one endpoint, not of lists."""
+    """An endpoint with its health. Only the answer for one endpoint has it, not lists."""
 
     health = serializers.SerializerMethodField()
 
@@ -461,7 +461,7 @@ class EndpointWithHealthOut(EndpointOut):
 
 
 class NewEndpointOut(EndpointOut):
-    """With the secret, only in the answer of create."""
+    """An endpoint with its secret, which only the answer to its creation has."""
 
     class Meta(EndpointOut.Meta):
         fields = [
@@ -534,7 +534,7 @@ class ReplayedOut(DeliveryOut):
 
 
 class DeliveryAttemptOut(serializers.Serializer[dict[str, Any]]):
-    """An attempt. The receiver's answer is stored for the newest failed ones, as long as the event's body is."""
+    """An attempt. The receiver's answers to the newest failed attempts are stored as long as the event's body."""
 
     at = serializers.DateTimeField()
     http_status = serializers.IntegerField(allow_null=True)

@@ -1,7 +1,7 @@
 """The event stream: `GET /v1/events/stream` as server-sent events.
 
 One statement reads the events after the positions of many listeners. A request has a query and, when a client
-reconnects, the id of the last event. The response is the text form of server-sent events.
+reconnects, the last event's id. The response is the text form of server-sent events.
 """
 
 import re
@@ -34,21 +34,21 @@ from webhooks.events.envelope import EVENT_TYPES, EXPLICIT_TYPES, Envelope
 
 # --- Positions of events in the event stream: the number of the committing transaction, then the event's id.
 #
-# Ids are made before the commit, sometimes long before, so a reader that used ids would skip events that are not
-# visible yet. A transaction's number orders commits well enough: once every transaction below a number has ended
+# Ids are made before the commit, sometimes long before, so a reader that went by ids would skip events that are not yet
+# visible. A transaction's number orders commits well enough: once every transaction below a number has ended
 # (`pg_snapshot_xmin`), nothing new can appear below it. The database's default sets `events.position`, so publishing
-# flows know nothing about it.
+# flows need not know it.
 #
 # Each cluster numbers its transactions from the beginning. So the upper bits of a position are an epoch, a constant in
-# the database's function `event_position`: Postgres puts it into each plan, and no statement reads it. A new epoch
-# begins when the rows move to another cluster. All its positions follow those of earlier epochs.
+# the database's function `event_position`. Postgres puts the constant into each plan, so no statement reads it. A new
+# epoch begins when the rows move to another cluster. All its positions follow those of earlier epochs.
 ADD_COLUMN = """
 ALTER TABLE events ADD COLUMN IF NOT EXISTS position xid8;
 ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id();
 """
 DROP_COLUMN = "ALTER TABLE events DROP COLUMN position;"
 EPOCH = 2**48
-"""Transactions of one epoch: ninety years at 100,000 a second. A position has room for 32,768 epochs."""
+"""Transactions of one epoch: enough for ninety years at 100,000 a second. A position has room for 32,768 epochs."""
 _FUNCTION = """
 CREATE OR REPLACE FUNCTION event_position(transaction_id xid8) RETURNS xid8 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT (transaction_id::text::bigint + {first})::text::xid8';
@@ -58,10 +58,10 @@ ADD_EPOCH = [
     "ALTER TABLE events ALTER COLUMN position SET DEFAULT event_position(pg_current_xact_id())",
 ]
 REMOVE_EPOCH = [
-    # Citus needs this to drop a function that a distributed table has used. A single Postgres ignores it.
+    # Citus needs this setting to drop a function that a distributed table has used. A single Postgres ignores it.
     "SET LOCAL citus.multi_shard_modify_mode TO 'sequential'",
     "ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id()",
-    # A separate statement, because Citus sends a statement to the nodes as it was received.
+    # A statement of its own, because Citus sends a statement to the nodes unchanged.
     "DROP FUNCTION event_position(xid8)",
 ]
 CURRENT_EPOCH = f"SELECT event_position('0')::text::bigint / {EPOCH}"
@@ -90,8 +90,8 @@ class Horizon(NamedTuple):
     begun: int
 
 
-# On Citus a transaction is numbered by the coordinator and may be committed there before a node shows its rows. The
-# coordinator inserts a row for each of its parts, in that transaction, and deletes it when the part is surely
+# On Citus the coordinator numbers a transaction, and may have committed it before a node shows its rows. In the same
+# transaction it inserts a row for each of the transaction's parts, and deletes the row when the part is surely
 # committed. The row's `xmin` is the lower half of the number.
 _SETTLED_ON_NODES = """
 least(pg_snapshot_xmin(s), (
@@ -108,21 +108,21 @@ SELECT event_position({_SETTLED})::text, event_position(pg_snapshot_xmax(s))::te
 
 
 def horizon() -> Statements[Horizon]:
-    """The horizon now."""
+    """The current horizon."""
     ((settled, begun),) = yield _HORIZON, {}
     return Horizon(int(settled), int(begun))
 
 
 def present() -> Statements[Position]:
-    """The position after everything that has been committed, and before everything that is under way."""
+    """The position after everything committed and before everything under way."""
     return Position((yield from horizon()).settled, _NONE)
 
 
 def resumed(text: str, *, tenant_id: UUID, environment: str) -> Statements[Position | None]:
     """The position in `Last-Event-ID`: a position of the stream, or the public id of one of the caller's events.
 
-    None for any other text. A position beyond the last transaction is from a database that was restored without a new
-    epoch. The stream then starts from its beginning, so that no event is lost.
+    None for any other text. A position beyond the last transaction is from before a restore without a new epoch. The
+    stream then starts from its beginning, so that no event is lost.
     """
     if found := _TEXT.fullmatch(text):
         event_id = ids.decode(ids.EVENT, found[2])
@@ -151,9 +151,9 @@ def build_index(editor: BaseDatabaseSchemaEditor) -> None:
 
 
 def begin_epoch() -> None:
-    """Begin a new epoch: all positions from now on follow all earlier ones.
+    """Begin a new epoch: all later positions follow all earlier ones.
 
-    Raises `OperationalError`, and changes nothing, while a transaction that writes events does not end.
+    Raises `OperationalError`, and changes nothing, if a transaction that writes events does not end in time.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
@@ -168,7 +168,7 @@ def begin_epoch() -> None:
 PAGE = 20
 """Most events that one listener gets at a time. This limits the memory that a slow listener occupies."""
 LATEST = timedelta(days=35)
-"""An event whose id is older than this when it is committed is not streamed. The bound leaves old partitions aside."""
+"""An event whose id is older than this at its commit is not streamed. So old partitions need not be read."""
 
 
 class Wanted(NamedTuple):
@@ -231,8 +231,8 @@ _NEWS = f"SELECT w.place FROM {_WANTED} WHERE EXISTS (SELECT 1 FROM events e WHE
 
 
 def look(wanted: Sequence[Wanted]) -> Statements[Look]:
-    """The events that follow each position and whose transactions, and all before them, have ended."""
-    # The horizon is read first, so all events of the transactions below it are visible to the statements that follow.
+    """The events that follow each position. Their transactions, and all earlier ones, have ended."""
+    # The horizon is read first, so the later statements see all events of the transactions below it.
     seen = yield from horizon()
     rows: list[tuple[Any, ...]] = []
     for values in _parameters(wanted):
@@ -251,7 +251,7 @@ def look(wanted: Sequence[Wanted]) -> Statements[Look]:
 
 
 def _passing(wanted: Sequence[Wanted], rows: Sequence[tuple[int, UUID]]) -> Statements[set[tuple[int, UUID]]]:
-    """The events that pass the filter of their request. `rows` and the result have pairs of a request's place and an
+    """The events that pass the filter of their request. `rows` and the result are pairs of a request's place and an
     event's id.
     """
     filtered = [
@@ -274,7 +274,7 @@ def _passing(wanted: Sequence[Wanted], rows: Sequence[tuple[int, UUID]]) -> Stat
 
 
 def with_news(wanted: Sequence[Wanted]) -> Statements[set[int]]:
-    """The indexes (from 0) of the listeners with events after their position. Costs less than `look`."""
+    """The indexes (from 0) of the listeners with events after their position. Cheaper than `look`."""
     places: set[int] = set()
     for values in _parameters(wanted):
         places.update(place - 1 for (place,) in (yield _NEWS, values))
@@ -282,7 +282,7 @@ def with_news(wanted: Sequence[Wanted]) -> Statements[set[int]]:
 
 
 def _parameters(wanted: Collection[Wanted]) -> Iterator[dict[str, object]]:
-    """The parameters of each statement that reads for the listeners. Their places begin with 1."""
+    """The parameters of each statement that reads for the listeners. Places begin with 1."""
     moment = now()
     oldest = min(
         [moment, *(ids.created_at(each.after.event_id) for each in wanted if each.after.event_id.int)]
@@ -306,7 +306,7 @@ CONTENT_TYPE = "text/event-stream"
 HEADERS = {
     "Content-Type": CONTENT_TYPE,
     "Cache-Control": "no-store",
-    # nginx gathers an answer before it passes it on, unless told otherwise.
+    # By default nginx gathers an answer before it passes it on.
     "X-Accel-Buffering": "no",
 }
 RETRY_MILLISECONDS = 1_000
@@ -315,17 +315,17 @@ HEARTBEAT_SECONDS = 15.0
 
 
 def opening(position: Position) -> bytes:
-    """The first lines of a stream: how soon a client reconnects, and the position at which the stream begins."""
+    """The first lines of a stream: after how long a client reconnects, and the position at which the stream begins."""
     return b"retry: %d\n%b" % (RETRY_MILLISECONDS, heartbeat(position))
 
 
 def heartbeat(position: Position) -> bytes:
-    """A sign of life without an event. The id moves the client's position past events that a filter left out."""
+    """A sign of life without an event. Its id moves the client's position past events that a filter left out."""
     return b"id: %b\n: alive\n\n" % str(position).encode()
 
 
 def event(position: Position, body: bytes) -> bytes:
-    """An event. A line end becomes a new line of data; JSON has line ends only between members."""
+    """An event. A line end becomes a new line of data. JSON has line ends only between its tokens."""
     lines = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
     return b"id: %b\ndata: %b\n\n" % (str(position).encode(), lines)
 
@@ -335,13 +335,13 @@ def closing(reason: str) -> bytes:
     return b"event: closed\ndata: %b\n\n" % reason.encode()
 
 
-# --- The request of a caller of the event stream: filters in the query, and the position from which to continue.
+# --- The request for an event stream: filters in the query, and the position from which to continue.
 PARAMETERS = {"type": 2_000, "phone_number_id": 64, "filter": filters.LONGEST}
 """The query's parameters, with their longest values."""
 
 
 class Asked(NamedTuple):
-    """The filters of a stream. Empty `types` mean all except EXPLICIT_TYPES; `phone_number_ids` None means all."""
+    """The filters of a stream. Empty `types` mean all except EXPLICIT_TYPES. None for `phone_number_ids` means all."""
 
     types: frozenset[str]
     phone_number_ids: frozenset[str] | None
@@ -354,7 +354,7 @@ class Asked(NamedTuple):
 
 
 def asked_of(query: QueryDict, caller: Caller) -> Asked:
-    """The filters in a query, within the numbers that the caller is limited to.
+    """The filters in a query, within the numbers to which the caller is limited.
 
     Raises InvalidRequest for an unknown, repeated or empty parameter, and for a number that is not the caller's.
     """
@@ -387,10 +387,9 @@ def asked_of(query: QueryDict, caller: Caller) -> Asked:
 
 
 def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) -> Statements[Position]:
-    """The position from which the stream continues: the position in `Last-Event-ID`, or the present position without
-    this header.
+    """The position from which the stream continues: that of `Last-Event-ID`, or without this header the current one.
 
-    Raises InvalidRequest for a header that is no position.
+    Raises InvalidRequest for a header that is not a position.
     """
     if not last_event_id:
         return (yield from present())
@@ -404,8 +403,7 @@ def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) ->
     return position
 
 
-# --- `GET /v1/events/stream` as the OpenAPI document describes it; the listener answers it
-# (`web/stream_response.py`).
+# --- `GET /v1/events/stream` for the OpenAPI document. The listener answers it (`web/stream_response.py`).
 class EventStreamView(ResourceViewSet):
     """The events of the caller's environment as server-sent events."""
 

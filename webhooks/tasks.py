@@ -13,11 +13,12 @@ from webhooks.endpoints import notices
 from webhooks.events import retention
 
 
-# Acknowledged at the start, because a Celery worker that holds an unacknowledged message ends when Valkey fails.
+# Acknowledged at its start. A Celery worker that holds an unacknowledged message ends when Valkey fails.
 @shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
-    """Deliver what is due until the worker stops. Called by wake-ups, and by beat in case a wake-up is lost. Returns at
-    once when the process has a running dispatcher, which it normally has from its start.
+    """Deliver due events until the worker stops. Wake-ups call this, and beat in case a wake-up is lost.
+
+    Returns at once if the process has a running dispatcher, which it normally has from its start.
     """
     while dispatcher.run():
         pass
@@ -25,8 +26,8 @@ def deliver_due(**_: Any) -> None:
 
 @shared_task
 def release_replays(**_: Any) -> None:
-    """Release the next chunk of each replay, and schedule the following release. Called when a replay is queued, and
-    by beat.
+    """Release the next chunk of each replay, and schedule the next release. Called when a replay is queued, and by
+    beat.
     """
     replay.release_due()
     replay.release_again_soon()
@@ -40,7 +41,7 @@ def _stop_dispatcher(**_: Any) -> None:
 
 @shared_task
 def notify_endpoint_changes(**_: Any) -> None:
-    """Every half minute: notify tenants of endpoints that keep failing, of endpoints that recovered, and of given-up
+    """Every half minute: notify tenants of endpoints that keep failing or have recovered, and of given-up
     deliveries.
     """
     notices.notify_changes()
@@ -49,7 +50,7 @@ def notify_endpoint_changes(**_: Any) -> None:
 
 @shared_task
 def hurry_archives(**_: Any) -> None:
-    """Every half minute: make deliveries due that fill an archive's object before the hour is over."""
+    """Every half minute: make deliveries due that fill an archive's object before the hour ends."""
     if archives.hurry():
         wake_up.wake()
 
@@ -80,5 +81,5 @@ def prune_answers(**_: Any) -> None:
 
 @shared_task
 def prune_event_keys(**_: Any) -> None:
-    """Hourly: prune dedupe keys of notifications that can no longer repeat."""
+    """Hourly: prune dedupe keys of notifications that can no longer be repeated."""
     retention.prune_keys()

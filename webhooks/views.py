@@ -69,7 +69,7 @@ WORDS = {"display_phone_number": {"help_text": "Your number in digits, such as `
 
 
 class EventOut(serializers.ModelSerializer[Event]):
-    """The envelope without `data` and `raw`, with the state of its message and of its deliveries."""
+    """The envelope without `data` and `raw`, with the state of the event's message and deliveries."""
 
     id = serializers.CharField(source="public_id")
     type = serializers.ChoiceField(choices=EVENT_TYPES)
@@ -107,7 +107,7 @@ class EventOut(serializers.ModelSerializer[Event]):
 
 
 class EnvelopeOut(serializers.ModelSerializer[Event]):
-    """The envelope as delivered (specification 6)."""
+    """The envelope in the form in which endpoints get it (specification 6)."""
 
     id = serializers.CharField()
     type = serializers.ChoiceField(choices=EVENT_TYPES)
@@ -123,7 +123,7 @@ class EnvelopeOut(serializers.ModelSerializer[Event]):
 
 
 class OneEventOut(serializers.Serializer[dict[str, Any]]):
-    """`event` is null when its body is past retention."""
+    """An event with its deliveries. `event` is null if the body is past retention."""
 
     event = EnvelopeOut(allow_null=True)
     payload_available = serializers.BooleanField()
@@ -135,7 +135,7 @@ LONGEST_FILTER = 512
 
 
 def _equal(request: Request) -> dict[str, str]:
-    """The columns by which a list of events can be filtered."""
+    """The columns by which a request filters the list of events."""
     given = {name: query.text(request, name, longest=LONGEST_FILTER) for name in FILTERS}
     given["phone_number_id"] = filtered_number(caller_of(request), given["phone_number_id"])
     given["wa_id"] = query.wa_id(request)

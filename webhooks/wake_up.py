@@ -1,19 +1,18 @@
 """Signals the dispatchers, after the commit, that deliveries are due. Keeps the register of running dispatchers.
 
-A signal hands over a few fresh deliveries (`events/publish.py`) or asks a dispatcher to poll for what is due. A lost
+A signal hands over a few fresh deliveries (`events/publish.py`), or asks a dispatcher to poll for due ones. A lost
 request to poll costs half a second, because dispatchers poll that often, or five seconds while no delivery is open. A
 worker has a dispatcher from its start to its end, and starts another when it fails (`gateway/loop_thread.py`). A lost
-hand-over waits until its lease ends; if its dispatcher died, that takes a second.
+hand-over waits until its lease ends. If its dispatcher died, that takes a second.
 
 The running dispatchers are registered in Valkey, and the first one with room gets each signal. At a moderate rate,
-waking a process with cold caches costs more than its work. So signals are not spread: the first dispatcher gets them
-until it lacks room or CPU, then the next one. A dispatcher that does not take its signals within
-`PATIENCE_MILLISECONDS` is removed from the register while another has room, and any dispatcher may take those
-signals. Each signal checks for this, and so does each dispatcher once a second. The next report of a removed
-dispatcher registers it again, at the end.
+waking a process with cold caches costs more than its work. So the first dispatcher gets all signals until it lacks room
+or CPU, then the next one does. A dispatcher that does not take its signals within `PATIENCE_MILLISECONDS` is removed
+from the register while another has room, and any dispatcher may take those signals. Each signal checks for this, and so
+does each dispatcher once a second. A removed dispatcher's next report registers it again, at the end.
 
-The scripts are sent in full. Naming them by hash (EVALSHA) saves little, and after a restart Valkey would need them
-again.
+The scripts are sent in full. Naming them by hash (EVALSHA) would save little, and after a restart Valkey would need
+them again.
 """
 
 import threading
@@ -38,27 +37,27 @@ from gateway.valkey.write_behind import Debounced
 from webhooks.open_deliveries import releasing
 
 SIGNAL = "deliveries:wake"
-"""The list of signals that any dispatcher takes. With a colon and a name appended, the list of that dispatcher."""
+"""The list of signals that any dispatcher may take. With a colon and a name appended, one dispatcher's own list."""
 REGISTER = "deliveries:dispatchers"
-"""The names of the dispatchers, in order of registration. With a colon and a name appended, the state of that
-dispatcher, which expires when it stops reporting.
+"""The names of the dispatchers, in order of registration. With a colon and a name appended, the state of one
+dispatcher, which expires when the dispatcher stops reporting.
 """
 ROOM, BUSY, FULL = b"room", b"busy", b"full"
-"""States that a dispatcher reports: it has room; it has room, but prefers that others are asked first;
-it has no room.
+"""States that a dispatcher reports: it has room, it has room but prefers that others are asked first, or it has no
+room.
 """
 ALIVE_MILLISECONDS = 3_000
 PATIENCE_MILLISECONDS = 100
 """Longer than a busy event loop needs for one round."""
 CALLED = "deliveries:called"
-"""Set for a second by a wake-up, so that a burst of events starts one task and not one for each event."""
+"""Set for a second by a wake-up, so that a burst of events starts one task rather than one for each event."""
 CALL_MILLISECONDS = 1_000
 MOST_SIGNALS = 256
-"""Most hand-overs that wait for one dispatcher; further ones are rejected."""
+"""Most hand-overs that wait for one dispatcher. Further ones are rejected."""
 LOOK = b"look"
-"""The signal that asks a dispatcher to poll for what is due. The scripts write it."""
+"""The signal that asks a dispatcher to poll for due deliveries. The scripts write it."""
 
-# `own` is the list of a dispatcher. While `own:patience` exists, the signals in the list are not late.
+# `own` is the list of one dispatcher. While `own:patience` exists, the signals in the list are not late.
 _SCRIPT = """
 local signal, register = KEYS[1], KEYS[2]
 local function own(name) return signal .. ':' .. name end
@@ -75,9 +74,9 @@ local function state(name)
 end
 """
 
-# Hand-overs (ARGV[5] and on) are accepted while a dispatcher is alive and few are waiting. A list never gets two
+# Accepts hand-overs (ARGV[5] and on) while a dispatcher is alive and few hand-overs wait. A list never gets two
 # requests to poll in a row. Returns whether the hand-overs were accepted, whether the caller must start a dispatcher
-# (none is running, and nobody started one within a second), and which dispatcher may get the next hand-overs.
+# (none is running, and none was started within a second), and which dispatcher may get the next hand-overs.
 _SEND = (
     _SCRIPT
     + """
@@ -159,12 +158,12 @@ def send_signals(signals: list[bytes], *, looks: bool) -> Sent:
 
 
 def name_of(process: str, worker_id: int) -> str:
-    """The name of a dispatcher: the process as operators see it, and the id under which its worker is registered."""
+    """The name of a dispatcher: the process's name for operators, and the id under which its worker is registered."""
     return f"{process}#{worker_id}"
 
 
 def worker_id(name: bytes) -> int | None:
-    """The worker's id in a dispatcher's name. None for names from the former version."""
+    """The worker's id in a dispatcher's name. None for a name of the former version."""
     return int(name.rpartition(b"#")[2]) if b"#" in name else None
 
 
@@ -174,19 +173,19 @@ def own_signals(name: str) -> str:
 
 
 def report_script(name: str, state: bytes) -> tuple[Any, ...]:
-    """The command that reports a dispatcher as alive, and removes others that are late from the register."""
+    """The command that reports a dispatcher as alive, and removes late dispatchers from the register."""
     return ("EVAL", _REPORT, 2, SIGNAL, REGISTER, name, state, ALIVE_MILLISECONDS)
 
 
 def unregister(name: str) -> None:
-    """Remove a dispatcher that ends from the register. Other dispatchers take its signals."""
+    """Remove an ending dispatcher from the register. Other dispatchers take its signals."""
     valkey().eval(_LEAVE, 2, SIGNAL, REGISTER, name)
 
 
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.01
-"""A process that publishes continuously asks for a poll at most once in this interval. Hand-overs are sent at once."""
+"""How often a process that publishes continuously may ask for a poll. Hand-overs are sent at once."""
 MOST_HANDED_OVER = 64
 """Most deliveries in one signal."""
 
@@ -205,19 +204,19 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The deliveries that a transaction created: those it claimed for a hand-over, and whether there are others."""
+    """The deliveries that a transaction created: those claimed for a hand-over, and whether there are others."""
 
     handed_over: Sequence[Packed] = ()
     has_unclaimed: bool = False
     is_urgent: bool = False
-    """Whether calls are among them. Dispatchers accept calls without room as well."""
+    """Whether calls are among the deliveries. Dispatchers accept calls even without room."""
 
     def __bool__(self) -> bool:
         return bool(self.handed_over) or self.has_unclaimed
 
 
 class _Unsent:
-    """The pending signals of this process. Any thread adds signals. The debounced thread takes them."""
+    """The pending signals of this process. Any thread adds signals, and the debounced thread takes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -237,18 +236,18 @@ class _Unsent:
 
 
 class LocalDispatcher(Protocol):
-    """The dispatcher of the same process, where roles share one. Hand-overs to it do not go through Valkey."""
+    """The dispatcher of the same process, if the process has both roles. Hand-overs to it do not go through Valkey."""
 
     @property
     def worker_id(self) -> int:
-        """The worker that the dispatcher's leases name."""
+        """The worker that is named as the holder of the dispatcher's leases."""
 
     @property
     def has_room(self) -> bool:
         """Whether fresh deliveries may be handed to the dispatcher."""
 
     def hand_over(self, deliveries: Sequence[Packed], *, looks: bool) -> bool:
-        """Hand deliveries over from any thread; `looks` asks for a poll. Returns False when the dispatcher is ending
+        """Hand deliveries over from any thread. `looks` asks for a poll. Returns False if the dispatcher is ending
         and accepts no hand-overs.
         """
 
@@ -257,22 +256,22 @@ _local: LocalDispatcher | None = None
 _unsent = _Unsent()
 _sending = threading.Lock()
 _next: bytes | None = None
-"""The dispatcher that had room at the last signal of this process."""
+"""The dispatcher that had room at this process's last signal."""
 
 
 def attach(dispatcher: LocalDispatcher | None) -> None:
-    """Set the dispatcher of this process; None when it ends."""
+    """Set the dispatcher of this process. None when it ends."""
     global _local
     _local = dispatcher
 
 
 def may_hand_over() -> bool:
-    """Whether a dispatcher has room: that of this process, or the one signalled last."""
+    """Whether a dispatcher has room: this process's own, or the one that was signalled last."""
     return (_local is not None and _local.has_room) or _next is not None
 
 
 def next_dispatcher(*, urgent: bool = False) -> int | None:
-    """The registered worker that will probably get the hand-over. None while unknown."""
+    """The registered worker that will probably get the hand-over. None if unknown."""
     if _local is not None and (urgent or _local.has_room):
         return _local.worker_id
     return None if _next is None else worker_id(_next)
@@ -285,7 +284,7 @@ def reset() -> None:
 
 
 def after_commit(fresh: Fresh | None = None) -> None:
-    """Wake a dispatcher soon after the current transaction commits, or soon if there is none.
+    """Wake a dispatcher soon after the current transaction commits, or soon if there is no transaction.
 
     `fresh` are the deliveries that the transaction created. Without them the dispatcher polls.
     """
@@ -303,17 +302,17 @@ def soon(fresh: Fresh) -> None:
 
 
 def wake() -> None:
-    """Ask a dispatcher to poll for due deliveries. Starts a dispatcher when none is running."""
+    """Ask a dispatcher to poll for due deliveries. Start a dispatcher if none is running."""
     _send([], looks=True)
 
 
 def pass_on(deliveries: Sequence[Packed]) -> None:
-    """Signal again the deliveries that a dispatcher got but will not send, because it ends."""
+    """Signal deliveries again that a dispatcher got but will not send, because it is ending."""
     _send(deliveries, looks=True)
 
 
 def flush() -> None:
-    """Send the signals that are pending in this process now."""
+    """Send this process's pending signals now."""
     with _sending:
         handed_over, looks = _unsent.take()
         if handed_over or looks:
@@ -353,22 +352,22 @@ def _release(handed_over: Sequence[Packed]) -> None:
 
 _debounced = Debounced(flush, seconds=LOOK_SECONDS)
 
-# --- Signals the event streams, while any is open, that tenants have fresh events.
+# --- Signals to event streams, while any is open, that tenants have fresh events.
 #
-# A signal names tenants. It is sent while the publishing transaction runs, perhaps before its commit, so a process
-# that receives it polls until that transaction has ended. A lost signal costs seconds, because the streams also poll
-# on their own.
+# A signal names tenants. It is sent while the publishing transaction runs, perhaps before its commit. So a process that
+# receives the signal polls until that transaction has ended. A lost signal costs seconds, because streams also poll by
+# themselves.
 CHANNEL = "streams:fresh"
-"""The channel of signals to event streams. A message has the ids of tenants, 16 bytes each, one after another."""
+"""The channel of signals to event streams. A message is the ids of tenants, 16 bytes each, without separators."""
 LISTENING = "streams:listening"
 """The key that is set while any process has open streams."""
 ASK_SECONDS = 1.0
-"""How often a publishing process checks whether streams are open. Without streams, signals cost nothing else."""
+"""How often a publishing process checks whether streams are open. Without streams, this is the only cost of signals."""
 SEND_SECONDS = 0.005
 
 
 class _Signals:
-    """The tenants that this process has still to signal. Any thread adds tenants. The debounced thread sends the
+    """The tenants that this process must still signal. Any thread adds tenants, and the debounced thread sends the
     signals.
     """
 
@@ -403,7 +402,7 @@ _signals = _Signals()
 
 
 def fresh(tenants: Iterable[UUID]) -> None:
-    """Signal soon that these tenants have fresh events. Does no I/O in the caller."""
+    """Signal soon that these tenants have fresh events. Does no I/O in the calling thread."""
     _signals.add(tenants)
 
 

@@ -1,5 +1,6 @@
-"""The first page of the staff admin: tables of the busiest and of failing tenants, cards and charts of deliveries and
-events."""
+"""The first page of the staff admin: tables of the busiest and the failing tenants, and cards and charts of
+deliveries and events.
+"""
 
 import json
 from datetime import datetime, timedelta
@@ -14,11 +15,11 @@ from tenants.models import Tenant
 from tenants.staff.dashboard import Card, Row, Table, register_cards, register_charts, register_table
 from tenants.staff.dialogs import change_url
 
-# --- The busiest tenants on the first page of the staff admin: messages and deliveries of the last day.
+# --- Tables of the staff admin's first page: tenants by their messages and deliveries of the last day.
 
 HOURS = 24
 SHOWN = 10
-# Reads few rows, because each figure has one row for each hour. The index of the hour finds them.
+# Reads few rows: each count has one row an hour, and the index of the hour finds it.
 _COUNTED = """
 SELECT t.id, t.name,
     coalesce(sum(f.count) FILTER (WHERE f.measure = 'received' AND f.direction = 'inbound'), 0) AS received,
@@ -44,13 +45,13 @@ COLUMNS = ("Received", "Sent", "Delivered", "Failed", "Webhooks delivered", "Web
 
 @register_table
 def busiest() -> Table | None:
-    """The tenants with the most messages in the live environment. None while the table is too busy."""
+    """The tenants with the most messages in the live environment. None when the table cannot be read in time."""
     return _counts("Busiest businesses", _BUSIEST)
 
 
 @register_table
 def failing() -> Table | None:
-    """The tenants with the most failures in the live environment. None while the table is too busy."""
+    """The tenants with the most failures in the live environment. None when the table cannot be read in time."""
     return _counts("Businesses with the most failures", _FAILING)
 
 
@@ -74,7 +75,7 @@ def _counts(title: str, statement: str) -> Table | None:
 #
 # The charts read one day of two large tables, with a time limit of three seconds.
 
-# The first 48 bits of a UUIDv7 are milliseconds since 1970. Their quotient by 3,600,000 is the hour.
+# The first 48 bits of a UUIDv7 are milliseconds since 1970. Divided by 3,600,000 they give the hour.
 _HOUR = "(('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 3600000)"
 _EVENTS = f"""
 SELECT {_HOUR}, type = 'message.inbound', count(*) FROM events
@@ -116,7 +117,7 @@ def _charts() -> dict[str, str] | None:
 
 
 def _plots(moment: datetime) -> dict[str, str] | None:
-    """Chart data by hour, as JSON for the chart component. None when the tables are too busy."""
+    """Chart data by hour, as JSON for the chart component. None when the tables cannot be read in time."""
     first_hour = int(moment.timestamp()) // 3600 - HOURS + 1
     since = ids.first_at(datetime.fromtimestamp(first_hour * 3600, moment.tzinfo))
     try:

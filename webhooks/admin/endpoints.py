@@ -157,7 +157,7 @@ class EndpointAdmin(TenantRowsAdmin):
     )
     def verify(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         endpoint = get_object_or_404(Endpoint.objects.select_related("tenant"), pk=object_id)
-        # Recorded before the ping, so a failed ping is in the audit log too.
+        # Recorded before the ping, so that the audit log also has a failed ping.
         audit.record(
             action="webhook_endpoint.verify",
             target_type="webhook_endpoint",
@@ -194,7 +194,7 @@ class EndpointAdmin(TenantRowsAdmin):
 
     @action(description="Recover", permissions=["operate"], icon="history", dialog=RECOVER)
     def recover(self, request: HttpRequest, form: RecoverDialogForm, object_id: str) -> HttpResponse:
-        """Replay a time range. The first submission shows the count. The second, with the same choices, queues the
+        """Replay a time range. The first submission shows the count. A second with the same choices queues the
         replays.
         """
         endpoint = get_object_or_404(Endpoint, pk=object_id)
@@ -229,7 +229,7 @@ class EndpointAdmin(TenantRowsAdmin):
 
 
 def _preview(counted: replay.Queued) -> tuple[str, str]:
-    """The result of the count, and the label of the button that queues the replays. The label is empty when nothing
+    """The result of the count, and the label of the button that queues the replays. The label is empty if nothing
     matches.
     """
     if counted.oldest is None:

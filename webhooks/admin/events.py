@@ -1,4 +1,4 @@
-"""Staff admin of the event log: events without their bodies, and deliveries with what the receiver answered."""
+"""Staff admin of the event log: events without their bodies, and deliveries with the receivers' answers."""
 
 from datetime import datetime
 from typing import Any
@@ -31,7 +31,7 @@ def row_link(model: type[Model], key: Any, text: str) -> str:
 
 
 class TypeOfEvent(SimpleListFilter):
-    """Filter by event type. The choices are the list of the specification, because a DISTINCT would scan the table."""
+    """Filter by event type. The choices are the specification's list, because a DISTINCT would scan the table."""
 
     title = "type"
     parameter_name = "type"
@@ -50,7 +50,7 @@ class TypeOfDelivery(TypeOfEvent):
 
 @admin.register(Event)
 class EventAdmin(HistoryAdmin):
-    """Envelopes without their bodies: staff does not read customers' messages."""
+    """Events without their bodies, because staff must not read customers' messages."""
 
     list_display = ("shown_id", "created", "type", "owner", "phone_number_id", "waba_id")
     list_filter = (PeriodFilter, "environment", TypeOfEvent)

@@ -1,4 +1,4 @@
-"""Endpoints, events and deliveries in the staff's search. Links to them on a tenant's page."""
+"""Endpoints, events and deliveries in the staff's search, and links to them on a tenant's page."""
 
 from collections.abc import Iterator
 from datetime import timedelta

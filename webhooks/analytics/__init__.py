@@ -1,1 +1,1 @@
-"""Hourly figures of messages and deliveries."""
+"""Hourly analytics of messages and deliveries."""

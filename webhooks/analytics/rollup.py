@@ -1,9 +1,9 @@
 """Hourly figures: recounts each changed hour of a tenant from the message log and the deliveries.
 
-Publishing inserts a note for each hour that it changes, so senders never wait for a counter. `roll_up`, called by
-beat, gathers these notes and recounts the hours that are due, each in one transaction. A change that commits later
-has its own note. An hour that changes again is recounted after 2 % of its age, or 5 % once it is two hours old, so
-late statuses of a busy day cost a bounded number of recounts. An hour with open deliveries stays due until they end.
+Publishing inserts a note for each hour that it changes, so senders never wait for a counter. `roll_up`, called by beat,
+gathers these notes and recounts the hours that are due, each in one transaction. A change that commits later has its
+own note. A changed hour is recounted after 2 % of its age, or after 5 % once it is two hours old, so late statuses of a
+busy day cost a bounded number of recounts. An hour with open deliveries is recounted until they end.
 """
 
 import time
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 RUN_SECONDS = 40.0
 GATHERED_ROWS = 20_000
 YOUNG_SECONDS, YOUNG_AGAIN_AFTER, AGAIN_AFTER = 7_200.0, 0.02, 0.05
-"""How long an hour that changed again waits for its recount, as a share of its age. Young hours wait less."""
+"""How long a changed hour waits for its recount, as a share of its age. Young hours wait a smaller share."""
 FAILED_AGAIN = timedelta(hours=1)
 EXACT_SECONDS, STEP = 120, 1.05
 """Durations are counted in whole seconds up to two minutes, then in steps of 5 %."""
@@ -123,7 +123,7 @@ SELECT counted.*, %(tenant_id)s, %(environment)s, %(hour)s FROM ({counts}) AS co
 def roll_up(*, seconds: float = RUN_SECONDS) -> int:
     """Recount due hours, for some seconds. Returns how many were recounted. Only one process at a time recounts.
 
-    An hour that cannot be counted is logged and retried an hour later.
+    An hour that cannot be counted is logged, and retried an hour later.
     """
     deadline = time.monotonic() + seconds
     counted = 0
@@ -144,13 +144,13 @@ def roll_up(*, seconds: float = RUN_SECONDS) -> int:
 
 
 def prune() -> int:
-    """Delete the figures whose source rows are past retention. Returns the number of rows."""
+    """Delete the figures whose source rows are past retention. Returns the number of deleted rows."""
     oldest = now() - timedelta(days=settings.EVENT_METADATA_DAYS)
     return delete_before(Figure, "hour", hour_of(oldest))
 
 
 def hour_of(moment: datetime) -> int:
-    """The number of full hours from 1970 to a time."""
+    """The number of full hours between 1970 and a moment."""
     return int(moment.timestamp() // 3600)
 
 

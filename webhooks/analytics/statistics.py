@@ -1,7 +1,7 @@
 """Sums and percentiles of the analytics: by hour or day, number, template and direction.
 
-Counts are stored by hours of UTC. Days of a time zone are sums of these hours. Where an hour lies across midnight, as
-in India, it belongs to the day that contains its middle, so such a day begins at 23:30.
+Counts are stored by hours of UTC. Days of a time zone are sums of these hours. Where an hour crosses midnight, as in
+India, it belongs to the day of its middle. So a day there begins at 23:30.
 """
 
 from collections import defaultdict
@@ -30,9 +30,7 @@ GROUP BY 1 {groups}, direction = 'webhook', measure, value
 LIMIT %(rows)s
 """
 NOTES_READ = 20_000
-"""The most change notes that are searched for the notes of a tenant. The oldest notes of all tenants are searched
-first.
-"""
+"""Most change notes searched for those of one tenant. The search begins with the oldest notes of all tenants."""
 _OWN = "tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(first)s AND hour < %(last)s"
 _PENDING = f"""
 WITH noted AS MATERIALIZED (SELECT * FROM figure_changes ORDER BY id LIMIT %(notes)s),
@@ -59,8 +57,8 @@ class Sums:
     by_value: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
 
     def percentile(self, measure: str, part: float) -> int | None:
-        """The percentile of a measure: the smallest value with at least `part` of the counts at or below it. None
-        without counts.
+        """The percentile of a measure: the smallest value such that at least `part` of the counts are not above it.
+        None without counts.
         """
         counts = sorted((int(value), count) for value, count in self.by_value.get(measure, {}).items())
         needed = part * sum(count for _, count in counts)
@@ -79,7 +77,7 @@ class Figures:
     webhooks: list[Sums]
     pending_hours: int
     as_of: datetime
-    """The figures include every change committed before this time."""
+    """Every change that was committed before this time is included."""
 
 
 def read(
@@ -93,7 +91,7 @@ def read(
     equal: Mapping[str, str],
     zone: tzinfo = UTC,
 ) -> Figures:
-    """The figures from the hour or day of `begin` until before `end`; days are those of `zone`.
+    """The figures from the hour or day of `begin` to before `end`. Days are those of the time zone `zone`.
 
     Raises InvalidRequest for a range that is empty or too long.
     """
@@ -109,7 +107,7 @@ def read(
     starts = []
     while start < end:
         starts.append(start)
-        # A day is one day of local time, whose length changes twice a year. An hour is an hour of elapsed time.
+        # A day is one of local time, so its length changes twice a year. An hour is an hour of elapsed time.
         step = timedelta(hours=length)
         start = start + step if interval == "day" else (start.astimezone(UTC) + step).astimezone(zone)
     chosen = [name for name in GROUPS if name in groups]
@@ -154,7 +152,7 @@ def read(
 
 
 def _first_hour(start: datetime) -> int:
-    """The first hour since 1970 whose middle is not before a time."""
+    """The first hour since 1970 whose middle is at `start` or later."""
     return -(-(int(start.timestamp()) - 1800) // 3600)
 
 

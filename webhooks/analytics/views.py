@@ -19,7 +19,7 @@ from webhooks.analytics.statistics import GROUPS, HOURS, Sums
 
 
 class MessageFiguresOut(serializers.Serializer[Sums]):
-    """Messages that were sent or received in the hour or day, and how far they have come by now."""
+    """Messages that were sent or received in the hour or day, and their statuses by now."""
 
     start = serializers.DateTimeField()
     phone_number_id = serializers.CharField(required=False)
@@ -57,7 +57,7 @@ class MessageFiguresOut(serializers.Serializer[Sums]):
 
 
 class WebhookFiguresOut(serializers.Serializer[Sums]):
-    """Deliveries, replays aside, of the events of the hour or day."""
+    """Deliveries of the hour's or day's events, without replays."""
 
     start = serializers.DateTimeField()
     delivered = serializers.IntegerField()

@@ -1,1 +1,1 @@
-"""Delivery of events to endpoints: the dispatcher claims what is due, sends it signed, and records the outcomes."""
+"""Delivery of events to endpoints: the dispatcher claims due deliveries, sends them signed and records outcomes."""

@@ -1,5 +1,5 @@
-"""Limits of one dispatcher: memory for bodies, events in one request, shares of endpoints and tenants, deliveries in
-flight.
+"""Limits of one dispatcher: memory for bodies, events in one request, shares of endpoints and tenants, deliveries
+in flight.
 """
 
 from collections import Counter, defaultdict
@@ -13,22 +13,22 @@ from uuid import UUID
 from webhooks.delivery.retries_and_attempt_log import AnswerAllowance
 from webhooks.events.publish import HandedOver
 
-# --- Memory for the bodies of deliveries in one dispatcher: one limit in all, one for each tenant.
+# --- Memory for the bodies of deliveries in one dispatcher: one limit in all, and one for each tenant.
 #
-# A body stays in memory until its request ends. Without the limit for each tenant, a tenant with large bodies and
-# endpoints that hang would fill the memory. No delivery of any tenant would be claimed until those requests time out.
+# A body stays in memory until its request ends. Without a limit for each tenant, one tenant with large bodies and
+# hanging endpoints could fill the memory. No tenant's deliveries would be claimed until those requests time out.
 
 MOST_BYTES = 128 * 1024 * 1024
-"""Most bytes of bodies at once. One notification of megabytes yields a body for each of its events."""
+"""Most bytes of bodies at once. A notification of several megabytes yields a body for each of its events."""
 TENANT_PART = 4
-"""Each tenant's part of the memory: a quarter."""
+"""Each tenant may use one part in this many."""
 
 
 class BodyMemory:
     """Bytes of bodies in memory, in all and for each tenant.
 
-    A claim learns the sizes only together with the bodies, so a tenant may exceed its part. The excess does not
-    reduce the memory of other tenants.
+    A claim learns the sizes only when it reads the bodies, so a tenant may exceed its part. The excess does not reduce
+    the memory of other tenants.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class BodyMemory:
 
     @property
     def full_tenants(self) -> AbstractSet[UUID]:
-        """Tenants that use their whole part or more. No further delivery of these tenants is claimed."""
+        """Tenants that use their whole part or more. No more deliveries of these tenants are claimed."""
         return self._full
 
     def fits(self, tenant_id: UUID, size: int) -> bool:
-        """Whether a body fits now. A tenant with no body in memory may have one body of any size."""
+        """Whether a body fits now. A tenant without a body in memory may have one of any size."""
         held = self._held.get(tenant_id, 0)
         if held and held + size > self._most_of_tenant:
             return False
@@ -76,16 +76,16 @@ class BodyMemory:
             self._full.discard(tenant_id)
 
 
-# --- Batches: several events in one request, to an endpoint that asks for that.
+# --- Batches: several events in one request, for an endpoint whose settings ask for them.
 
 MOST_BATCH_EVENTS = 100
-"""Most events that an endpoint may ask for."""
+"""Most events in one request that an endpoint may ask for."""
 MOST_BATCH_BYTES = 1024 * 1024
-"""Most bytes of bodies in one request. The first body does not count."""
+"""Most bytes of bodies in one request, not counting the first body."""
 
 
 def fit_in_batch(sizes: Sequence[int]) -> int:
-    """How many bodies of these sizes fit into one request, counted from the first."""
+    """How many bodies fit into one request, in the order of `sizes`."""
     held = 0
     for place, size in enumerate(sizes):
         held += size if place else 0
@@ -97,13 +97,13 @@ def fit_in_batch(sizes: Sequence[int]) -> int:
 # --- Fair shares: how many deliveries of each endpoint and tenant a claim takes. Pure: no database, no clock.
 
 RESERVE = 4
-"""A quarter of a claim's room is a reserve. Deliveries beyond their tenant's cap do not get it, so it stays free for
-the next tenant.
+"""One part in this many of a claim's room is a reserve. Deliveries beyond their tenant's cap cannot use the
+reserve, so it stays free for the next tenant.
 """
 
 
 class Unserved(NamedTuple):
-    """Why a claim left deliveries due: the endpoints and tenants at their caps, and whether others lacked room."""
+    """Why a claim left due deliveries: endpoints and tenants at their caps, and whether other endpoints lacked room."""
 
     endpoints: AbstractSet[UUID]
     tenants: AbstractSet[UUID]
@@ -112,7 +112,7 @@ class Unserved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Room of a dispatcher: in all, for each endpoint and for each tenant, with what is in flight already."""
+    """The room of a dispatcher in all, for each endpoint and for each tenant, and the deliveries already in flight."""
 
     total: int
     per_endpoint: int
@@ -123,15 +123,15 @@ class Room:
     full_tenants: AbstractSet[UUID] = frozenset()
     """Tenants that use their whole part of the memory for bodies."""
     calls: Mapping[UUID, int] = field(default_factory=dict)
-    """Calls in the lane of calls, by endpoint and by tenant."""
+    """The deliveries of calls under way in the lane of calls, by endpoint and by tenant."""
     calls_in_all: int = 0
 
     def of_endpoint(self, endpoint_id: UUID) -> int:
-        """How many more deliveries of an endpoint may be claimed, regardless of its tenant's cap."""
+        """How many more deliveries of an endpoint may be claimed, whatever its tenant's cap."""
         return self.caps.get(endpoint_id, self.per_endpoint) - self.taken.get(endpoint_id, 0)
 
     def of_tenant(self, tenant_id: UUID) -> int:
-        """How many more deliveries of a tenant may be claimed while other tenants have some due."""
+        """How many more deliveries of a tenant may be claimed while other tenants have due deliveries."""
         if tenant_id in self.full_tenants:
             return 0
         return self.per_tenant - self.taken_by_tenant.get(tenant_id, 0)
@@ -140,8 +140,8 @@ class Room:
         """How many deliveries of each endpoint may be claimed now. `ready` has (endpoint, tenant, whether it is a
         probe).
 
-        First, every endpoint gets a fair share within its tenant's cap. The rest, without a reserve, then goes to
-        endpoints that have answered quickly, even beyond their tenants' caps.
+        First, every endpoint gets a fair share within its tenant's cap. The remaining room, except for the reserve,
+        then goes to endpoints that have answered quickly, even beyond their tenants' caps.
         """
         fair = max(1, self.total // max(1, len(ready)))
         left = {tenant_id: self.of_tenant(tenant_id) for _, tenant_id, _ in ready}
@@ -165,7 +165,8 @@ class Room:
         return shares
 
     def call_shares(self, ready: Iterable[tuple[UUID, UUID]]) -> dict[UUID, int]:
-        """How many calls of each endpoint may be claimed beyond all shares, in the free places of the lane of calls.
+        """How many calls' deliveries of each endpoint may be claimed beyond all shares, in the lane of calls.
+
         `ready` has (endpoint, tenant).
         """
         left, shares = MOST_CALLS - self.calls_in_all, {}
@@ -185,9 +186,10 @@ class Room:
     def unserved(
         self, tenants: Mapping[UUID, UUID], claimed: Mapping[UUID, int], wanting: Iterable[UUID]
     ) -> "Unserved":
-        """The limits that kept a claim from taking more for the endpoints `wanting`, which may have more due.
+        """The limits that kept a claim from taking more for the endpoints `wanting`, which may have more due
+        deliveries.
 
-        `claimed` has the number that each endpoint got, `tenants` the tenant of each endpoint of the claim.
+        `claimed` has how many each endpoint got. `tenants` has the tenant of each endpoint of the claim.
         """
         of_tenants: Counter[UUID] = Counter()
         for endpoint_id, tenant_id in tenants.items():
@@ -206,24 +208,24 @@ class Room:
         return Unserved(endpoints_at_cap, tenants_at_cap, lacks_room)
 
     def _is_quick(self, endpoint_id: UUID) -> bool:
-        """Whether an endpoint has answered quickly so far, and may exceed its tenant's cap."""
+        """Whether an endpoint has answered quickly so far, and so may exceed its tenant's cap."""
         return self.caps.get(endpoint_id, 0) > self.per_endpoint
 
 
 # --- Deliveries in flight in a dispatcher, by endpoint and by tenant, and the cap of each.
 
 FIRST_CAP = 16
-"""The cap of an endpoint that has not answered yet."""
+"""The cap of an endpoint that has not yet answered a request."""
 CALLS_OF_ENDPOINT = 8
-"""Most calls of an endpoint in the lane of calls, which no cap limits. Further calls wait like other deliveries."""
+"""Most deliveries of an endpoint in the lane of calls, which no cap limits. Others wait in the usual way."""
 MOST_CALLS = 256
-"""Most calls in the lane of calls, over all endpoints."""
+"""Most deliveries in the lane of calls, over all endpoints."""
 CALLS_OF_TENANT = 64
-"""Most calls of a tenant in the lane of calls: a quarter, so a tenant whose endpoints hang leaves room for others."""
+"""Most deliveries of a tenant in the lane of calls: a quarter, so that one tenant's hanging endpoints leave room."""
 SLOW_MS = 1_000
 SLOW_FACTOR = 16
-"""Most slow requests under way, as a multiple of the capacity. Each occupies a socket and the memory of its body, but
-no CPU.
+"""Most slow requests under way, as a multiple of the capacity. A slow request occupies a socket and the memory of
+its body, but no CPU.
 """
 
 
@@ -239,10 +241,10 @@ class InFlight:
     """How many of these deliveries are in the lane of calls."""
     answers: AnswerAllowance = field(default_factory=AnswerAllowance)
     closed_until: float = 0.0
-    """End of the pause that the endpoint's rate limit requires, on the monotonic clock."""
+    """When the pause that the endpoint's rate limit requires is over, on the monotonic clock."""
     has_more: bool = False
-    """Whether more deliveries are due than the cap allows. If so, the dispatcher polls when a request in
-    flight ends.
+    """Whether more deliveries are due than the cap allows. If so, the dispatcher polls when a request in flight
+    ends.
     """
 
     def release(self) -> bool:
@@ -255,9 +257,9 @@ class InFlight:
 
 
 class InFlightCaps:
-    """All caps of one dispatcher. `capacity` limits its requests in flight, `of_tenant` those of one tenant.
+    """All caps of one dispatcher. `capacity` limits the requests in flight, `of_tenant` those of one tenant.
 
-    No more deliveries of a tenant are claimed while it uses its whole part of the memory for `bodies`. An endpoint's
+    While a tenant uses its whole part of the memory for `bodies`, no more of its deliveries are claimed. An endpoint's
     cap grows with each quick success and halves with each failure or slow request.
     """
 
@@ -267,7 +269,7 @@ class InFlightCaps:
         self.slow = 0
         """Slow requests under way. The capacity does not count them."""
         self.calls = 0
-        """Calls under way in the lane of calls. The capacity does not count them either."""
+        """Deliveries in the lane of calls that are under way. The capacity does not count these either."""
         self._of_tenant = of_tenant
         self._bodies = bodies
         self._endpoints: defaultdict[UUID, InFlight] = defaultdict(lambda: InFlight(FIRST_CAP))
@@ -285,9 +287,9 @@ class InFlightCaps:
             endpoint.cap = max(endpoint.cap // 2, 1)
 
     def begin_slow(self, endpoint: InFlight) -> bool:
-        """Count a request as slow. Its endpoint's cap halves now, not only at the time-out.
+        """Count a request as slow. The endpoint's cap is halved now rather than at the time-out.
 
-        False when too many requests are slow already. The request then still counts in the capacity.
+        False when too many requests are slow already. The capacity then still counts the request.
         """
         if self.slow >= self._most_slow:
             return False
@@ -302,23 +304,23 @@ class InFlightCaps:
         endpoint.slow -= 1
 
     def takes_call(self, endpoint: InFlight, tenant: InFlight) -> bool:
-        """Whether the lane of calls has a free place for this endpoint and its tenant."""
+        """Whether the lane of calls has a place for this endpoint and its tenant."""
         return (
             self.calls < MOST_CALLS and endpoint.calls < CALLS_OF_ENDPOINT and tenant.calls < CALLS_OF_TENANT
         )
 
     def count_call(self, endpoint: InFlight, tenant: InFlight, *, change: int) -> None:
-        """Count a call that begins (`change` 1) or has ended (-1) in the lane of calls."""
+        """Count a call's delivery that begins (`change` 1) or has ended (-1) in the lane of calls."""
         self.calls += change
         endpoint.calls += change
         tenant.calls += change
 
     def _cap(self, endpoint: InFlight) -> int:
-        """The cap of an endpoint now. It is 0 for endpoints with slow requests while too many requests are slow."""
+        """The cap of an endpoint now. While too many requests are slow, it is 0 for endpoints with slow requests."""
         return 0 if endpoint.slow and self.slow >= self._most_slow else endpoint.cap
 
     def close(self, waits: Mapping[UUID, float]) -> None:
-        """Claim nothing of these endpoints for the given seconds, because their rate limits allow nothing."""
+        """Claim nothing for these endpoints for the given seconds, because their rate limits allow nothing."""
         for endpoint_id, seconds in waits.items():
             self._endpoints[endpoint_id].closed_until = monotonic() + seconds
 
@@ -353,13 +355,13 @@ class InFlightCaps:
             (self._tenants, unserved.tenants, asked.taken_by_tenant),
         ):
             for id_ in at_cap:
-                # One of the requests may have ended during the claim.
+                # A request may have ended during the claim.
                 looks |= in_flight[id_].taken < taken.get(id_, 0)
                 in_flight[id_].has_more = True
         return looks
 
     def within_caps(self, handed_over: list[HandedOver]) -> list[HandedOver]:
-        """The deliveries that fit the caps of their endpoints and tenants."""
+        """The deliveries that fit within the caps of their endpoints and tenants."""
         fitting: list[HandedOver] = []
         asked: dict[InFlight, int] = {}
         for each in handed_over:

@@ -1,8 +1,8 @@
-"""The statements that claim due deliveries: in bulk, fair to every endpoint, leased to the worker that claims.
+"""The statements that claim due deliveries: in bulk, fair to every endpoint, with a lease for the claiming worker.
 
-The lease is `next_attempt_at` itself: a claimed delivery is not due until the lease runs out, and is due again after it
-(at least once). `leased_by` names the worker that holds the lease. When that worker has died, its leases end at once.
-Only database time counts, so a worker's clock does not matter.
+The lease is `next_attempt_at` itself: a claimed delivery is due again only when the lease runs out (at least once).
+`leased_by` names the worker that holds the lease. When that worker has died, its leases end at once. Only the
+database's time counts, so a worker's clock does not matter.
 """
 
 import random
@@ -42,10 +42,10 @@ _tenant_of = attrgetter("tenant_id")
 BURY_ROWS = 5_000
 
 SECRET_RETRY_SECONDS = 15 * 60
-"""How long the deliveries of an endpoint wait when its secret cannot be read. Then the secret is read again."""
+"""How long an endpoint's deliveries wait when its secret cannot be read. Then the secret is read again."""
 
-# An endpoint with a closed circuit gets a share. An endpoint whose open circuit has waited long enough gets a single
-# probe. The result always has a row, because it has the database's time.
+# An endpoint with a closed circuit gets a share. If its open circuit has waited long enough, it gets a single probe.
+# The result always has a row, which carries the database's time.
 _READY = f"""{BUSY}
 SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS clock LEFT JOIN (
     SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, busy.tenant_id,
@@ -59,8 +59,8 @@ SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS 
 ) AS ready ON true
 """  # noqa: S608 - only column names are formatted in
 
-# Locks the first due rows of each ready endpoint, by the index of `BUSY`. Rows that another worker is claiming are
-# skipped. The statement runs once for fresh deliveries and then for replays. An endpoint never has many replays waiting
+# Locks the first due rows of each ready endpoint, by the index of `BUSY`. Skips rows that another worker is claiming.
+# The statement runs once for fresh deliveries and then for replays. An endpoint never has many replays waiting
 # (replay.py).
 _LOCK = f"""
 SELECT due.id, share.endpoint_id, due.rescued
@@ -74,7 +74,7 @@ CROSS JOIN LATERAL (
 ) due
 """  # noqa: S608 - only conditions are formatted in
 
-# The calls of endpoints that have more due than their share, by the index `delivery_in_order`.
+# The deliveries of calls of endpoints that have more due than their share, by the index `delivery_in_order`.
 _LOCK_URGENT = f"""
 SELECT due.id, ready.endpoint_id, due.rescued
 FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS ready (endpoint_id, rows)
@@ -88,7 +88,7 @@ CROSS JOIN LATERAL (
 ) due
 """  # noqa: S608 - only conditions and a number are formatted in
 
-# Finds the rows by primary key, and prunes the partitions by the range of ids.
+# Finds the rows by primary key. The range of ids excludes partitions.
 _LEASE = f"""
 UPDATE webhook_deliveries
 SET next_attempt_at = now() + make_interval(secs => %(lease)s),
@@ -97,7 +97,7 @@ WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BET
 RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, leased_until
 """  # noqa: S608 - only conditions are formatted in
 
-# In the index, leased deliveries are among the retries that are due between now and the length of a lease from now.
+# In the index, leased deliveries are among the retries that are due within the length of a lease from now.
 _LEASED = """
     SELECT {columns} FROM busy CROSS JOIN LATERAL (
         SELECT d.id, d.tenant_id, d.leased_by FROM webhook_deliveries d
@@ -116,7 +116,7 @@ WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[])
   AND leased_until > now() AND leased_by = ANY(%(holders)s::bigint[])
 """  # noqa: S608 - only conditions are formatted in
 
-# Transfers to this worker the leases of deliveries that another dispatcher should have received, but did not in time.
+# Transfers to this worker the leases of deliveries that another dispatcher was to receive, but did not in time.
 _TAKE_LEASES = f"""
 UPDATE webhook_deliveries d SET leased_by = %(holder)s
 FROM unnest(%(ids)s::uuid[], %(until)s::timestamptz[]) AS given (id, until)
@@ -170,45 +170,45 @@ class Claimed(msgspec.Struct, frozen=True):
     event_type: str
     attempts: int
     claimed_at: datetime
-    """Database time of the claim, from which the signature's timestamp is computed."""
+    """The database's time at the claim. The timestamp of the signature is computed from it."""
     claimed_monotonic: float
     target: Target
     probe: bool
     circuit_generation: int
     envelope: Envelope | None
     send_at: float = 0.0
-    """When the delivery's slot begins, on the monotonic clock. 0 when the endpoint has no rate limit."""
+    """When the delivery's slot begins, on the monotonic clock. 0 if the endpoint has no rate limit."""
     customer_key: int | None = None
-    """The key of the customer whose next event waits for this delivery, at an ordered endpoint."""
+    """The key of the customer at an ordered endpoint. The customer's next event waits for this delivery."""
     is_urgent: bool = False
-    """Whether the delivery belongs to a call and overtakes the others."""
+    """Whether the delivery belongs to a call, and so overtakes other deliveries."""
 
     @property
     def size(self) -> int:
-        """About how many bytes the body has."""
+        """The approximate number of bytes of the body."""
         return self.envelope.size if self.envelope else 0
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseClock:
-    """The database's time on the monotonic clock of this process."""
+    """The database's time, converted to the monotonic clock of this process."""
 
     offset: float
 
     @classmethod
     def at(cls, moment: datetime) -> Self:
-        """The clock of a database that says it is `moment` now."""
+        """The clock of a database whose time now is `moment`."""
         return cls(moment.timestamp() - time.monotonic())
 
     def monotonic(self, moment: datetime) -> float:
-        """Return `time.monotonic()` at a moment of the database."""
+        """The value of `time.monotonic()` at a moment of the database's time."""
         return moment.timestamp() - self.offset
 
 
 class Claim(NamedTuple):
     """The result of a claim, and what more may be due.
 
-    `closed` has the endpoints whose rate allows nothing more, and for how many seconds.
+    `closed` has the endpoints whose rate limit allows nothing more, with the seconds for which it does not.
     """
 
     deliveries: list[Claimed]
@@ -224,7 +224,7 @@ class _Busy(NamedTuple):
     is_half_open: bool
     tenant_id: UUID
     is_unreadable: bool
-    """Whether the secret could not be read the last time."""
+    """Whether the secret could not be read at the last attempt."""
     is_paced: bool
     is_ordered: bool
     circuit_generation: int
@@ -256,15 +256,15 @@ class _Leased(NamedTuple):
 
 
 def claim(room: Room) -> list[Claimed]:
-    """Claim due deliveries up to the room, shared fairly among their endpoints; empty when nothing is due."""
+    """Claim due deliveries up to the room, shared fairly among their endpoints. Empty when nothing is due."""
     with transaction.atomic():
         return run(claiming(run(finding_ready()), room)).deliveries
 
 
 def ending_leases_of_dead(dead_workers: DeadWorkers) -> Statements[bool]:
-    """The statements that end the leases of workers that died, for a transaction of their own.
+    """The statements that end the leases of dead workers, for a transaction of their own.
 
-    `dead_workers` looks for `HOLDERS`. Returns whether there was such a worker.
+    `dead_workers` searches `HOLDERS`. Returns whether there was a dead worker.
     """
     values = {"lease": settings.DELIVERY_LEASE_SECONDS}
     dead = yield from dead_workers.finding(values)
@@ -277,7 +277,7 @@ def ending_leases_of_dead(dead_workers: DeadWorkers) -> Statements[bool]:
 
 
 def finding_ready() -> Statements[Ready]:
-    """The statement that finds the endpoints which have something to claim."""
+    """The statement that finds the endpoints with deliveries to claim."""
     rows = yield _READY, None
     endpoints = [
         _Busy._make((*columns[:BUSY_COLUMNS], StoredTarget(*columns[BUSY_COLUMNS:])))
@@ -289,7 +289,7 @@ def finding_ready() -> Statements[Ready]:
 
 
 def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[Claim]:
-    """The statements that claim deliveries of the endpoints found, for a transaction of their own.
+    """The statements that claim deliveries of the endpoints in `found`, for a transaction of their own.
 
     `holder` is the registered worker that holds the leases.
     """
@@ -301,7 +301,7 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     ready = [each for each in found.endpoints if not each.is_deleted]
     probing = {each.endpoint_id for each in ready if each.is_half_open}
     generations = {each.endpoint_id: each.circuit_generation for each in ready}
-    # Shuffled, so that among the endpoints of a tenant at its cap the same one is not always last.
+    # Shuffled, so that when a tenant is at its cap, the same one of its endpoints is not always last.
     random.shuffle(ready)
     shares = room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
     ordered = {each.endpoint_id for each in ready if each.is_ordered}
@@ -343,7 +343,7 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     )
     probes = [endpoint_id for endpoint_id in rows_of if endpoint_id in probing]
     if probes:
-        # Only one worker gets the probe. The other workers leave the row to that worker.
+        # Only one worker gets the probe. The others leave the row to that worker.
         won = {
             endpoint_id for (endpoint_id,) in (yield _PROBE, [settings.DELIVERY_LEASE_SECONDS, uuids(probes)])
         }
@@ -383,7 +383,7 @@ def _completing(
     generations: Mapping[UUID, int],
     waits: Mapping[UUID, float],
 ) -> Statements[list[Claimed]]:
-    """Leased deliveries with their targets, bodies and slots. Deliveries whose secret cannot be read are put off."""
+    """Leased deliveries with their targets, bodies and slots. Deliveries with an unreadable secret are put off."""
     moment = time.monotonic()
     monitoring.CLAIMED.add(len(leased))
     unsigned = [row for row in leased if row.endpoint_id not in targets]
@@ -414,8 +414,8 @@ def _completing(
 
 
 def _targets(claimed: Sequence[_Busy], at: datetime) -> Statements[dict[UUID, Target]]:
-    """The targets of endpoints by their ids. Endpoints whose secret cannot be read are left out, and their deliveries
-    are put off.
+    """The targets of endpoints by id. Leaves out endpoints whose secret cannot be read, and puts off their
+    deliveries.
     """
     targets: dict[UUID, Target] = {}
     unreadable: list[UUID] = []
@@ -437,14 +437,14 @@ def _targets(claimed: Sequence[_Busy], at: datetime) -> Statements[dict[UUID, Ta
 
 
 def _shared(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Iterator[dict[str, Any]]:
-    """Endpoints with their shares, as the parameters of each statement that they need."""
+    """The endpoints with their shares, as the parameters of each statement."""
     for tenant_id, endpoints in together(shares, tenant_of.__getitem__):
         rows = [shares[endpoint_id] for endpoint_id in endpoints]
         yield {"tenant_id": tenant_id, "endpoints": uuids(endpoints), "rows": rows}
 
 
 def _locking(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Statements[list[tuple[Any, ...]]]:
-    """The first due rows of each endpoint, up to its share. Replays fill what fresh deliveries leave of the share."""
+    """The first due rows of each endpoint, up to its share. Replays get what fresh deliveries leave of the share."""
     locked: list[tuple[Any, ...]] = []
     for is_replay in (False, True):
         left = Counter(shares)
@@ -458,9 +458,9 @@ def _locking(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Stat
 def taking_over(
     deliveries: Sequence[HandedOver], clock: DatabaseClock, holder: int | None = None
 ) -> Statements[list[Claimed]]:
-    """Deliveries that were handed over, with the bodies that were too large for the signal.
+    """The claimed form of deliveries that were handed over, with the bodies that were too large for the signal.
 
-    Leases that name another worker are transferred to this one, unless they have ended. Deliveries that cannot be
+    Leases that name another worker are transferred to this worker, unless they have ended. Deliveries that cannot be
     signed are left out.
     """
     others = [each for each in deliveries if each.leased_by is not None and each.leased_by != holder]
@@ -487,7 +487,7 @@ def taking_over(
 def taken_over(
     deliveries: Sequence[HandedOver], clock: DatabaseClock, bodies: Mapping[UUID, Envelope | None]
 ) -> list[Claimed]:
-    """Deliveries that were handed over. `bodies` has the bodies that were too large for the signal.
+    """The claimed form of deliveries that were handed over. `bodies` has the bodies that were too large for the signal.
 
     Deliveries that cannot be signed are left out.
     """

@@ -1,7 +1,7 @@
-"""How deliveries reach a dispatcher: wake-up signals from publishers, and claims of what is due.
+"""How deliveries reach a dispatcher: wake-up signals from publishers, and claims of due deliveries.
 
 `Claimer` acquires leases on deliveries that were handed over or are due, and releases those that are not sent.
-`WakeUpListener` receives the signals and reports that this dispatcher is alive.
+`WakeUpListener` receives the signals and reports that its dispatcher is alive.
 """
 
 import asyncio
@@ -46,16 +46,16 @@ Result = TypeVar("Result")
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 0.5
-"""The pause after a claim that failed."""
+"""The pause after a failed claim."""
 PACE_SECONDS = 0.1
 AHEAD_SECONDS = 0.25
-"""Deliveries are claimed this long before a sender is free for them, at the present rate of the senders. They wait in
-the dispatcher while the next claim is under way. With slow receivers only few are claimed ahead.
+"""Deliveries are claimed this long before a sender is free for them, at the senders' current rate. They wait in the
+dispatcher while the next claim is under way. With slow receivers, few are claimed ahead.
 """
 
 
 class DeliveryRate:
-    """Deliveries that end in a second, smoothed. `ended` counts the deliveries since the last claim."""
+    """How many deliveries end in a second, smoothed. `ended` counts deliveries since the last measurement."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -75,28 +75,28 @@ class DeliveryRate:
 class Claimer:
     """Claims deliveries for one caller at a time, on a database connection of its own.
 
-    When a claim fails, no delivery is lost: any that it leased are claimed again after their leases. The leases
-    belong to `registration`.
+    A failed claim loses no delivery: those that it leased are claimed again when their leases end. The worker of
+    `registration` holds the leases.
     """
 
     def __init__(self, caps: InFlightCaps, registration: Registration) -> None:
         self._caps = caps
         self._registration = registration
         self._dead_workers = DeadWorkers(registration, HOLDERS)
-        # A crash of Postgres may lose a lease. Its delivery is then claimed again: at least once.
+        # A crash of Postgres may lose a lease. The delivery is then claimed again (at least once).
         self._connection = LoopConnection(durable=False)
         self.clock: DatabaseClock | None = None
-        """The database's clock, None before its first reading. Leases of other dispatchers cannot be compared without
-        it.
+        """The database's clock. None before its first reading. Another dispatcher's lease cannot be compared
+        without it.
         """
         self.must_look = True
-        """Whether more may be due than was handed over. If so, the dispatcher polls as soon as there is room."""
+        """Whether more may be due than was handed over. If so, the dispatcher polls as soon as it has room."""
         self.looked_at = 0.0
         self.is_quiet = False
         """Whether the last poll found no open delivery at all."""
 
     def take_at_once(self, handed_over: list[HandedOver]) -> list[Claimed] | None:
-        """Take all deliveries without a statement. None when a statement is needed, or when some exceed a cap."""
+        """Take all deliveries without a statement. None if a statement is needed, or if a delivery exceeds a cap."""
         if (
             self.clock is None
             or any(each.envelope is None or self._is_anothers(each) for each in handed_over)
@@ -106,7 +106,7 @@ class Claimer:
         return taken_over(handed_over, self.clock, {})
 
     def take_call(self, call: HandedOver) -> list[Claimed]:
-        """Take a call, whatever the caps. Empty when a statement is needed."""
+        """Take a call's delivery, whatever the caps. Empty when a statement is needed."""
         if self.clock is None or call.envelope is None or self._is_anothers(call):
             return []
         return taken_over([call], self.clock, {})
@@ -116,7 +116,7 @@ class Claimer:
         return delivery.leased_by is not None and delivery.leased_by != self._registration.id
 
     async def take_over(self, handed_over: list[HandedOver], room: int) -> list[Claimed]:
-        """Take the deliveries that can be sent now. The leases of the others end, so that a poll finds them."""
+        """Take the deliveries that can be sent now. End the leases of the others, so that a poll finds them."""
         within_caps = self._caps.within_caps(handed_over)
         fitting = within_caps[: max(0, room)]
         taken: list[Claimed] = []
@@ -135,7 +135,7 @@ class Claimer:
         return taken
 
     async def look(self, room: int) -> list[Claimed]:
-        """Poll for due deliveries and claim them. When nothing is due, this costs a single statement."""
+        """Poll for due deliveries and claim them. If nothing is due, this is a single statement."""
         self.must_look = False
         ready = await self._run(self._connection.run_each, finding_ready())
         self.looked_at = time.monotonic()
@@ -154,9 +154,9 @@ class Claimer:
         return found.deliveries
 
     async def take_over_from_dead(self) -> float | None:
-        """When a check is due, end the leases of workers that died: their deliveries are due again.
+        """If a check is due, end the leases of dead workers, so that their deliveries are due again.
 
-        Returns the seconds until the next check when some workers may be dead, else None.
+        Returns the seconds until the next check if a worker may be dead, otherwise None.
         """
         if not self._dead_workers.is_due:
             return None
@@ -178,13 +178,13 @@ class Claimer:
     async def _run(
         self, run: Callable[[Statements[Result]], Awaitable[Result]], statements: Statements[Result]
     ) -> Result | None:
-        """Run a claim. None when it failed, after a pause."""
+        """Run a claim. None, after a pause, when the claim fails."""
         try:
             return await run(statements)
         except DATABASE_UNAVAILABLE as error:
             log.warning("claim_failed", **described(error))
         except Exception:
-            # A claim that fails must not stop the recorder, which has outcomes to store.
+            # A failed claim must not stop the recorder, which has outcomes to store.
             log.exception("claim_crashed")
         self.must_look = True
         await asyncio.sleep(PAUSE_SECONDS)
@@ -194,19 +194,19 @@ class Claimer:
 # --- Wake-up signals, received on the dispatcher's loop.
 
 WAIT_SECONDS = 1.0
-"""Seconds that Valkey waits for a signal, and the interval at which this dispatcher reports that it is alive."""
+"""How long Valkey waits for a signal, and how often this dispatcher reports that it is alive, in seconds."""
 ANSWER_SECONDS = 1.0
-"""How much later than `WAIT_SECONDS` Valkey may answer."""
+"""How many seconds more than `WAIT_SECONDS` Valkey may take to answer."""
 RETRY_SECONDS = 0.5
 SIGNALS_A_TIME = 64
 _CALL = f'"dedupe_key":"{CALL_PREFIX}'.encode()
-"""The part of a signal that marks a call."""
+"""The bytes by which a signal with a call is recognised."""
 MOST_CPU = 0.7
-"""Share of a core, since the last report, beyond which this dispatcher asks for signals to go to others first."""
+"""The share of a core since the last report above which this dispatcher asks that signals go to others first."""
 
 
 def _waiting(name: str) -> tuple[Any, ...]:
-    """The command that waits for signals: those for this dispatcher, and those that any dispatcher takes."""
+    """The command that waits for signals: for those to this dispatcher, and for those that any dispatcher may take."""
     keys = (wake_up.own_signals(name), wake_up.SIGNAL)
     return ("BLMPOP", WAIT_SECONDS, len(keys), *keys, "LEFT", "COUNT", SIGNALS_A_TIME)
 
@@ -214,10 +214,10 @@ def _waiting(name: str) -> tuple[Any, ...]:
 class WakeUpListener:
     """Receives the signals for one dispatcher: `start`, then `receive` repeatedly, then `close`.
 
-    `in_flight` returns the dispatcher's requests in flight, which operators see. `has_room` returns whether it
-    accepts hand-overs. `on_signal` is called for each signal. While the dispatcher has not yet received the last
-    signals, the next ones stay in Valkey, where another dispatcher may take them. The connection runs on the event
-    loop: a thread that waits would cost several thread switches a signal.
+    `in_flight` returns the number of the dispatcher's requests in flight, for operators. `has_room` returns whether the
+    dispatcher accepts hand-overs. `on_signal` is called for each signal. Until the dispatcher calls `receive`, later
+    signals stay in Valkey, where another dispatcher may take them. The connection runs on the event loop, because a
+    waiting thread would cost several thread switches a signal.
     """
 
     def __init__(
@@ -239,14 +239,14 @@ class WakeUpListener:
         )
         self._is_connected = False
         self._id: int | None = None
-        """The id of the connection in Valkey; None where Valkey reports no id."""
+        """The id of the connection in Valkey. None if Valkey reports no id."""
         self._reported_at = -math.inf
         self._reported_room = False
         self._cpu_seconds = 0.0
-        """CPU seconds that this process had used at the last report."""
+        """CPU seconds that this process had used at its last report."""
         self._signals: Sequence[bytes] = ()
         self._own: list[HandedOver] = []
-        """Deliveries that were handed over within this process."""
+        """Deliveries that this process itself handed over."""
         self._own_look = False
         self._received = asyncio.Event()
         self._closing = asyncio.Event()
@@ -254,12 +254,12 @@ class WakeUpListener:
 
     @property
     def has_signals(self) -> bool:
-        """Whether there are signals that `receive` has not returned yet."""
+        """Whether signals have arrived that `receive` has not returned yet."""
         return bool(self._signals or self._own or self._own_look)
 
     @property
     def has_calls(self) -> bool:
-        """Whether the signals that `receive` has not returned yet hand over a call."""
+        """Whether a call is among the hand-overs that `receive` has not returned yet."""
         return any(each.is_urgent for each in self._own) or any(_CALL in signal for signal in self._signals)
 
     @property
@@ -268,13 +268,13 @@ class WakeUpListener:
         return self._is_connected
 
     def start(self) -> None:
-        """Start to listen."""
+        """Start listening."""
         self._task = asyncio.create_task(self._listen())
 
     def receive(self) -> tuple[list[HandedOver], bool]:
-        """The deliveries handed over since the last call, and whether to poll for all that are due.
+        """The deliveries handed over since the last call of this method, and whether to poll for all due deliveries.
 
-        The listener goes on to wait for signals, so a claim that follows misses nothing.
+        The listener then waits for further signals, so the claim that follows misses none.
         """
         signals, self._signals = self._signals, ()
         own, self._own = self._own, []
@@ -285,13 +285,13 @@ class WakeUpListener:
         return own + handed_over, own_look or None in unpacked
 
     def take_in(self, deliveries: Sequence[Packed], looks: bool) -> None:
-        """Receive a hand-over from this process, on the dispatcher's loop."""
+        """Receive a hand-over of this process itself, on the dispatcher's loop."""
         self._own += [publish.unpacked_one(each.content) for each in deliveries]
         self._own_look |= looks
         self._on_signal()
 
     async def close(self) -> None:
-        """Stop. Signals that this dispatcher did not receive go to another one."""
+        """Stop. Signals that this dispatcher has not received go to another."""
         self._closing.set()
         self._received.set()
         await asyncio.to_thread(_leave, self._name, self._id)
@@ -302,7 +302,7 @@ class WakeUpListener:
             await asyncio.to_thread(_pass_on, self._signals)
 
     async def _listen(self) -> None:
-        """Wait for signals until `close`, also after connection errors."""
+        """Wait for signals until `close`, even after connection errors."""
         while not self._closing.is_set():
             try:
                 await self._wait()
@@ -310,7 +310,7 @@ class WakeUpListener:
                 if self._is_connected:
                     log.warning("wake_up_lost", error=type(error).__name__)
             except Exception:
-                # Without the listener the dispatcher would find deliveries only by polling.
+                # Without the listener, the dispatcher would find deliveries only by polling.
                 log.exception("wake_up_crashed")
             else:
                 continue
@@ -320,9 +320,9 @@ class WakeUpListener:
                     await self._closing.wait()
 
     async def _wait(self) -> None:
-        """Wait once for signals from Valkey, then until `receive` has returned them.
+        """Wait once for signals from Valkey, and then until `receive` has returned them.
 
-        Before that, report that this dispatcher is alive, when a report is due.
+        If a report is due, first report that this dispatcher is alive.
         """
         if self._id is None:
             with contextlib.suppress(redis.exceptions.ResponseError):
@@ -360,7 +360,7 @@ class WakeUpListener:
 
 
 def _leave(name: str, connection_id: int | None) -> None:
-    """Unregister the dispatcher, and end the wait that is under way in Valkey."""
+    """Unregister the dispatcher, and end its wait in Valkey."""
     try:
         wake_up.unregister(name)
         if connection_id is not None:

@@ -1,9 +1,9 @@
 """The dispatcher: claim → prepare → post → record, thousands of signed deliveries a second from one process.
 
-One dispatcher runs in each process with the role `deliveries`, from the process's start on (`gateway/__main__.py`).
-It claims what is due, sends many requests at once and writes results in bulk. At rest it waits for the next wake-up.
-It ends when it is stopped or has been idle for long; `gateway/loop_thread.py` then starts the next one. A crash loses
-nothing: its leases end with its registration and the deliveries are claimed again (docs/architecture.md).
+Each process with the role `deliveries` has one dispatcher from its start on (`gateway/__main__.py`). The dispatcher
+claims due deliveries, sends many requests at once and writes results in bulk. At rest it waits for the next wake-up. It
+ends when it is stopped, or after a long time without work. `gateway/loop_thread.py` then starts the next one. A crash
+loses nothing: the leases end with the registration, and the deliveries are claimed again (docs/architecture.md).
 """
 
 import asyncio
@@ -33,19 +33,19 @@ from webhooks.wake_up import Packed
 log = structlog.get_logger(__name__)
 
 SWARM_SECONDS = 0.02
-"""Wait this long after a request ends, so that one claim fills all slots that become free together."""
+"""How long to wait after a request ends, so that one claim fills all slots that become free together."""
 LINGER_SECONDS = 300.0
-"""How long a dispatcher without work stays."""
+"""How long a dispatcher without work keeps running."""
 POLL_SECONDS = 0.5
-"""How often a dispatcher polls without a signal. Nothing signals that a retry is due."""
+"""How often a dispatcher polls without a signal. No signal announces a due retry."""
 QUIET_POLL_SECONDS = 5.0
 """The poll interval while no delivery is open and the listener is connected. Such polls only make up for lost
 signals.
 """
 EGRESS_FAILURES = 3
-"""Failures in a row that start the pause. A single connection to the proxy may fail by chance."""
+"""Failures in a row that start a pause. A single connection to the proxy may fail by chance."""
 EGRESS_PAUSE_SECONDS = 5.0
-"""How long nothing is claimed while the service's egress proxy is down."""
+"""How long nothing is claimed after failures of the service's egress proxy."""
 METRICS_SECONDS = 5.0
 LONGEST_RUN_SECONDS = 600.0
 
@@ -61,10 +61,10 @@ def run() -> bool:
 
 
 async def work() -> bool:
-    """Run the dispatcher of this process until it ends. Returns at once when one is running already.
+    """Run the dispatcher of this process until it ends. Returns at once if one is running already.
 
-    Returns whether to start another dispatcher: True after a run, unless the process is stopping. False when a
-    dispatcher is running already.
+    Returns whether to start another dispatcher. True after a run, unless the process is stopping. False if one was
+    running already.
     """
     if not _running.acquire(blocking=False):
         return False
@@ -85,7 +85,7 @@ async def _run() -> None:
 
 
 def stop() -> None:
-    """Stop the dispatcher: it claims no more, releases what waits, and finishes what is in flight."""
+    """Stop the dispatcher: it claims no more, releases waiting deliveries, and finishes those in flight."""
     _stopping.set()
     if _dispatcher is not None:
         _dispatcher.wake()
@@ -99,13 +99,13 @@ async def _flush_metrics() -> None:
 
 
 TENANT_SHARE = 0.5
-"""Share of a dispatcher's capacity that one tenant may hold."""
+"""The share of a dispatcher's capacity that one tenant may hold."""
 
 
 class EgressPause:
-    """Pauses claims while the egress proxy is down. Call `note` with every answer; `is_on` says whether to pause.
+    """Pauses claims while the egress proxy is down. Call `note` with every answer. `is_on` is whether to pause.
 
-    After a pause a few deliveries try the proxy again.
+    After a pause, a few deliveries try the proxy again.
     """
 
     def __init__(self) -> None:
@@ -131,13 +131,13 @@ class _Dispatcher:
         self.capacity: int = settings.DELIVERY_CONCURRENCY
         self.longest_wait: float = settings.DELIVERY_LEASE_SECONDS / 2
         self.paced: dict[UUID, Claimed] = {}
-        """Deliveries that wait for their slots. They occupy no sender."""
+        """Deliveries that wait for their slots, without a sender."""
         self.batches = EventBatches(self._put)
         self.lines = Lines()
         self.broken_off: list[Claimed] = []
-        """Deliveries of lines that ended early. The next claim releases them."""
+        """Deliveries from lines that ended early. The next claim releases them."""
         self.bodies = BodyMemory()
-        """The bodies of claimed deliveries."""
+        """The memory of the claimed deliveries' bodies."""
         self.caps = InFlightCaps(
             capacity=self.capacity, of_tenant=max(1, int(self.capacity * TENANT_SHARE)), bodies=self.bodies
         )
@@ -151,11 +151,11 @@ class _Dispatcher:
         self.look_timer: asyncio.TimerHandle | None = None
         self.delivery_rate = DeliveryRate()
         self.handed_over: list[HandedOver] = []
-        """Deliveries that were handed over and await the next claim."""
+        """Deliveries that were handed over and wait for the next claim."""
         self.is_at_rest = False
-        """Whether nothing is being claimed and nothing waits for room."""
+        """Whether no claim is under way and nothing waits for room."""
         self.looked_for: int | None = None
-        """The room that the poll under way may fill; None while there is no poll."""
+        """The room that the current poll may fill. None without a poll."""
         self.idle_since = time.monotonic()
         self.egress = EgressPause()
         self.attempts: Attempts
@@ -176,16 +176,16 @@ class _Dispatcher:
 
     @property
     def worker_id(self) -> int:
-        """The worker that the dispatcher's leases name."""
+        """The worker that is named as the holder of the dispatcher's leases."""
         return self.registration.id
 
     @property
     def has_room(self) -> bool:
-        """Whether fresh deliveries may be handed over. Callable from any thread; the answer may change at once."""
+        """Whether fresh deliveries may be handed over. Callable from any thread. The answer may change at once."""
         return self._has_room()
 
     def hand_over(self, deliveries: Sequence[Packed], *, looks: bool) -> bool:
-        """Take over deliveries that this process has published. Callable from any thread. False when the dispatcher
+        """Take over deliveries that this process has published. Callable from any thread. False if the dispatcher
         has ended.
         """
         try:
@@ -195,7 +195,7 @@ class _Dispatcher:
         return True
 
     def wake(self) -> None:
-        """Wake the claim loop. Callable from any thread; no-op when the dispatcher has ended."""
+        """Wake the claim loop. Callable from any thread. No effect once the dispatcher has ended."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.woken.set)
 
@@ -226,7 +226,7 @@ class _Dispatcher:
         self.senders.start()
         await self._claim_until_idle()
         wake_up.attach(None)
-        # After this wait, the hand-overs that were made before it have reached the loop.
+        # After this wait, hand-overs made before it have reached the loop.
         await asyncio.sleep(0)
         self._listen()
         await self._release()
@@ -254,7 +254,7 @@ class _Dispatcher:
                 return
             self._begin(deliveries)
             if deliveries:
-                # Let the requests reach the network before the next claim competes for the processor.
+                # Lets the requests reach the network before the next claim competes for the processor.
                 await asyncio.sleep(0)
                 continue
             if not was_idle:
@@ -264,7 +264,7 @@ class _Dispatcher:
             await self._until_woken()
 
     async def _claim(self, handed_over: list[HandedOver]) -> list[Claimed] | None:
-        """Claim the hand-overs for which there is room, and poll for due deliveries when a poll is due.
+        """Claim the hand-overs for which there is room, and if a poll is due, poll for due deliveries.
 
         None when nothing may be claimed before a request ends.
         """
@@ -290,13 +290,13 @@ class _Dispatcher:
             self.looked_for = None
 
     def _listen(self) -> None:
-        """Receive the signals that have come, and let the listener wait for more."""
+        """Receive the signals that have arrived, and let the listener wait for more."""
         handed_over, looks = self.listener.receive()
         self.handed_over += self._begin_calls(handed_over)
         self.claimer.must_look |= looks
 
     def _begin_calls(self, handed_over: list[HandedOver]) -> list[HandedOver]:
-        """Begin the calls among the hand-overs, even without room. Returns the other deliveries."""
+        """Begin the calls' deliveries among the hand-overs, even without room. Returns the other deliveries."""
         began = set()
         for each in handed_over:
             if not each.is_urgent or self.egress.is_on or not self.caps.takes_call(*self._caps_of(each)):
@@ -306,10 +306,9 @@ class _Dispatcher:
         return [each for each in handed_over if each.id not in began] if began else handed_over
 
     def _receive(self) -> None:
-        """Handle a signal. At rest or during a poll, begin its deliveries now; otherwise leave them to the next
-        claim.
+        """Handle a signal. At rest or during a poll, begin its deliveries now. Otherwise leave them to the next claim.
 
-        Waking the claim loop costs a fifth of a single delivery, so the loop is woken only when needed. Hand-overs do
+        The claim loop is woken only when needed, because waking it costs a fifth of a single delivery. Hand-overs do
         not wait for a poll, because a poll walks through all endpoints with open deliveries.
         """
         takes = self.is_at_rest or self.looked_for is not None
@@ -319,7 +318,7 @@ class _Dispatcher:
             self.woken.set()
 
     def _take_at_once(self) -> bool:
-        """Begin all hand-overs, if they need no statement and fit all caps. False when some are left."""
+        """Begin all hand-overs, if they need no statement and fit all caps. False if some are left."""
         given = self.handed_over
         if self.egress.is_on or len(given) > self._room_beside_look() or not self.bodies.has_room:
             return False
@@ -338,13 +337,13 @@ class _Dispatcher:
         return self.capacity + self.delivery_rate.ahead() - self.senders.open
 
     def _room_beside_look(self) -> int:
-        """Room for hand-overs. During a poll: the room that the poll does not fill, and a reserve."""
+        """Room for hand-overs. During a poll, the room that the poll does not fill, plus a reserve."""
         if self.looked_for is None:
             return self._room()
         return self._room() - self.looked_for + self.capacity // RESERVE
 
     def _begin(self, deliveries: Sequence[Claimed]) -> None:
-        """Begin claimed deliveries: each now, at its slot, or after the delivery before it in its line."""
+        """Begin claimed deliveries, each now, at its slot, or after the delivery before it in its line."""
         for delivery in deliveries:
             self.bodies.add(delivery.tenant_id, delivery.size)
         collected = [each for each in deliveries if each.target.collects]
@@ -387,7 +386,7 @@ class _Dispatcher:
         return self.caps.of(endpoint_id=delivery.endpoint_id, tenant_id=delivery.tenant_id)
 
     def _look_soon(self) -> None:
-        """Poll soon. A customer's next event may be ready, or an endpoint at its cap has room again."""
+        """Poll soon. A customer's next event may be ready, or an endpoint at its cap may have room again."""
         self.look_timer = None
         self.claimer.must_look = True
         self.freed.set()
@@ -398,9 +397,7 @@ class _Dispatcher:
             self.look_timer = self.loop.call_later(SWARM_SECONDS, self._look_soon)
 
     def _has_room(self) -> bool:
-        """Whether fresh deliveries may be handed over. Deliveries that wait for a cap are not claimed, so they do not
-        count.
-        """
+        """Whether fresh deliveries may be handed over. Unclaimed deliveries that wait for a cap do not count."""
         return (
             self.claimer.clock is not None
             and not self.egress.is_on
@@ -409,8 +406,8 @@ class _Dispatcher:
         )
 
     async def _until_woken(self) -> None:
-        """Wait for a signal, or until the next poll is due. While due deliveries wait for room, a request that ends
-        also ends the wait.
+        """Wait for a signal, or until the next poll is due. While due deliveries wait for room, the end of a
+        request also ends the wait.
         """
         is_full = self.awaits_freed = self.claimer.must_look
         self.is_at_rest = not is_full
@@ -422,13 +419,13 @@ class _Dispatcher:
             await self._woken_within(SWARM_SECONDS)
 
     async def _woken_within(self, seconds: float) -> None:
-        # asyncio.timeout costs several times as much.
+        # A timer costs a fraction of asyncio.timeout.
         timer = self.loop.call_later(seconds, self.woken.set)
         await self.woken.wait()
         timer.cancel()
 
     def _until_look(self) -> float:
-        """Seconds until the next poll that needs no signal."""
+        """Seconds until the next poll without a signal."""
         poll = QUIET_POLL_SECONDS if self.claimer.is_quiet and self.listener.is_connected else POLL_SECONDS
         return self.claimer.looked_at + poll - time.monotonic()
 
@@ -450,7 +447,7 @@ class _Dispatcher:
 
     async def _send(self, sending: Sending) -> None:
         delivery, endpoint = sending.deliveries[0], sending.endpoint
-        # A delivery that waited too long for its sender is not sent: its lease could end during the request.
+        # A delivery that waited too long for a sender is not sent, because its lease could end during the request.
         if time.monotonic() - delivery.claimed_monotonic < self._longest_wait(delivery):
             for outcome in await self.attempts.attempt(sending.deliveries, endpoint.answers):
                 has_weight = not outcome.shares_answer or outcome.is_success
@@ -462,7 +459,7 @@ class _Dispatcher:
                 self.recorder.add(outcome)
 
     def _may_go_on(self, delivery: Claimed) -> bool:
-        """Whether the next delivery of the line may be sent. Otherwise the line is released."""
+        """Whether to send the next delivery of the line. Otherwise the line is released."""
         return (
             self.lines.has_next(delivery)
             and time.monotonic() - delivery.claimed_monotonic < LINE_SECONDS
@@ -489,17 +486,17 @@ class _Dispatcher:
         self.woken.set()
 
     def _break_off(self, deliveries: Sequence[Claimed]) -> None:
-        """Release claimed deliveries at the next claim."""
+        """Let the next claim release these deliveries."""
         for delivery in deliveries:
             self.bodies.remove(delivery.tenant_id, delivery.size)
             self.broken_off.append(delivery)
 
     def _free(self) -> None:
-        """Signal that a request has ended, or no longer counts in the capacity."""
+        """Signal that a request has ended, or that the capacity no longer counts it."""
         self.freed.set()
         if self.awaits_freed:
             self.woken.set()
 
     def _longest_wait(self, delivery: Claimed) -> float:
-        """Seconds that a delivery may wait for its sender and still end within its lease."""
+        """How many seconds a delivery may wait for a sender and still end within its lease."""
         return self.longest_wait - max(0.0, delivery.target.timeout - TOTAL_TIMEOUT)

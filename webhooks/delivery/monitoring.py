@@ -1,6 +1,6 @@
 """Monitoring of the delivery engine: its section of `/v1/admin/health` and its metrics.
 
-Its statements read partial indexes, so their cost does not grow with the number of deliveries ever made.
+Its statements read partial indexes, so finished deliveries add nothing to their cost.
 """
 
 from operator import itemgetter
@@ -33,14 +33,14 @@ AGE = Histogram(
 
 IN_FLIGHT_KEY = "deliveries:in_flight:"
 IN_FLIGHT_SECONDS = 10
-"""Each dispatcher stores its requests in flight under this key and its name. The value expires this long after a
-report.
+"""How long a dispatcher's report of its requests in flight stays valid. It is stored under this key and the
+dispatcher's name.
 """
 COUNTED_ROWS = 10_000
-"""Most counted retries of one endpoint. A larger backlog shows as this number."""
+"""Most counted retries of one endpoint. A larger backlog is shown as this number."""
 
 HELD_ROWS = 200
-"""Most due deliveries of an ordered endpoint that are read to find the first that waits for no earlier event."""
+"""Most due deliveries of an ordered endpoint that are read to find the first one that waits for no earlier event."""
 
 _BUSY = f"""{BUSY}
 SELECT e.tenant_id, e.id, e.ordered
@@ -60,8 +60,8 @@ CROSS JOIN LATERAL (
           ORDER BY d.next_attempt_at LIMIT %(rows)s) AS first
 ) due
 """  # noqa: S608 - only conditions are formatted in
-# Deliveries that wait for an earlier event of the same customer do not count: they cannot be claimed before that event
-# is settled.
+# Deliveries that wait for an earlier event of the same customer do not count, because they cannot be claimed before
+# that event is delivered or given up.
 _OLDEST = f"""
 SELECT min(due.oldest)
 FROM unnest(%(endpoints)s::uuid[], %(ordered)s::bool[]) AS busy (endpoint_id, ordered)
@@ -102,7 +102,7 @@ def _secrets_unreadable() -> int:
     endpoints_secret_unreadable=serializers.IntegerField(),
 )
 def _health() -> dict[str, Any]:
-    """Due retries of active endpoints, deliveries that died within a day, and active endpoints in trouble."""
+    """Due retries of active endpoints, deliveries that died within a day, and active endpoints that fail."""
     with connection.cursor() as cursor:
         counted = _of_busy(cursor, _RETRIES, COUNTED_ROWS)
         cursor.execute(_DEAD)
@@ -118,7 +118,7 @@ def _health() -> dict[str, Any]:
 
 
 def _of_busy(cursor: Any, statement: str, rows: int) -> list[tuple[Any, ...]]:
-    """The rows of a statement about the endpoints that have open deliveries."""
+    """The rows that a statement returns for the endpoints with open deliveries."""
     cursor.execute(_BUSY)
     found: list[tuple[Any, ...]] = []
     for tenant_id, busy in together(cursor.fetchall(), itemgetter(0)):

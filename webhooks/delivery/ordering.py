@@ -1,14 +1,14 @@
-"""Which deliveries of an endpoint may go: its customers' order and its rate limit.
+"""Which deliveries of an endpoint may be sent: the order of its customers' events, and its rate limit.
 
-Ordered delivery: for each customer of an ordered endpoint only one event is under way, the oldest open one. A delivery
-to an ordered endpoint carries `customer_key`. The index `delivery_in_order` is the endpoint's queue of customers, each
-with its open events in their order. A claim skips from one customer to the next, so the waiting events of a customer
-do not slow down the others. The head, a customer's oldest open event, may be claimed when it is due and none of the
-customer's events is under way. So a retry holds back only its own customer. The events behind the head are claimed
-with it, as its line. The dispatcher sends each of them as soon as the previous event has arrived.
+Ordered delivery: for each customer of an ordered endpoint only one event is under way, the oldest open event. A
+delivery to an ordered endpoint carries `customer_key`. The index `delivery_in_order` is the endpoint's queue of
+customers, each with its open events in order. A claim skips from one customer to the next, so one customer's waiting
+events do not slow down other customers. The head, a customer's oldest open event, may be claimed when it is due and
+none of the customer's events is under way. So a retry holds back only its own customer. The events behind the head are
+claimed with it, as its line. The dispatcher sends each of them as soon as the previous event has arrived.
 
-Rate limit: each delivery gets a slot in time, and slots are the endpoint's rate apart. The next free slot is
-`paced_until` of the endpoint's row, so all dispatchers share one limit. Slots are given out up to a second ahead; the
+Rate limit: each delivery gets a slot in time. The endpoint's rate sets the distance between slots. `paced_until` in the
+endpoint's row is the next free slot, so all dispatchers share one limit. Slots are given out up to a second ahead. The
 dispatcher that claimed a delivery sends it when its slot begins.
 """
 
@@ -26,11 +26,11 @@ from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, uuids
 
 AHEAD_SECONDS = 1.0
-"""How far ahead slots are given out: longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that no slot
-stays empty until a poll.
+"""How far ahead slots are given out. Longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that no
+slot stays empty until the next poll.
 """
 
-# An endpoint whose row is locked by the recorder or another claim gets no slots now, because a claim that has locked
+# An endpoint whose row is locked, by the recorder or another claim, gets no slots now. A claim that has locked
 # deliveries must not wait.
 _TAKE_SLOTS = """
 WITH paced AS (
@@ -49,15 +49,15 @@ RETURNING e.id, slots.count, extract(epoch FROM slots.first - now())::float8, sl
 """
 
 Row = tuple[Any, ...]
-"""A delivery that is locked for a claim: its id, its endpoint, and more."""
+"""A delivery that is locked for a claim: its id, its endpoint, and further columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
     """The deliveries that may be claimed now.
 
-    `waits` has the seconds that each rate-limited delivery waits for its slot. `closed` has the endpoints that got too
-    few slots for their deliveries, with the seconds for which they get no more.
+    `waits` has the seconds that each rate-limited delivery waits for its slot. `closed` has the endpoints that got
+    fewer slots than they have deliveries, with the seconds until they get more.
     """
 
     rows: list[Row]
@@ -66,7 +66,7 @@ class Slots:
 
 
 def taking_slots(locked: Sequence[Row], paced: AbstractSet[UUID]) -> Statements[Slots]:
-    """Give slots to deliveries of endpoints that have a rate. Deliveries without a slot are left for a later claim."""
+    """Give slots to deliveries of endpoints with a rate limit. A delivery without a slot is left to a later claim."""
     wanted = Counter(endpoint_id for _, endpoint_id, *_ in locked if endpoint_id in paced)
     if not wanted:
         return Slots(list(locked), {}, {})
@@ -93,18 +93,18 @@ def taking_slots(locked: Sequence[Row], paced: AbstractSet[UUID]) -> Statements[
 
 
 SCANNED_CUSTOMERS = 2_000
-"""Most customers that one claim looks at. Each claim begins with a random customer."""
+"""Most customers that one claim checks. Each claim begins with a random customer."""
 LONGEST_LINE = 128
 LINE_SECONDS = 5.0
-"""How long a line may take. The rest is then released, because it was claimed under an older state of the endpoint."""
+"""How long a line may take. Then its rest is released, because it was claimed under an older state of the endpoint."""
 SCANNED_ROWS = 500
-"""The most due deliveries of an endpoint in which one claim searches for deliveries without a customer key. These were
-made before the endpoint was ordered, and are due before all others.
+"""Most due deliveries of an endpoint in which one claim searches for deliveries without a customer key. Those were
+created before the endpoint was ordered, and are due before all others.
 """
 _KEYS = -(2**63) + 1, 2**63 - 1
 
-# An ordered endpoint has one claim at a time, so that each sees the leases of the previous one. Otherwise one worker
-# could claim an older event that was committed late, while another claims a newer event of the same customer.
+# An ordered endpoint has one claim at a time, so that each claim sees the leases of the previous one. Otherwise one
+# worker could claim an older event that was committed late, while another claims a newer event of the same customer.
 _ALONE = """
 SELECT id FROM unnest(%s::uuid[]) AS ready (id)
 WHERE pg_try_advisory_xact_lock(hashtextextended('ordered:' || id::text, 0))
@@ -117,9 +117,9 @@ _NEXT = f"""
     WHERE {_OPEN} AND d.customer_key {{after}} AND d.customer_key <= span.last
     ORDER BY d.customer_key, d.event_id, d.id LIMIT 1
 """  # noqa: S608 - only parts of statements are formatted in
-# Leases are also looked for, because an older event that was committed late must not go out beside a newer one that is
-# under way. They are found by their times, in the index `delivery_due`. A condition on the customer would read all
-# deliveries that a customer has waiting.
+# Leases are read too, because an older event that was committed late must not be sent beside a newer event under way.
+# The index `delivery_due` finds them by their times. A condition on the customer would read all deliveries that the
+# customer has waiting.
 _LINES = f"""
 WITH share AS (
     SELECT * FROM unnest(%(endpoints)s::uuid[], %(heads)s::int[], %(rows)s::int[]) AS s (endpoint_id, heads, rows)
@@ -175,11 +175,11 @@ WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BET
   ))
 FOR UPDATE SKIP LOCKED
 """  # noqa: S608 - only conditions are formatted in
-"""A delivery that is locked for a claim: its id, its endpoint, and whether a lease of it ran out."""
+"""A delivery that is locked for a claim: its id, its endpoint, and whether a lease of it has run out."""
 
 
 class Locked(NamedTuple):
-    """The heads that were locked, and the rows behind each head by its id."""
+    """The locked heads, and the rows behind each head by the head's id."""
 
     heads: list[Row]
     behind: Mapping[UUID, list[Row]]
@@ -195,9 +195,9 @@ def locking(
 ) -> Statements[Locked]:
     """Lock due deliveries of ordered endpoints: the heads of as many customers as their shares, with their lines.
 
-    `tenant_of` has the tenant of each endpoint. All lines together have about `rows` rows; each line of the endpoints
-    `single` has one. At the endpoints `collecting`, which collect a customer's messages, the deliveries behind a due
-    head are due with it.
+    `tenant_of` has the tenant of each endpoint. All lines together have about `rows` rows. At the endpoints `single`,
+    each line has one row. At the endpoints `collecting`, which collect a customer's messages, the deliveries behind a
+    due head are due too.
     """
     if not shares:
         return Locked([], {})
@@ -250,7 +250,7 @@ def locking(
     heads: list[Row] = []
     behind: dict[UUID, list[Row]] = {}
     for endpoint_id, line in wanted:
-        # Nothing is claimed behind a row that is not due or that another process has locked.
+        # Nothing is claimed behind a row that is not due, or that another process has locked.
         claimable = list(_until_gap(endpoint_id, line, rescued))
         if claimable:
             heads.append(claimable[0])
@@ -259,7 +259,7 @@ def locking(
 
 
 def _until_gap(endpoint_id: UUID, line: Sequence[UUID], rescued: Mapping[UUID, bool]) -> Iterable[Row]:
-    """The rows of a line up to the first that was not locked."""
+    """The rows of a line before the first one that was not locked."""
     for delivery_id in line:
         if delivery_id not in rescued:
             return
@@ -276,7 +276,7 @@ class Ordered(Protocol):
 
     @property
     def event_id(self) -> UUID:
-        """The event's id, which orders the events of a customer."""
+        """The event's id. Ids order the events of a customer."""
         ...
 
     @property
@@ -286,7 +286,7 @@ class Ordered(Protocol):
 
     @property
     def customer_key(self) -> int | None:
-        """The key of the delivery's customer. None when no other delivery waits for this one."""
+        """The key of the delivery's customer. None if no other delivery waits for this one."""
         ...
 
 
@@ -294,7 +294,7 @@ Delivery = TypeVar("Delivery", bound=Ordered)
 
 
 class Lines:
-    """The claimed deliveries of a dispatcher that wait for their predecessor. They occupy no sender and no room."""
+    """Claimed deliveries that wait for the one before them. They occupy no sender and no room."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[UUID, int], deque[Any]] = {}
@@ -308,7 +308,7 @@ class Lines:
         return [sorted(line, key=lambda each: (each.event_id, each.id)) for line in lines.values()]
 
     def heads(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """The deliveries that may be sent now; the others wait in their lines."""
+        """The deliveries that may be sent now. The others wait in their lines."""
         heads: list[Delivery] = []
         lines: defaultdict[tuple[UUID, int], list[Delivery]] = defaultdict(list)
         for delivery in deliveries:
@@ -324,13 +324,13 @@ class Lines:
         return heads
 
     def has_next(self, delivery: Ordered) -> bool:
-        """Whether another delivery waits for this one."""
+        """Whether another delivery waits for this delivery."""
         return (
             delivery.customer_key is not None and (delivery.endpoint_id, delivery.customer_key) in self._lines
         )
 
     def take_next(self, delivery: Ordered) -> Any:
-        """Remove and return the next delivery of the line, after this delivery has arrived."""
+        """Remove and return the next delivery of the line, once this delivery has arrived."""
         key = delivery.endpoint_id, delivery.customer_key or 0
         line = self._lines[key]
         following = line.popleft()
@@ -339,11 +339,11 @@ class Lines:
         return following
 
     def break_off(self, delivery: Ordered) -> list[Any]:
-        """Remove and return all deliveries that wait for this one. They will not be sent now."""
+        """Remove and return all deliveries that wait for this delivery. They will not be sent now."""
         return list(self._lines.pop((delivery.endpoint_id, delivery.customer_key or 0), ()))
 
     def break_all(self) -> list[Any]:
-        """Remove and return all deliveries that wait."""
+        """Remove and return all waiting deliveries."""
         waiting = [delivery for line in self._lines.values() for delivery in line]
         self._lines.clear()
         return waiting

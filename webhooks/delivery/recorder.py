@@ -1,8 +1,8 @@
-"""Records outcomes in bulk, with the endpoints' counters and circuits. Outcomes wait while the database is unavailable.
-An outcome that the database rejects does not affect the others.
+"""Records outcomes in bulk, with the endpoints' counters and circuits.
 
-The statements are fenced by the attempt: a result counts only if the delivery is still at the attempt that was claimed.
-So a late worker never overwrites a newer result (docs/architecture.md).
+Outcomes wait while the database is unavailable. If it rejects one outcome, it still stores the others. The statements
+are fenced by the attempt: a result counts only if the delivery is still at the claimed attempt. So a late worker never
+overwrites a newer result (docs/architecture.md).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Outcome of an attempt. Without an `answer` nothing was sent, and `error` says why."""
+    """Outcome of an attempt. If `answer` is None, nothing was sent, and `error` has the reason."""
 
     delivery_id: UUID
     tenant_id: UUID
@@ -46,13 +46,13 @@ class Outcome(msgspec.Struct, frozen=True):
     error: str | None = None
     probe: bool = False
     circuit_generation: int = 0
-    """The generation of the endpoint's circuit at the claim (`circuit_breaker`)."""
+    """The generation of the endpoint's circuit when the delivery was claimed (`circuit_breaker`)."""
     is_awaited: bool = False
-    """Whether the customer's next event waits until this outcome is recorded."""
+    """Whether the customer's next event waits for the record of this outcome."""
     is_single: bool = False
     """Whether the delivery is a single replay, whose caller receives the outcome."""
     shares_answer: bool = False
-    """Whether another delivery of the same request counts for the endpoint instead of this one."""
+    """Whether another delivery of the same request represents the request in the endpoint's counters."""
 
     @property
     def is_success(self) -> bool:
@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the delivery is given up and its tenant is to be notified."""
+        """Whether the delivery is given up and its tenant must be notified."""
         return self.decision.status == "dead" and not self.is_single
 
     @property
@@ -68,9 +68,9 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.answer.error if self.answer else self.error
 
 
-# Finds the rows by primary key, and prunes the partitions by the range of ids. The log keeps its newest entries, and
-# `answers` reuses a few places in turn. Citus accepts `now()` neither within CASE nor together with a column. So the
-# number of seconds is null where the result must be null.
+# Finds the rows by primary key. The range of ids excludes partitions. The log keeps its newest entries, and `answers`
+# has a few places that are overwritten in turn. Citus accepts `now()` neither within CASE nor together with a column,
+# so the number of seconds is null where the result must be null.
 _DELIVERIES = f"""
 UPDATE webhook_deliveries d
 SET status = r.status,
@@ -99,8 +99,8 @@ WHERE {of_tenant("d")} AND d.id = r.id AND d.id = ANY(%(ids)s::uuid[])
   AND d.attempts = r.attempts_before AND d.status IN ('pending', 'failed')
 RETURNING d.id
 """  # noqa: S608 - only conditions are formatted in
-# Stores each given-up delivery for a notice, exactly when its outcome counts. Deliveries of notices are left out,
-# because each notice would cause the next one.
+# Stores each given-up delivery for a notice, in the statement that counts its outcome. Leaves out deliveries of
+# notices, because each notice would cause the next.
 _DELIVERIES_WITH_EXHAUSTED = f"""
 WITH recorded AS ({_DELIVERIES.rstrip()}, d.endpoint_id, d.event_type), exhausted AS (
     INSERT INTO webhooks_exhausteddelivery (delivery_id, endpoint_id)
@@ -140,7 +140,7 @@ def record(outcomes: Sequence[Outcome]) -> int:
 
 
 def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
-    """Disable the endpoints that must be disabled after outcomes. If this fails, the next dead delivery tries again."""
+    """Disable endpoints after their outcomes, with these reasons. If this fails, the next dead delivery tries again."""
     for endpoint_id, reason in endpoints_to_disable.items():
         try:
             with transaction.atomic():
@@ -152,8 +152,8 @@ def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
 
 
 def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
-    """The statements that write outcomes. Returns the outcomes that count: those whose delivery is still at the attempt
-    that was claimed.
+    """The statements that write outcomes. Returns the outcomes that count: their deliveries are still at the
+    claimed attempt.
     """
     rows: list[tuple[Any, ...]] = []
     for tenant_id, group in together(outcomes, attrgetter("tenant_id")):
@@ -199,7 +199,7 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
     """
     by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        # An event that is too large for a destination does not show that the destination is at fault.
+        # The destination is not at fault if it rejects an event that is too large for it.
         if outcome.answer is not None and outcome.last_error != TOO_LARGE:
             by_endpoint[outcome.endpoint_id].append(outcome)
     if not by_endpoint:
@@ -238,23 +238,23 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
 
 
 FLUSH_SECONDS = 0.2
-"""How long the first outcome waits for others. A longer wait costs less, but more is sent twice after a crash."""
+"""How long the first outcome waits for others. A longer wait costs less, but repeats more deliveries after a crash."""
 ENOUGH_ROWS = 32
-"""With this many outcomes the write begins at once. A crash repeats deliveries whose outcomes are not recorded."""
+"""With this many outcomes, the write begins at once. A crash repeats deliveries without a recorded outcome."""
 FLUSH_ROWS = 500
 EVALUATE_SECONDS = 1.0
-"""How long successes wait until their endpoints' counters are written. A failure or a probe is written at once."""
+"""How long successes wait until their endpoints' counters are written. Failures and probes are written at once."""
 RETRY_SECONDS = 0.5
 MOST_UNEVALUATED = 10_000
-"""Most outcomes that wait to be counted for their endpoints while the database is unavailable."""
+"""Most outcomes that wait for their endpoints' counters while the database is unavailable."""
 PATIENCE_SECONDS = 15.0
-"""How long outcomes wait for an unavailable database; well within the lease."""
+"""How long outcomes wait for an unavailable database. Well within the lease."""
 
 
 class Recorder:
-    """Records the outcomes of one dispatcher, with `run` until `finish`.
+    """Records the outcomes of one dispatcher. Run `run` until `finish` is called.
 
-    `on_awaited` is called when an outcome that is awaited was recorded.
+    `on_awaited` is called when an awaited outcome was recorded.
     """
 
     def __init__(self, *, on_awaited: Callable[[], None]) -> None:
@@ -262,17 +262,17 @@ class Recorder:
         self._outcomes: list[Outcome] = []
         self._ages: list[float] = []
         self._unevaluated: list[Outcome] = []
-        """Recorded outcomes that are not counted for their endpoints yet, in the order of recording."""
+        """Recorded outcomes that the endpoints' counters do not include yet, in the order of recording."""
         self._evaluated_at = time.monotonic()
         self._evaluates_now = False
-        """Whether one of the uncounted outcomes is a failure or a probe, which is counted at once."""
+        """Whether one of these outcomes is a failure or a probe, which is counted at once."""
         self._database = LoopConnection()
         self._has_work = asyncio.Event()
         self._is_enough = asyncio.Event()
         self._is_finishing = False
 
     def add(self, outcome: Outcome) -> None:
-        """Queue an outcome, to be recorded soon."""
+        """Queue an outcome. It is recorded soon."""
         self._outcomes.append(outcome)
         self._has_work.set()
         if outcome.is_awaited or len(self._outcomes) >= ENOUGH_ROWS:
@@ -283,13 +283,13 @@ class Recorder:
         self._ages.append(seconds)
 
     def finish(self) -> None:
-        """Let `run` record what is left and end."""
+        """Let `run` record the remaining outcomes and end."""
         self._is_finishing = True
         self._has_work.set()
         self._is_enough.set()
 
     async def run(self) -> None:
-        """Record what is added, in batches."""
+        """Record added outcomes, in batches."""
         while not (self._is_finishing and not self._outcomes):
             await self._has_work.wait()
             await self._until_enough()
@@ -319,7 +319,7 @@ class Recorder:
             return
 
     async def _record(self, batch: list[Outcome]) -> None:
-        """Write a batch, retried while the database is unavailable. An outcome that is written twice counts once.
+        """Write a batch. Retry while the database is unavailable. An outcome that is written twice counts once.
 
         Deliveries whose outcomes cannot be written are sent again when their leases run out (at least once).
         """
@@ -336,15 +336,13 @@ class Recorder:
                         return
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                # The database refuses one of the outcomes. The other outcomes must not be lost with it.
+                # The database rejects one of the outcomes. The others must not be lost with it.
                 log.exception("outcomes_refused", error=type(error).__name__, rows=len(batch))
                 await self._record_one_by_one(batch)
                 return
 
     async def _record_one_by_one(self, batch: list[Outcome]) -> None:
-        """Write each outcome of a refused batch alone. An outcome that is refused again is written without its log
-        entry.
-        """
+        """Write each outcome of a rejected batch alone. If it is rejected again, write it without its log entry."""
         for outcome in batch:
             for attempt in (outcome, msgspec.structs.replace(outcome, log_entry=None, kept=None)):
                 try:
@@ -375,8 +373,8 @@ class Recorder:
         )
 
     async def _evaluate(self) -> None:
-        """Update the health of endpoints from outcomes. If the database is unavailable, the outcomes wait for the next
-        call.
+        """Update the health of endpoints from outcomes. If the database is unavailable, the outcomes wait for the
+        next call.
         """
         outcomes, self._unevaluated = self._unevaluated, []
         self._evaluates_now = False

@@ -1,6 +1,4 @@
-"""What follows an attempt: the decision about the next one (retry schedule), a log entry, and the stored part of the
-answer.
-"""
+"""What follows an attempt: the decision on the next attempt, a log entry, and the stored part of the answer."""
 
 import random
 import time
@@ -33,19 +31,19 @@ HONOURS_RETRY_AFTER = frozenset({429, 503})
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A delivery's next state. `delay` has the seconds from the attempt's end to the next attempt, None without a next
-    one.
+    """A delivery's next state. `delay` is the seconds from the end of this attempt to the next. None if there is no
+    next one.
     """
 
     status: Literal["pending", "delivered", "failed", "dead"]
     delay: float | None = None
     gone: bool = False
-    """Whether the receiver answered 410, for which its endpoint is disabled."""
+    """Whether the receiver answered 410. Its endpoint is then disabled."""
 
 
 def schedule() -> Sequence[float]:
-    """Seconds from each failed attempt to the next, for endpoints without a schedule of their own. A delivery whose
-    attempt fails after the last step is dead.
+    """Seconds from each failed attempt to the next, for endpoints without their own schedule. A delivery whose
+    attempt after the last step fails is dead.
     """
     steps: Sequence[float] = settings.WEBHOOK_RETRY_SCHEDULE
     return steps
@@ -55,7 +53,7 @@ PUT_OFF_SECONDS = 10.0
 
 
 def put_off(attempts: int) -> Decision:
-    """Reschedule a delivery that the egress proxy kept from its receiver. No attempt is counted."""
+    """Reschedule a delivery that did not reach its receiver because of the egress proxy. Counts no attempt."""
     return Decision("failed" if attempts else "pending", PUT_OFF_SECONDS * spread())
 
 
@@ -63,12 +61,12 @@ _DELIVERED = Decision("delivered")
 
 
 def spread() -> float:
-    """A random factor for a delay, so that retries do not all happen at the same moment."""
+    """A random factor for a delay, so that retries do not all come at the same moment."""
     return random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
 
 
 def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: float | None = None) -> Decision:
-    """The state after the given attempt (1 is the first): delivered, failed with the next step, or dead.
+    """The state after the given attempt (1 is the first): delivered, failed with a next attempt, or dead.
 
     `factor` multiplies the delay, and is random by default. Deliveries with the same factor are retried at the same
     time.
@@ -85,7 +83,7 @@ def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: floa
     return Decision("failed", delay)
 
 
-# --- The attempt log of a delivery: one entry for each attempt. Only the newest entries are stored.
+# --- The attempt log of a delivery: one entry for each attempt, of which only the newest are stored.
 
 KEPT_ATTEMPTS = 20
 """Most entries in the log of a delivery. Older entries are dropped."""
@@ -98,7 +96,7 @@ def log_entry(answer: Answer, at: str) -> dict[str, Any]:
 
 
 def shown_attempts(delivery: Delivery) -> list[dict[str, Any]]:
-    """A delivery's attempts, oldest first, each with the receiver's answer where it is stored."""
+    """A delivery's attempts, oldest first, each with the receiver's answer if that is stored."""
     days = Tenant.objects.values_list("retention_days", flat=True).get(pk=delivery.tenant_id)
     is_kept = within_retention(delivery.event_id, days, now())
     answers = {each["at"]: each for each in (delivery.answers or {}).values()} if is_kept else {}
@@ -114,7 +112,7 @@ def _attempt(entry: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, 
     }
 
 
-# --- Stored answers of receivers: answers to failures, and to successes where the endpoint asks for them.
+# --- Stored answers of receivers: answers to failed attempts, and if the endpoint asks for them, to successful ones.
 #
 # `gateway/outbound/connection.py` limits how much of an answer is read. An answer may quote the event, so it is shown
 # and stored only as long as the event's body. Three limits apply: the bytes of an answer, the answers of a delivery,
@@ -123,9 +121,9 @@ def _attempt(entry: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, 
 MOST_BODY_BYTES = 4096
 MOST_HEADER_BYTES = 2048
 KEPT_ANSWERS = 3
-"""Most stored answers of a delivery: an answer replaces that of three attempts before."""
+"""Most stored answers of a delivery. A new answer replaces that of three attempts before."""
 AT_ONCE, SECONDS_EACH = 20, 10.0
-"""How many answers to failed attempts at an endpoint each dispatcher stores: AT_ONCE at first, then one in
+"""How many answers to failed attempts a dispatcher stores for an endpoint: AT_ONCE at first, then one every
 SECONDS_EACH.
 """
 PRUNED_ROWS = 1000
@@ -135,11 +133,11 @@ _NEVER_KEPT = frozenset({"set-cookie", "set-cookie2"})
 
 
 def kept(answer: Answer, at: str, *, keeps_success: bool = False) -> dict[str, Any] | None:
-    """The part of an answer to store, for the attempt that began at `at` (ISO 8601). Characters that cannot be stored
-    are replaced.
+    """The part of an answer to store, for the attempt that began at `at` (ISO 8601). Replaces characters that cannot be
+    stored.
 
-    None when there was no answer, and for a success without `keeps_success`. Of a success, only the beginning of the
-    body is stored.
+    None without an answer, and for a success without `keeps_success`. Of a success, only the beginning of the body is
+    stored.
     """
     if not (answer.status or answer.body) or (answer.ok and not keeps_success):
         return None
@@ -154,7 +152,7 @@ def kept(answer: Answer, at: str, *, keeps_success: bool = False) -> dict[str, A
 
 
 def _headers(answer: Answer) -> Iterator[tuple[str, str]]:
-    """The first headers without cookies. When a name repeats, the last value wins."""
+    """The first headers, without cookies. Of a repeated name, the last value is used."""
     left = MOST_HEADER_BYTES
     for raw_name, raw_value in answer.fields:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
@@ -171,15 +169,15 @@ def _storable(text: str, most_bytes: int) -> str:
 
 @dataclass(slots=True)
 class AnswerAllowance:
-    """Limits the stored answers of an endpoint. An endpoint that fails half of the time would otherwise add answers
-    without end.
+    """Limits the stored answers of an endpoint. Without this limit, an endpoint that fails half of the time would
+    add answers without end.
     """
 
     left: float = AT_ONCE
     at: float = field(default_factory=time.monotonic)
 
     def kept(self, answer: Answer, at: str, *, keeps_success: bool) -> dict[str, Any] | None:
-        """Call `kept`. None for a failed answer when too many failed answers of the endpoint were stored recently."""
+        """Call `kept`. None for a failed answer if too many failed answers of the endpoint were stored recently."""
         found = kept(answer, at, keeps_success=keeps_success)
         return found if found and (answer.ok or self._take()) else None
 
@@ -207,7 +205,7 @@ UPDATE webhook_deliveries SET answers = NULL WHERE {of_tenant("webhook_deliverie
 
 
 def prune_answers() -> int:
-    """Delete stored answers whose events are past retention. Returns the number of deliveries changed."""
+    """Delete stored answers to events past retention. Returns the number of changed deliveries."""
     moment = now()
     pruned = 0
     retentions = Tenant.objects.order_by().values_list("id", "retention_days")

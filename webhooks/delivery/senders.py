@@ -1,14 +1,14 @@
-"""Senders of a dispatcher: they send claimed deliveries, and a slow receiver does not hold up the others.
+"""Senders of a dispatcher: they send claimed deliveries, and a slow receiver does not delay the others.
 
-An attempt is a signed request with the outcomes that follow from its answer. Where an endpoint asks for several events
-in one request, its deliveries are collected first.
+An attempt is a signed request and the outcomes that its answer gives. If an endpoint asks for several events in one
+request, its deliveries are collected first.
 
-A request that waits long for its answer costs memory and little else. So another sender takes the place of the sender
-that waits. Otherwise a few hundred endpoints that hang would hold every sender of a worker until their time-outs, and
-all other tenants' deliveries would wait.
+A request that waits long for its answer costs memory and little else. So another sender replaces the waiting sender.
+Otherwise a few hundred hanging endpoints would hold every sender of a worker until the time-out, and all other tenants'
+deliveries would wait.
 
 While this process itself is the bottleneck, more concurrent requests send nothing sooner, and after a crash each of
-these requests is repeated. So the number of senders is small then, and grows as soon as the process waits for
+these requests is repeated. So there are few senders then. Their number grows as soon as the process waits for
 receivers.
 """
 
@@ -44,8 +44,8 @@ from webhooks.requests.signed_request import body_of, delivery_headers, delivery
 class Attempts:
     """Makes the attempts of one dispatcher.
 
-    `on_answer` is called with each answer, also when the egress proxy failed. `on_first` is called for each first
-    attempt that reached the receiver, with the seconds between the delivery's creation and the attempt.
+    `on_answer` is called with each answer, even if the egress proxy failed. `on_first` is called for each first attempt
+    that reached the receiver, with the delivery's age in seconds.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Attempts:
         self._on_answer, self._on_first = on_answer, on_first
         self._schedule = schedule()
         self._bodies = BodyMemory()
-        """Memory of the bodies assembled for requests."""
+        """Memory for the bodies that are assembled for requests."""
         self._body_freed = asyncio.Event()
 
     async def aclose(self) -> None:
@@ -63,7 +63,7 @@ class Attempts:
         await self._caller.aclose()
 
     async def attempt(self, deliveries: Sequence[Claimed], answers: AnswerAllowance) -> list[Outcome]:
-        """Send deliveries to one endpoint in one request, once there is memory for its body.
+        """Send deliveries to one endpoint in one request, as soon as there is memory for the body.
 
         `answers` limits how many answers of the endpoint are stored.
         """
@@ -84,7 +84,7 @@ class Attempts:
         outcomes: list[Outcome] = []
         sent: list[Claimed] = []
         events: list[Envelope] = []
-        # In the order of the events: a repeat of the same events then has the same bytes and the same webhook-id.
+        # In the order of the events: a repetition then has the same bytes and the same webhook-id.
         for each in sorted(deliveries, key=attrgetter("event_id")) if len(deliveries) > 1 else deliveries:
             if each.envelope is None:
                 outcomes.append(_without_answer(each, Decision("dead"), "payload_expired"))
@@ -127,7 +127,7 @@ class Attempts:
         return outcomes
 
     async def _post(self, first: Claimed, events: Sequence[Envelope], timestamp: int) -> Answer:
-        """Sign and send a request; `timestamp` is Unix time. The first delivery determines the headers and the span."""
+        """Sign and send a request. `timestamp` is Unix time. The first delivery determines the headers and the span."""
         event = events[0]
         body = body_of(events, first.target)
         with delivery_span(
@@ -174,8 +174,8 @@ def _without_answer(delivery: Claimed, decision: Decision, error: str | None) ->
 class EventBatches:
     """Claimed deliveries that wait until their request is full or has waited long enough.
 
-    Waiting deliveries occupy no sender. The answer to a request counts for each of its deliveries, which have outcomes
-    of their own. Failed ones are retried together while their attempt numbers are the same. `send` is called with the
+    Waiting deliveries occupy no sender. The answer to a request counts for each of its deliveries, and each has its own
+    outcome. Failed deliveries are retried together while their attempt numbers are equal. `send` is called with the
     deliveries of one request.
     """
 
@@ -189,7 +189,7 @@ class EventBatches:
         return bool(self._waiting)
 
     def add(self, delivery: Claimed) -> None:
-        """Send a delivery, together with others where its endpoint asks for it. Probes and calls go alone."""
+        """Send a delivery, with others if its endpoint asks for batches. Probes and calls are sent alone."""
         shape = delivery.target.batch
         if shape is None or delivery.probe or delivery.is_urgent:
             self._send([delivery])
@@ -220,37 +220,36 @@ class EventBatches:
 log = structlog.get_logger(__name__)
 
 SLOW_SECONDS = SLOW_MS / 1000
-"""A request without an answer after this time is slow."""
+"""A request is slow if it has no answer after this time."""
 FEW_SENDERS = 24
 ADAPT_SECONDS = 0.02
-"""How often the number of senders is adapted, while deliveries wait for a sender."""
+"""How often the number of senders is adapted while deliveries wait for a sender."""
 BUSY_CPU = 0.8
-"""Share of a core. A loop that used more was busy itself, and did not wait for receivers."""
+"""A share of a core. A loop that used more was itself busy, and did not wait for receivers."""
 LATE_SECONDS = 2 * ADAPT_SECONDS
-"""A loop whose timer fires this late counts as busy too: other processes may have had its core."""
+"""A loop whose timer is this late counts as busy too, because other processes may have used its core."""
 
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """The claimed deliveries of one request, waiting or under way, with the counts to which they belong."""
+    """The claimed deliveries of one request, waiting or under way, and the counts that include them."""
 
     deliveries: Sequence[Claimed]
     """The deliveries of the request, all to one endpoint."""
     endpoint: InFlight
     tenant: InFlight
     since: float = 0.0
-    """When a sender took the request from the queue, on the loop's clock."""
+    """When a sender took the request from the queue, on the event loop's clock."""
     is_slow: bool = False
     line_goes_on: bool = False
     """Whether the delivery arrived and the next event of its customer may be sent."""
 
 
 class Senders:
-    """The senders of one dispatcher: up to `count` for requests that are not slow, and one more for each slow
-    request.
+    """The senders of one dispatcher: up to `count` for quick requests, and one more for each slow request.
 
-    `send` sends a request and `on_end` is called at its end. `on_room` is called when requests became slow and no
-    longer count in the capacity.
+    `send` sends a request, and `on_end` is called at its end. `on_room` is called when the capacity no longer counts
+    some requests because they became slow.
     """
 
     def __init__(
@@ -265,15 +264,15 @@ class Senders:
         self._caps = caps
         self._send, self._on_end, self._on_room = send, on_end, on_room
         self.open = 0
-        """Requests waiting or under way, without slow ones and calls."""
+        """Waiting and current requests, without slow ones and calls."""
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Queue[Sending] = asyncio.Queue()
         self._quick: dict[Sending, None] = {}
-        """Requests under way that are not slow, the oldest first."""
+        """Current requests that are not slow, oldest first."""
         self._look_timer: asyncio.TimerHandle | None = None
         self._most = count
         self._places = self._wanted = min(count, FEW_SENDERS)
-        """How many senders there are for requests that are not slow, and how many there should be."""
+        """The number of senders for requests that are not slow: how many there are, and how many there should be."""
         self._adapt_timer: asyncio.TimerHandle | None = None
         self._measured_at = self._cpu_seconds = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -282,7 +281,7 @@ class Senders:
 
     @property
     def in_flight(self) -> int:
-        """Requests given to `put` or `send_call` that have not ended."""
+        """Requests that were given to `put` or `send_call` and have not ended."""
         return self.open + self._caps.slow + len(self._calls)
 
     def start(self) -> None:
@@ -291,7 +290,7 @@ class Senders:
             self._add_sender()
 
     def put(self, deliveries: Sequence[Claimed], endpoint: InFlight, tenant: InFlight) -> None:
-        """Queue deliveries for one request by the next free sender."""
+        """Queue deliveries for one request. The next free sender sends it."""
         self.open += 1
         self._waiting.put_nowait(Sending(deliveries, endpoint, tenant))
         if self._adapt_timer is None and self.open > self._places:
@@ -299,7 +298,7 @@ class Senders:
             self._adapt_timer = self._loop.call_later(ADAPT_SECONDS, self._adapt)
 
     def send_call(self, delivery: Claimed, endpoint: InFlight, tenant: InFlight) -> None:
-        """Send a call's delivery now, without a sender and past the queue."""
+        """Send a call's delivery now, without a sender and without the queue."""
         self._caps.count_call(endpoint, tenant, change=1)
         task = self._loop.create_task(self._send_call(Sending([delivery], endpoint, tenant)))
         self._calls.add(task)
@@ -309,7 +308,7 @@ class Senders:
         try:
             await self._send(sending)
         except Exception:
-            # The lease runs out and the delivery is claimed again.
+            # The lease will run out, and the delivery will be claimed again.
             log.exception("delivery_crashed")
         finally:
             self._caps.count_call(sending.endpoint, sending.tenant, change=-1)
@@ -342,9 +341,9 @@ class Senders:
         task.add_done_callback(self._tasks.discard)
 
     async def _send_in_turn(self) -> None:
-        """Send one request after another, until a request was slow and another sender has taken this sender's place.
+        """Send one request after another. Ends after a slow request, because another sender has replaced this one.
 
-        Ends earlier when there are more senders than wanted.
+        Also ends if there are more senders than wanted.
         """
         is_replaced = False
         while not is_replaced:
@@ -358,7 +357,7 @@ class Senders:
             try:
                 await self._send(sending)
             except Exception:
-                # The lease runs out and the delivery is claimed again. An error here must not end the other senders.
+                # The lease will run out, and the delivery is claimed again. An error must not end the other senders.
                 log.exception("delivery_crashed")
             finally:
                 is_replaced = sending.is_slow
@@ -371,7 +370,7 @@ class Senders:
                 self._waiting.task_done()
 
     def _adapt(self) -> None:
-        """Halve the senders while the loop is the bottleneck. Otherwise double them while requests wait."""
+        """Halve the number of senders while the loop is the bottleneck. Otherwise double it while requests wait."""
         moment, cpu_seconds = self._loop.time(), time.thread_time()
         took, spent = moment - self._measured_at, cpu_seconds - self._cpu_seconds
         self._measured_at, self._cpu_seconds = moment, cpu_seconds
@@ -387,12 +386,12 @@ class Senders:
             self._adapt_timer = self._loop.call_later(ADAPT_SECONDS, self._adapt)
 
     def _look_for_slow_within(self, seconds: float) -> None:
-        # One timer for all requests: a timer for each would burden every quick delivery.
+        # One timer for all requests, because a timer for each would slow down every quick delivery.
         if self._look_timer is None:
             self._look_timer = self._loop.call_later(seconds, self._look_for_slow)
 
     def _look_for_slow(self) -> None:
-        """Count the requests that have become slow, and add a sender for each. Stops at the limit of slow requests."""
+        """Count requests that have become slow, and add a sender for each. Stops at the limit of slow requests."""
         self._look_timer = None
         moment, has_made_room = self._loop.time(), False
         for sending in list(self._quick):

@@ -1,3 +1,1 @@
-"""Destinations of events other than HTTPS: queues, topics, exchanges and object stores. One module each, one
-interface.
-"""
+"""Destinations of events other than HTTPS: queues, topics, exchanges and object stores. Each kind is a module."""

@@ -11,7 +11,7 @@ from webhooks.models import Endpoint
 from webhooks.open_deliveries import MOST_HURRIED
 
 FULL_OBJECT = 1_000
-"""Most events in an object. With this many waiting deliveries, an archive gets an object before the hour ends."""
+"""Most events in an object. An archive with this many waiting deliveries gets an object before the hour ends."""
 OBJECT_SECONDS = 0.5
 """How long an object waits for more claimed events."""
 
@@ -37,7 +37,7 @@ WHERE {of_tenant("d")} AND d.id = early.id
 
 
 def hurry() -> int:
-    """Make waiting deliveries due for archives that have enough for an object. Returns the number of deliveries."""
+    """Make deliveries due for archives with enough of them to fill an object. Returns the number of deliveries."""
     archives = Endpoint.objects.filter(kind=Endpoint.Kind.S3, status=Endpoint.Status.ACTIVE).order_by()
     hurried = 0
     with connection.cursor() as cursor:

@@ -1,7 +1,7 @@
-"""Signature Version 4 of AWS requests, which S3-compatible stores and SQS-compatible queues check as well.
+"""Signature Version 4 of AWS requests, which S3-compatible stores and SQS-compatible queues also check.
 
 Source: "Create a signed AWS API request", AWS Identity and Access Management user guide. The path is signed as it is
-sent: keys of objects here need no second encoding.
+sent, because the service's object keys need no second encoding.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class AwsKeys(NamedTuple):
 def signed(
     method: str, url: str, headers: Mapping[str, str], body: bytes, *, keys: AwsKeys, at: datetime
 ) -> dict[str, str]:
-    """The headers of a request, with its signature at a time. The URL must have no query."""
+    """The headers of a request with its signature for the time `at`. The URL must have no query."""
     parts = urlsplit(url)
     moment, digest = at.strftime("%Y%m%dT%H%M%SZ"), hashlib.sha256(body).hexdigest()
     sent = {**headers, "X-Amz-Date": moment, "X-Amz-Content-SHA256": digest}

@@ -1,4 +1,4 @@
-"""The interface of destinations: five functions, and an `Answer` like that of an endpoint over HTTPS.
+"""The interface of destinations: five methods, and an `Answer` as from an HTTPS endpoint.
 
 `problem` and `address` read only settings. `open`, `send` and `close` belong to one event loop. An error in `send`
 becomes the error of the answer. So retries, circuit, health and ledger treat destinations like other endpoints.
@@ -22,23 +22,23 @@ from gateway.outbound.connection import Attempt
 from webhooks.models import MAX_URL_LENGTH
 
 TOO_LARGE = "event_too_large"
-"""The error for an event that the destination can never take. The destination is not at fault."""
+"""The error for an event that the destination can never accept. The destination is not at fault."""
 REFUSED = "refused"
-"""The error when the broker answered but did not accept the message. The answer's body has the reason."""
+"""The error if the broker answered but did not accept the message. The answer's body has the reason."""
 NO_CLIENT = "client_missing"
 
 Settings = TypeVar("Settings", bound=tuple[Any, ...])
 
 
 class Message(NamedTuple):
-    """A message to send: the bytes that an endpoint over HTTPS gets, and the headers with their signature."""
+    """A message to send: the bytes that an HTTPS endpoint would get, and the headers with their signature."""
 
     body: bytes
     headers: Mapping[str, str]
     key: str | None
-    """Messages with the same key stay in their order. None for an endpoint without order."""
+    """Messages with the same key stay in order. None for an endpoint without ordered delivery."""
     seconds: float
-    """Time limit for everything, in seconds."""
+    """Time limit for the whole sending, in seconds."""
 
     def __repr__(self) -> str:
         return type_alone(self)
@@ -48,9 +48,9 @@ class Destination(ABC, Generic[Settings]):
     """A destination with the settings of an endpoint, on one event loop."""
 
     SETTINGS: ClassVar[type[Any]]
-    """The named tuple of the settings, which are texts. Optional settings have defaults."""
+    """The named tuple of the settings. Each setting is a text. Optional settings have defaults."""
     CLIENT: ClassVar[str | None] = None
-    """The optional package that this kind needs (requirements-destinations.txt)."""
+    """The optional package that this kind requires (requirements-destinations.txt)."""
 
     def __init__(self, given: Settings, outbound: Outbound) -> None:
         self._settings = given
@@ -59,7 +59,7 @@ class Destination(ABC, Generic[Settings]):
     @classmethod
     @abstractmethod
     def problem(cls, given: Settings) -> str | None:
-        """Why these settings cannot be used; None when they can be."""
+        """Why these settings cannot be used. None if they can."""
 
     @classmethod
     @abstractmethod
@@ -67,22 +67,22 @@ class Destination(ABC, Generic[Settings]):
         """The address in the settings, as a URL without secrets."""
 
     async def open(self) -> None:
-        """Connect, where messages share a connection."""
+        """Connect, if messages share a connection."""
 
     @abstractmethod
     async def send(self, message: Message) -> Answer:
-        """Send a message. An answer that is ok means that the destination has stored it."""
+        """Send a message. An `ok` answer means that the destination has stored the message."""
 
     async def close(self) -> None:
         """Close the connection, if any."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether the open destination can take another message."""
+        """Whether the open destination can accept another message."""
         return True
 
     def failure(self, error: Exception, began: float) -> Answer:
-        """The answer for a message or an opening that ended with an error."""
+        """The answer for an error while sending a message or opening the destination."""
         return Attempt(started=began).answer(error)
 
     @classmethod
@@ -92,12 +92,12 @@ class Destination(ABC, Generic[Settings]):
 
 
 class BrokerDestination(Destination[Settings]):
-    """A destination with a protocol of its own. Its client library opens sockets through this class."""
+    """A destination with a protocol other than HTTP. Its client library opens sockets through this class."""
 
     SECONDS: ClassVar[float] = 10.0
     """Time limit for opening a socket, and for each request of the client to a broker."""
     _socket_error: str | None = None
-    """Why the last socket could not be opened; None after a success."""
+    """Why the last socket could not be opened. None after a success."""
 
     async def socket(self, host: str, port: int) -> socket.socket:
         """Open a socket through the address guard and the egress proxy. Raises OSError."""
@@ -107,8 +107,8 @@ class BrokerDestination(Destination[Settings]):
 
     @contextmanager
     def noting(self) -> Iterator[Attempt]:
-        """Record why a connection fails, and raise OSError with the reason. Client libraries hide the reason behind
-        errors of their own, or retry until a time-out.
+        """Record why a connection fails, and raise OSError with the reason. Client libraries replace the reason by
+        their own errors, or retry until a time-out.
         """
         attempt = Attempt()
         try:
@@ -125,7 +125,7 @@ class BrokerDestination(Destination[Settings]):
 
 
 def url_problem(url: str | None) -> str | None:
-    """Why a URL in settings cannot be used; None when it can be. Each connection checks the addresses of its host."""
+    """Why a URL in settings cannot be used. None if it can. Each connection checks the addresses of the URL's host."""
     with suppress(InvalidUrlError):
         if url is not None:
             validate_url(url, allow_http=settings.WEBHOOK_ALLOW_HTTP, max_length=MAX_URL_LENGTH)
@@ -134,7 +134,7 @@ def url_problem(url: str | None) -> str | None:
 
 
 def text_problem(pattern: str, **texts: str | None) -> str | None:
-    """Name the first text that does not match the pattern. None when all match or are None."""
+    """Name the first text that does not match the pattern. None if each text matches or is None."""
     for name, text in texts.items():
         if text is not None and not re.fullmatch(pattern, text, re.ASCII):
             return f"`{name}` has characters that it cannot have, or too many."
@@ -142,7 +142,5 @@ def text_problem(pattern: str, **texts: str | None) -> str | None:
 
 
 def failed(error: str | None, began: float, text: str = "") -> Answer:
-    """The answer for a destination without HTTP, or for a destination that was not called. A success when `error` is
-    None.
-    """
+    """The answer of a destination without HTTP, or of one that was not called. A success if `error` is None."""
     return Answer(None, error, round((time.monotonic() - began) * 1000), text.encode(), None)

@@ -1,9 +1,9 @@
-"""Apache Kafka and brokers that speak its protocol, through aiokafka: one record for each event, stored by all replicas
-in sync.
+"""Apache Kafka and brokers with its protocol, through aiokafka. Each event is a record, which all in-sync replicas
+store.
 
-Brokers name further brokers in their answers. So every socket is opened by the client of deliveries, which checks
-these addresses like those in the settings. Records with the same key (the same customer, at an ordered endpoint) go
-to one partition.
+Brokers name further brokers in their answers. So the client of deliveries opens every socket, and checks these
+addresses like those in the settings. Records with the same key (the same customer, at an ordered endpoint) go to one
+partition.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from webhooks.destinations.interface import (
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("SASL_SSL", "SSL")
 _UNENCRYPTED = ("SASL_PLAINTEXT", "PLAINTEXT")
-"""Allowed only where webhooks may use http as well (WEBHOOK_ALLOW_HTTP)."""
+"""Allowed only if webhooks may use http too (WEBHOOK_ALLOW_HTTP)."""
 
 
 class KafkaSettings(NamedTuple):
@@ -55,7 +55,7 @@ class Kafka(BrokerDestination[KafkaSettings]):
     CLIENT: ClassVar[str | None] = "aiokafka"
     _producer: Any = None
     refusal: Exception | None = None
-    """The error of the last broker that refused a connection; None when it accepted."""
+    """The error of the last broker that refused a connection. None after one accepted."""
 
     @classmethod
     def problem(cls, given: KafkaSettings) -> str | None:
@@ -80,7 +80,7 @@ class Kafka(BrokerDestination[KafkaSettings]):
 
         _open_by_us()
         given = self._settings
-        # The tasks that the producer starts copy this context, and open their sockets through this destination.
+        # The producer's tasks copy this context, and so open their sockets through this destination.
         _opener.set(self)
         self._producer = AIOKafkaProducer(
             bootstrap_servers=given.bootstrap_servers,
@@ -134,7 +134,7 @@ _opener: ContextVar[Kafka] = ContextVar("opener")
 
 
 class _GuardedLoop:
-    """The event loop that aiokafka connects with. Only the opening of the socket differs."""
+    """The event loop on which aiokafka connects. It differs only in how it opens a socket."""
 
     def __init__(self, loop: Any, opener: Kafka) -> None:
         self._loop, self._opener = loop, opener
@@ -156,8 +156,8 @@ class _GuardedLoop:
 
 
 def _open_by_us() -> None:
-    """Replace aiokafka's connections by connections that use our sockets. aiokafka has no option for the socket, only
-    for the event loop.
+    """Replace aiokafka's connections by connections that use our sockets. aiokafka has an option for the event
+    loop, but none for the socket.
     """
     from aiokafka import client, conn
     from aiokafka.errors import KafkaError
@@ -170,7 +170,7 @@ def _open_by_us() -> None:
             try:
                 return await super().connect()
             except KafkaError as error:
-                # The client goes on to the next broker. In the end it says only that no broker was reached.
+                # The client tries the next broker. In the end it reports only that it reached none.
                 opener.refusal = error
                 raise
 

@@ -1,7 +1,7 @@
 """The kinds of destinations, and the open destinations of an event loop: one for each endpoint and its settings.
 
-Messages that need the same destination share one opening. A destination that fails is closed and opened again, so an
-outage of a broker fails only the attempts made during it.
+Messages to one destination share its opening. A destination that fails is closed and opened again, so a broker's outage
+fails only the attempts made during it.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ KINDS: Mapping[str, type[Destination[Any]]] = {
     "rabbitmq": RabbitMq,
 }
 MOST_OPEN = 500
-"""Most open destinations of a dispatcher. Beyond this limit, the destination that was opened first is closed."""
+"""Most open destinations of a dispatcher. Beyond this limit, the one that was opened first is closed."""
 CLOSE_SECONDS = 2.0
 _KEEPS_OPEN = frozenset({None, REFUSED, TOO_LARGE})
 _HEADERS = ("webhook-", "x-service-", "traceparent")
-"""Prefixes of the headers that destinations get. The other headers belong to HTTP."""
+"""Prefixes of the headers that destinations get. Other headers concern HTTP."""
 
 
 def kind_of(settings: tuple[Any, ...]) -> str:
-    """The kind of destination to which settings belong."""
+    """The kind of destination that has these settings."""
     return next(kind for kind, each in KINDS.items() if isinstance(settings, each.SETTINGS))
 
 
@@ -46,7 +46,7 @@ class Connections:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def send(self, endpoint_id: UUID, settings: tuple[Any, ...], message: Message) -> Answer:
-        """Send a message to an endpoint's destination within its time. Errors become an `Answer`; nothing is raised."""
+        """Send a message to an endpoint's destination within the message's time. Errors become an `Answer`."""
         began, at = time.monotonic(), (endpoint_id, settings)
         if at not in self._open:
             kind = KINDS[kind_of(settings)]
@@ -62,13 +62,13 @@ class Connections:
         named = {name: text for name, text in message.headers.items() if name.lower().startswith(_HEADERS)}
         try:
             async with asyncio.timeout(message.seconds):
-                # A sender that gives up must not cancel the opening for other senders.
+                # A sender that stops waiting must not cancel the opening for other senders.
                 await asyncio.shield(opening)
                 left = message.seconds - (time.monotonic() - began)
                 answer = await destination.send(message._replace(headers=named, seconds=left))
         except asyncio.CancelledError:
-            # A client library or another sender may have cancelled the opening or sending. Only the cancellation of
-            # this sender itself is raised.
+            # A client library or another sender may have cancelled the opening or the sending. Only this sender's own
+            # cancellation is raised.
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             answer = failed("connection_error", began)

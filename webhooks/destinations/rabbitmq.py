@@ -1,7 +1,6 @@
-"""RabbitMQ and brokers that speak AMQP 0-9-1, through aiormq: one persistent message for each event, confirmed by the
-broker.
+"""RabbitMQ and brokers with AMQP 0-9-1, through aiormq. Each event is a persistent message, which the broker confirms.
 
-A message that reaches no queue is returned and counts as refused. The client of deliveries opens the socket.
+A message that reaches no queue is returned, and counts as refused. The client of deliveries opens the socket.
 """
 
 import asyncio
@@ -99,7 +98,7 @@ class RabbitMq(BrokerDestination[RabbitMqSettings]):
 
 
 class _GuardedTransport:
-    """aiormq's interface for connecting, which consists of `create`."""
+    """The interface through which aiormq connects: the method `create`."""
 
     def __init__(self, opener: RabbitMq) -> None:
         self._opener = opener

@@ -1,7 +1,7 @@
-"""Amazon S3 and stores that speak its protocol: an archive of objects with one event on each line, as JSON.
+"""Amazon S3 and stores with its protocol: an archive of objects, with one event as JSON on each line.
 
-An object's name contains the hour and a random id, so no object is ever overwritten. When an answer is lost, the next
-attempt stores the same events a second time. Bucket names are part of the path.
+An object's name contains the hour and a random id, so no object is ever overwritten. If an answer is lost, the next
+attempt stores the same events a second time. The bucket's name is part of the path.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from webhooks.destinations.interface import Destination, Message, text_problem, 
 
 
 class S3Settings(NamedTuple):
-    """A bucket, a prefix in it, and an access key that may put objects there."""
+    """A bucket, a prefix for its objects, and an access key that may store objects there."""
 
     bucket: str
     region: str
@@ -41,7 +41,7 @@ class S3(Destination[S3Settings]):
             or text_problem(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket=given.bucket)
             or text_problem(r"[a-z0-9-]{1,40}", region=given.region)
             or text_problem(r"[!-~]{1,128}", access_key_id=given.access_key_id)
-            # The prefix must not contain `..` or similar.
+            # The prefix must not leave its folder, for example by `..`.
             or text_problem(r"(?!.*\.\.)(?:[A-Za-z0-9_.=-][A-Za-z0-9_.=/-]{0,199})?", prefix=given.prefix)
         )
 

@@ -1,7 +1,7 @@
-"""Amazon SQS, and queues that speak its JSON protocol: one message for each event, through the client of deliveries.
+"""Amazon SQS and queues with its JSON protocol. Each event is a message, sent through the client of deliveries.
 
-A queue whose name ends in `.fifo` needs a group for each message: the customer at an ordered endpoint, else the
-event. Its deduplication id is the event's id, so a repeat within five minutes is dropped by the queue.
+A queue whose name ends in `.fifo` needs a group for each message: the customer at an ordered endpoint, otherwise the
+event. The deduplication id is the event's id, so the queue drops a repetition within five minutes.
 """
 
 from typing import NamedTuple
@@ -17,14 +17,14 @@ from webhooks.destinations.interface import TOO_LARGE, Destination, Message, tex
 
 MOST_BYTES = 1_048_576
 """Most bytes of a message with its attributes (Amazon's page "SQS message quotas"). A queue with a lower limit
-rejects messages itself.
+rejects larger messages itself.
 """
 _SHORTER = b"must be shorter than"
-"""The error of a queue for a message beyond the queue's own limit."""
+"""Part of a queue's error for a message beyond its own limit."""
 
 
 class SqsSettings(NamedTuple):
-    """A queue, and an access key that may send to it."""
+    """A queue, and an access key that may send messages to the queue."""
 
     queue_url: str
     region: str

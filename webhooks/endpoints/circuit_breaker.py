@@ -1,9 +1,9 @@
 """Circuit breaker of an endpoint: when it opens, how long it stays open, and when the endpoint is disabled.
 
-The circuit opens at 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed. It stays open
-for 30 s at first, and twice as long each further time, up to 15 min. Then one delivery probes; its success closes the
-circuit. An attempt that was in flight when the circuit opened is late. Its result describes the endpoint before that
-moment, so it neither closes the circuit nor opens it again.
+The circuit opens after 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed. It stays open
+for 30 s at first, and then twice as long each time, up to 15 min. Then one delivery is the probe, and its success
+closes the circuit. An attempt that was in flight when the circuit opened is late. Its result describes the endpoint
+before the opening, so it neither closes the circuit nor opens it again.
 
 Pure functions: (counters, results) → counters (decision "Webhooks to customers").
 """
@@ -38,9 +38,9 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True)
 class EndpointCounters:
-    """Counters of an endpoint's attempts, as stored in its row. `open_until` is None while the circuit is closed.
+    """Counters of an endpoint's attempts, as its row stores them. `open_until` is None while the circuit is closed.
 
-    `generation` counts how often the circuit has opened in all.
+    `generation` counts all openings of the circuit.
     """
 
     consecutive_failures: int = 0
@@ -54,8 +54,8 @@ class EndpointCounters:
     window_failures: int = 0
 
     def is_past_recovery(self, at: datetime) -> bool:
-        """Whether the endpoint has failed for five days and in at least 20 attempts in a row. If so, it is disabled
-        when a delivery dies.
+        """Whether the endpoint has failed for five days and at least 20 attempts in a row. It is then disabled when
+        a delivery dies.
         """
         return (
             self.failing_since is not None
@@ -65,9 +65,7 @@ class EndpointCounters:
 
 
 def after(counters: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:
-    """The counters after attempts that ended at about `at`, given in their order. A late success only sets
-    `last_success_at`.
-    """
+    """The counters after attempts that ended at about `at`, in order. A late success only sets `last_success_at`."""
     for (ok, generation), together in groupby(results, key=attrgetter("ok", "generation")):
         if not ok:
             for result in together:
@@ -99,7 +97,7 @@ def _failed(counters: EndpointCounters, at: datetime, *, probe: bool) -> Endpoin
         failing_since=counters.failing_since or at,
     )
     if counters.open_until is not None:
-        # An attempt without `probe` is then a single replay, which a person asked for. Its failure does not open the
+        # An attempt without `probe` is then a single replay, which somebody requested. Its failure does not open the
         # circuit again.
         return _open(counters, at) if probe else counters
     half_failed = (

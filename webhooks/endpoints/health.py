@@ -1,8 +1,8 @@
 """Health of an endpoint: why its deliveries wait, until when, and how it answered in the last hour.
 
-Every figure is bounded: the work is the same with ten deliveries and with ten million. A delivery may wait because of
-its endpoint's state, or for an earlier event of the same customer. Code that shows deliveries calls `with_holds`
-first, so that `last_error` and `next_attempt_at` are true.
+Every count is bounded, so ten million deliveries take no more work than ten. A delivery may wait because of its
+endpoint's state, or for an earlier event of the same customer. Code that shows deliveries first calls `with_holds`, so
+that `last_error` and `next_attempt_at` are true.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ from webhooks.models import Delivery, Endpoint
 
 EARLIER_EVENT = "waits_for_earlier_event"
 _Line = tuple[UUID, int | None]
-"""An ordered endpoint, and the key of a customer whose events go out one after another."""
+"""An ordered endpoint, and the key of a customer whose events are sent one after another."""
 
-# Plain SQL, because composing the query with the ORM would take longer than running it.
+# Plain SQL, because composing the query with the ORM would take longer than executing it.
 _ENDPOINTS = """
 SELECT id, status, circuit_open_until, secret_unreadable_since IS NOT NULL FROM webhooks_endpoint
 WHERE tenant_id = %s AND environment = %s
@@ -44,14 +44,14 @@ WHERE first.status = 'failed'
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a delivery does not go out before `until`. `until` is None while nothing is planned."""
+    """Why a delivery is not sent before `until`. `until` is None if no attempt is planned."""
 
     error: str | None
     until: datetime | None
 
 
 def with_holds(deliveries: Sequence[Delivery], *, tenant_id: UUID, environment: str) -> Sequence[Delivery]:
-    """Set `last_error` and `next_attempt_at` of a tenant's deliveries that are held back, in memory only."""
+    """Set `last_error` and `next_attempt_at` of a tenant's held-back deliveries, in memory only."""
     waiting = [delivery for delivery in deliveries if delivery.status in Delivery.OPEN]
     if not waiting:
         return deliveries
@@ -76,7 +76,7 @@ def _notify(delivery: Delivery, hold: Hold) -> None:
 
 
 def _of_endpoints(tenant_id: UUID, environment: str) -> Mapping[UUID, Hold]:
-    """The holds on all deliveries of an endpoint, by endpoint. Healthy endpoints have none."""
+    """The hold on all deliveries of an endpoint, by endpoint. Healthy endpoints have none."""
     found: dict[UUID, Hold] = {}
     moment = now()
     with bulk_cursor(prepared=True) as cursor:
@@ -95,7 +95,7 @@ def _of_endpoints(tenant_id: UUID, environment: str) -> Mapping[UUID, Hold]:
 def _first_failed(
     tenant_id: UUID, waiting: Iterable[Delivery]
 ) -> Mapping[_Line, tuple[UUID, UUID, datetime]]:
-    """The first open delivery of each customer's line, where that delivery failed and will be retried."""
+    """The first open delivery of each customer's line, if that delivery has failed and will be retried."""
     lines = list(
         {
             (delivery.endpoint_id, delivery.customer_key)
@@ -121,10 +121,10 @@ def _first_failed(
 
 
 COUNTED_ROWS = 10_000
-"""Most waiting deliveries counted for an endpoint, and most recent deliveries of the tenant that are read."""
+"""Most counted waiting deliveries of an endpoint, and most recent deliveries of a tenant that are read."""
 
-# Both queries use the partial index `delivery_due`. Retries come after deliveries that were never attempted, so the
-# newest failure is among the last rows.
+# Both queries use the partial index `delivery_due`. In it, retries come after deliveries that were never attempted, so
+# the newest failure is among the last rows.
 _WAITING = """
 SELECT count(*), min(id::text)::uuid, min(next_attempt_at), min(next_attempt_at) FILTER (WHERE status = 'failed')
 FROM (
@@ -140,7 +140,7 @@ SELECT last_error, last_http_status FROM (
     ORDER BY next_attempt_at DESC LIMIT %s
 ) AS latest WHERE status = 'failed' ORDER BY next_attempt_at DESC LIMIT 1
 """
-# After a delivery's last attempt, or a 410, no waiting delivery has the reason, but the dead delivery has it.
+# After the last attempt of a delivery, or a 410, the reason is found on the dead delivery, not on a waiting one.
 _LAST_GIVEN_UP = """
 SELECT last_error, last_http_status FROM (
     SELECT id, endpoint_id, status, attempts, last_error, last_http_status FROM webhook_deliveries
@@ -175,7 +175,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class LastHour:
-    """Deliveries of the last hour that were attempted, and the endpoint's response times."""
+    """The attempted deliveries of the last hour, and the endpoint's response times."""
 
     attempted: int
     success_share: float | None
@@ -184,7 +184,7 @@ class LastHour:
 
     @property
     def success_percent(self) -> float | None:
-        """The percentage of these deliveries that were delivered. None without deliveries."""
+        """The percentage of attempted deliveries that were delivered. None without attempted deliveries."""
         return None if self.success_share is None else self.success_share * 100
 
 
@@ -208,7 +208,7 @@ def health_of(endpoint: Endpoint) -> Health:
         cursor.execute(_WAITING, [endpoint.tenant_id, endpoint.id, COUNTED_ROWS])
         waiting, oldest, next_attempt_at, next_retry_at = cursor.fetchone()
         if endpoint.ordered:
-            # Deliveries behind the retry of an earlier event are due, but go out only after it.
+            # Deliveries behind the retry of an earlier event are due, but are sent only after it.
             next_attempt_at = next_retry_at or next_attempt_at
         hour_ago = ids.first_at(now() - timedelta(hours=1))
         cursor.execute(_LAST_HOUR, [endpoint.tenant_id, hour_ago, COUNTED_ROWS, endpoint.id])

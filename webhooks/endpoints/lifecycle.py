@@ -1,7 +1,7 @@
 """A tenant's webhook endpoints: create, change, verify, rotate the secret, delete, disable. Writes `Endpoint`.
 
-The verify ping is made between transactions, never inside one. Its result is stored only if the endpoint has not
-changed since the ping (decision "Webhooks to customers").
+The verify ping runs between transactions, never inside one. Its result is stored only if the endpoint has not changed
+since the ping (decision "Webhooks to customers").
 """
 
 from collections.abc import Iterator
@@ -34,19 +34,19 @@ MOST_ENDPOINTS = 20
 """Most endpoints of a tenant in each environment."""
 
 MOST_IDS = 500
-"""Most accounts, and most numbers, to which an endpoint is limited."""
+"""Most accounts, and most numbers, to which an endpoint can be limited."""
 MOST_METADATA, LONGEST_METADATA_NAME, LONGEST_METADATA_TEXT = 50, 40, 500
 """Limits of an endpoint's metadata: members, characters of a name, and characters of a text."""
 LONGEST_TIMEOUT_SECONDS = 30
 HIGHEST_RATE = 1_000
-"""Most requests a second that an endpoint can have as its limit."""
+"""The highest rate limit of an endpoint, in requests a second."""
 HIGHEST_THRESHOLD = 1_000_000
-"""Most given-up deliveries after which a mail can be asked for."""
+"""The highest threshold of given-up deliveries for an endpoint's mail."""
 LONGEST_WAIT_MILLISECONDS, LONGEST_QUIET_SECONDS = 1_000, 60
-"""How long a request may wait for more events, and for how long a customer's messages are collected."""
+"""The longest times for which a request may wait for more events, and a customer's messages may be collected."""
 MOST_RETRY_STEPS, LONGEST_RETRY_STEP, LONGEST_RETRY_SCHEDULE = 19, 86_400, 604_800
-"""Limits of a retry schedule: number of steps, seconds of one step, and seconds in all. The attempt log can show
-every attempt.
+"""Limits of a retry schedule: the number of steps, the seconds of one step, and the seconds of all steps. The
+attempt log then shows every attempt.
 """
 
 CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature", "destination"})
@@ -56,13 +56,13 @@ OF_WEBHOOKS = frozenset(
 )
 """Members of the API that only endpoints over HTTPS have."""
 NOT_OF_ARCHIVES = OF_WEBHOOKS | {"ordered", "rate_per_second"}
-"""Members that archives do not have. They collect events in their own way."""
+"""Members that archives do not have. Archives collect events in their own way."""
 SETTABLE_OF_INBOX = frozenset({"description", "metadata", "status"})
 
 ACTIVE, PAUSED, DISABLED = Endpoint.Status.ACTIVE, Endpoint.Status.PAUSED, Endpoint.Status.DISABLED
 
 endpoints_changed = Signal()
-"""Sent in the transaction of the change, with `tenant_id` and `environment`."""
+"""Sent with `tenant_id` and `environment`, in the transaction of the change."""
 
 
 def find(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
@@ -71,7 +71,7 @@ def find(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
 
 
 def _locked(*, tenant_id: UUID, environment: str, endpoint_id: UUID) -> Endpoint:
-    """Like `find`, with the row locked until the transaction ends."""
+    """Like `find`, but locks the row until the transaction ends."""
     rows = Endpoint.objects.for_environment(tenant_id, environment).select_for_update(of=("self",))
     return _found(rows.filter(pk=endpoint_id).first())
 
@@ -91,14 +91,15 @@ def create(
     status: str = ACTIVE,
     **given: Any,
 ) -> Endpoint:
-    """Create an endpoint with the caller's secret or a random one. A ping verifies it unless it is to stay pending.
+    """Create an endpoint with the caller's secret or a random one. A ping verifies the endpoint, unless `status` is
+    pending.
 
-    `given` has members of the API: settings, the `kind` and the `format`. An inbox needs no ping and is verified from
-    its creation.
+    `given` has members of the API: settings, the `kind` and the `format`. An inbox needs no ping, and is verified from
+    its creation on.
 
-    Raises Conflict for a second inbox, and InvalidRequest when the tenant has 20 endpoints already. Raises
-    WebhookVerifyFailed, with the id and the secret in its details, when the ping fails; the endpoint then exists and
-    stays pending.
+    Raises Conflict for a second inbox, and InvalidRequest when the tenant already has 20 endpoints. Raises
+    WebhookVerifyFailed when the ping fails. The endpoint then exists and stays pending. The error's details have its id
+    and secret.
     """
     secret = secret or new_secret()
     _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)
@@ -134,11 +135,12 @@ def create(
 
 
 def verify(endpoint: Endpoint) -> Ping:
-    """Ping an endpoint. A pass stores `verified_at`, makes it active unless it is paused, and closes its circuit.
+    """Ping an endpoint. Success stores `verified_at`, closes the circuit, and makes the endpoint active unless it is
+    paused.
 
-    A failed ping raises WebhookVerifyFailed and changes nothing: an endpoint that was active stays active. A pause or
-    a 410 during the ping stays in force as well. Raises Conflict when the endpoint was deleted or got another url,
-    and for an inbox.
+    A failed ping raises WebhookVerifyFailed and changes nothing: an active endpoint stays active. A pause or a 410
+    during the ping stays in force. Raises Conflict for an inbox, and for an endpoint that was deleted or got another
+    url.
     """
     require_webhook(endpoint)
     answer = verify_ping.passed(endpoint)
@@ -164,11 +166,11 @@ def change(
     changes: dict[str, Any],
     actor: Actor,
 ) -> Endpoint:
-    """Change an endpoint. Changes of the url, verify token, TLS or OAuth2 settings need a ping that passes. So does
-    `active` for an endpoint that has not passed one.
+    """Change an endpoint. A change of the url, the verify token, the TLS or the OAuth2 settings needs a ping that
+    passes. So does `active` for an endpoint that has not yet passed a ping.
 
     Raises NotFound, InvalidRequest for values that the endpoint cannot have, and WebhookVerifyFailed when the ping
-    fails. Raises Conflict when another change during the ping rules this one out. After an error nothing is changed.
+    fails. Raises Conflict when another change during the ping excludes this change. After an error nothing is changed.
     """
     seen = find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     if not changes.keys() <= SETTABLE_OF_INBOX:
@@ -196,7 +198,7 @@ def change(
         is_as_seen = _standing(endpoint) == _standing(seen)
         _set(endpoint, changes)
         if changes.keys() & {"headers", *CREDENTIALS} and endpoint.secret_unreadable_since is not None:
-            # The new credentials may be readable where the old ones were not. The next claim finds out.
+            # The new credentials may be readable where the former ones were not. The next claim tries to read them.
             endpoint.secret_unreadable_since = endpoint.circuit_open_until = None
             wake_up.after_commit()
         if is_pinged:
@@ -217,7 +219,7 @@ def change(
 
 
 def resume(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor) -> Endpoint:
-    """Close an endpoint's circuit and end a pause. Waiting deliveries go out at once, at the endpoint's rate.
+    """Close an endpoint's circuit and end a pause. Waiting deliveries are sent at once, at the endpoint's rate.
 
     Raises Conflict for an endpoint that must pass a ping first.
     """
@@ -242,9 +244,8 @@ def rotate_secret(
 ) -> Endpoint:
     """Set a new signing secret, the caller's or a random one. The previous secret also signs for `overlap_hours`.
 
-    Only the newest two secrets sign: a rotation during an overlap drops the older previous secret. A secret that
-    cannot be read cannot sign. Then there is no overlap, and deliveries that were put off because of it are due
-    again.
+    Only the newest two secrets sign: a rotation during an overlap drops the third. An unreadable secret cannot sign, so
+    it has no overlap, and deliveries that were put off because of it are due again.
     """
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
@@ -274,7 +275,7 @@ def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor
 
 
 def disable(*, endpoint_id: UUID, reason: str) -> None:
-    """Disable an endpoint that is gone (410) or has failed for days, inside the caller's transaction."""
+    """Disable an endpoint that is gone (410) or has failed for days. Runs inside the caller's transaction."""
     endpoint = Endpoint.objects.select_for_update(of=("self",)).filter(pk=endpoint_id).first()
     if endpoint is None or endpoint.status != ACTIVE:
         return
@@ -288,7 +289,7 @@ def disable(*, endpoint_id: UUID, reason: str) -> None:
 
 @contextmanager
 def _uid_of_its_own() -> Iterator[None]:
-    """Turn a violated uniqueness of `uid` into InvalidRequest with that field."""
+    """If `uid` is not unique, raise InvalidRequest for that field."""
     try:
         yield
     except IntegrityError as error:
@@ -305,7 +306,7 @@ def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
 
 
 def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:
-    """Convert the caller's values to the values of columns. Raises InvalidRequest."""
+    """Convert the caller's values to values of columns. Raises InvalidRequest."""
     if "headers" in given:
         given = _with_headers(given, endpoint)
     if given.keys() & CREDENTIALS:
@@ -329,7 +330,7 @@ def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, An
 
 
 def _with_headers(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:
-    """The values, with `headers` converted to the value of its column. Raises InvalidRequest."""
+    """The values, with `headers` converted to its column's value. Raises InvalidRequest."""
     if not given["headers"]:
         return {**given, "headers": None}
     stored = None
@@ -347,7 +348,7 @@ def _with_headers(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str,
 
 
 def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False) -> None:
-    """Raise InvalidRequest if the format has no verify token but one is given, or needs one that is missing."""
+    """Raise InvalidRequest for a verify token that the format does not have, or for a missing one that it needs."""
     if format_ != Endpoint.Format.META and given.get("verify_token") is not None:
         raise InvalidRequest.of(verify_token="Only endpoints with `format: meta` have one.")
     if format_ == Endpoint.Format.META and not given.get("verify_token", not is_new):
@@ -355,7 +356,7 @@ def _require_format(format_: str, given: dict[str, Any], *, is_new: bool = False
 
 
 def _require_batches(endpoint: Endpoint) -> None:
-    """Raise InvalidRequest if batches or collected events contradict another setting."""
+    """Raise InvalidRequest if another setting contradicts batches or collected events."""
     batches, collects = endpoint.batch_events is not None, endpoint.quiet_seconds is not None
     problems = {}
     if collects and not endpoint.ordered:
@@ -375,7 +376,7 @@ def _require_batches(endpoint: Endpoint) -> None:
 
 
 def members_problem(kind: str, given: AbstractSet[str]) -> dict[str, str]:
-    """Messages for members that an endpoint of this kind cannot have, by member."""
+    """Error messages for the members that an endpoint of this kind cannot have, by member."""
     if kind == Endpoint.Kind.INBOX:
         return dict.fromkeys(sorted(given - {"kind", "description", "metadata"}), "An inbox has none.")
     if kind == Endpoint.Kind.WEBHOOK:
@@ -390,12 +391,12 @@ def _is_verified(endpoint: Endpoint) -> bool:
 
 
 def _standing(endpoint: Endpoint) -> tuple[str, datetime | None]:
-    """The columns that must be unchanged after a ping for the endpoint to become active."""
+    """The columns that must not change during a ping. Otherwise the ping does not make the endpoint active."""
     return endpoint.status, endpoint.disabled_at
 
 
 def _activate(endpoint: Endpoint) -> None:
-    """Make the endpoint active with a closed circuit. Its waiting deliveries go out at once."""
+    """Make the endpoint active with a closed circuit. Its waiting deliveries are sent at once."""
     endpoint.status = ACTIVE
     endpoint.consecutive_failures = 0
     endpoint.failing_since = None
@@ -412,7 +413,7 @@ def _save(endpoint: Endpoint) -> None:
 
 
 def _notify(endpoint: Endpoint) -> None:
-    """Signal the endpoint's change and update the checklist, in the same transaction."""
+    """In the change's transaction, signal that the endpoint changed, and update the checklist."""
     endpoints_changed.send(Endpoint, tenant_id=endpoint.tenant_id, environment=endpoint.environment)
     own = ApiKey.Environment.TEST if endpoint.tenant.sandbox else ApiKey.Environment.LIVE
     done = has_verified(tenant_id=endpoint.tenant_id, environment=own)
@@ -420,13 +421,13 @@ def _notify(endpoint: Endpoint) -> None:
 
 
 def find_inbox(*, tenant_id: UUID, environment: str) -> Endpoint | None:
-    """The inbox of a tenant in an environment; None while conversations are off."""
+    """The inbox of a tenant in an environment. None while conversations are off."""
     rows = Endpoint.objects.for_environment(tenant_id, environment)
     return rows.filter(kind=Endpoint.Kind.INBOX).first()
 
 
 def require_webhook(endpoint: Endpoint) -> None:
-    """Raise Conflict for an inbox: it has no URL to call, no secret and no deliveries to replay."""
+    """Raise Conflict for an inbox, which has no URL to call, no secret and no deliveries to replay."""
     if endpoint.kind == Endpoint.Kind.INBOX:
         raise Conflict("An inbox reads the event log: it has no URL of yours, no secret and no deliveries.")
 

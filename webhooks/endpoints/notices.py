@@ -1,13 +1,13 @@
-"""Operational events: notify a tenant when an endpoint fails, is disabled or has recovered, and when deliveries are
-given up.
+"""Operational events: notify a tenant of endpoints that fail, are disabled or have recovered, and of given-up
+deliveries.
 
-The tenant's other endpoints get an event and its mailbox a mail, once for each change of state. `told_failing_since`
-of the endpoint is the failure that the tenant knows of. It is set and cleared in the event's transaction, under a
+Each change of state causes one event, for the tenant's other endpoints, and one mail. `told_failing_since` of the
+endpoint is the failure of which the tenant was last notified. It is set and cleared in the event's transaction, under a
 lock on the endpoint, so two processes cannot notify twice. Failed deliveries of operational events are not reported,
-since each report would cause the next one.
+because each report would cause the next.
 
-Given-up deliveries are reported together. An endpoint's event counts up to `MOST_EXHAUSTED` of them and names up to
-`MOST_NAMED`. So an endpoint that refuses everything does not cause one event for each delivery.
+Given-up deliveries are reported together: an endpoint's event counts up to `MOST_EXHAUSTED` of them and names up to
+`MOST_NAMED`. So an endpoint that rejects everything does not cause one event for each delivery.
 """
 
 from collections import defaultdict
@@ -40,13 +40,13 @@ MOST_ENDPOINTS = 1_000
 """Most endpoints checked in one run."""
 
 MOST_EXHAUSTED, MOST_NAMED = 1_000, 100
-"""Most deliveries in one event: how many it counts, and how many it names."""
+"""Most deliveries that one event counts, and most that it names."""
 MOST_ROUNDS = 20
-"""Most rounds of one run. The next run reports the rest."""
+"""Most rounds of one run. The next run reports the remaining deliveries."""
 MAIL_WINDOW = timedelta(hours=24)
-"""An endpoint's given-up deliveries are counted for this long. Each such period has at most one mail."""
+"""How long an endpoint's given-up deliveries are counted together. Each such period has at most one mail."""
 
-# The event's transaction deletes the rows, so each delivery is reported once.
+# The event's transaction deletes these rows, so each delivery is reported once.
 _TAKE_EXHAUSTED = """
 WITH taken AS (
     DELETE FROM webhooks_exhausteddelivery WHERE delivery_id IN (
@@ -57,8 +57,8 @@ WITH taken AS (
 SELECT d.id, d.event_id, d.event_type, d.attempts, d.last_error, d.last_http_status
 FROM webhook_deliveries d JOIN taken ON taken.delivery_id = d.id WHERE d.tenant_id = %s ORDER BY d.id
 """
-# In the partial index `delivery_due`, retries come after deliveries that were never attempted. So failures are among
-# the last rows.
+# In the partial index `delivery_due`, retries come after deliveries that were never attempted, so failed deliveries are
+# among the last rows.
 _FAILS_WITH_OTHERS = """
 SELECT EXISTS (
     SELECT 1 FROM (
@@ -73,11 +73,11 @@ SELECT EXISTS (
 def notify_changes() -> int:
     """Notify tenants of endpoints that have failed for 15 minutes and of endpoints that recovered.
 
-    Called every half minute by beat. Returns the number of endpoints. An error at one tenant does not affect the
-    others.
+    Beat calls this every half minute. Returns the number of endpoints. An error for one tenant does not affect other
+    tenants.
     """
     by_tenant: defaultdict[UUID, list[Endpoint]] = defaultdict(list)
-    # In random order, so that endpoints without notices cannot starve those beyond `MOST_ENDPOINTS`.
+    # In random order, so that endpoints without notices do not always use up `MOST_ENDPOINTS`.
     for endpoint in _changed().order_by("?")[:MOST_ENDPOINTS]:
         by_tenant[endpoint.tenant_id].append(endpoint)
     notified = 0
@@ -92,10 +92,10 @@ def notify_changes() -> int:
 
 
 def report_exhausted() -> int:
-    """Notify tenants of given-up deliveries. Called every half minute by beat. Returns the number of deliveries.
+    """Notify tenants of given-up deliveries. Beat calls this every half minute. Returns the number of deliveries.
 
-    An error at one endpoint does not affect the others. Each endpoint has one event in a round, so an endpoint with a
-    large backlog does not delay the others.
+    An error at one endpoint does not affect other endpoints. Each endpoint gets one event in a round, so a large
+    backlog of one endpoint does not delay other endpoints.
     """
     reported = 0
     for _ in range(MOST_ROUNDS):
@@ -114,8 +114,8 @@ def report_exhausted() -> int:
 
 
 def _report_exhausted(endpoint_id: UUID) -> int:
-    """Report an endpoint's given-up deliveries in one event, with a mail when its threshold is reached. Deleted
-    endpoints are skipped.
+    """Report an endpoint's given-up deliveries in one event, and in a mail if they reach its threshold. Skip
+    deleted endpoints.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         rows = Endpoint.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
@@ -155,8 +155,8 @@ def _named(
 
 
 def disabled(endpoint: Endpoint, *, cause: str) -> None:
-    """Notify the tenant that an endpoint was just disabled. Call it in the transaction that disables, under the
-    endpoint's lock.
+    """Notify the tenant that an endpoint was just disabled. Call this in the transaction that disables the
+    endpoint, which holds its lock.
     """
     endpoint.told_failing_since = endpoint.told_failing_since or endpoint.failing_since or now()
     endpoint.save(update_fields=["told_failing_since"])
@@ -169,8 +169,8 @@ def disabled(endpoint: Endpoint, *, cause: str) -> None:
 
 
 def _changed() -> QuerySet[Endpoint]:
-    """Endpoints whose new state their tenants do not know. Suspended tenants are left out, as nothing is sent to
-    their endpoints.
+    """Endpoints whose tenants have not been notified of their new state. Leaves out suspended tenants, because
+    nothing is sent to their endpoints.
     """
     is_failing = Q(told_failing_since=None, failing_since__lte=now() - FAILING_AFTER)
     is_well = Q(
@@ -187,7 +187,7 @@ def _changed() -> QuerySet[Endpoint]:
 
 
 def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
-    """Notify one tenant about endpoints, in one transaction and with at most one mail of each kind."""
+    """Notify one tenant of endpoints, in one transaction and with at most one mail of each kind."""
     health = {
         endpoint.id: health_of(endpoint)
         for endpoint in endpoints
@@ -213,7 +213,7 @@ def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
 
 
 def _fails_with_others(endpoint: Endpoint) -> bool:
-    """Whether a failed delivery other than an operational event waits for a retry."""
+    """Whether a failed delivery, other than that of an operational event, waits for a retry."""
     with connection.cursor() as cursor:
         cursor.execute(
             _FAILS_WITH_OTHERS, [endpoint.tenant_id, endpoint.id, COUNTED_ROWS, list(OPERATIONAL_TYPES)]
@@ -239,7 +239,7 @@ def _recovered(endpoint: Endpoint) -> NewEvent:
 
 
 def _event(endpoint: Endpoint, kind: str, *, at: Any, data: Mapping[str, Any]) -> NewEvent:
-    """An event about an endpoint. That endpoint does not get it (`events/envelope.py`)."""
+    """An event about an endpoint. The endpoint itself does not get it (`events/envelope.py`)."""
     subject = {"endpoint_id": str(endpoint.id), "url": endpoint.url, "uid": endpoint.uid}
     return NewEvent(
         type=kind,

@@ -1,1 +1,1 @@
-"""The event log: publishing, the envelope, searches, retention."""
+"""The event log: publishing, the envelope, filters, searches, retention."""

@@ -1,7 +1,7 @@
 """The events that tenants receive, for the OpenAPI document: a schema and a webhook for each event type.
 
-This is a postprocessing hook of drf-spectacular. A schema is the envelope with its `type`, and with the `data` of
-that type from `data.yaml`. The examples come from docs/events.md. New event types are included automatically.
+This is a postprocessing hook of drf-spectacular. A schema is the envelope with one `type` and the `data` of that type,
+from `data.yaml`. The examples come from docs/events.md. New event types are included automatically.
 """
 
 import json
@@ -17,7 +17,7 @@ from webhooks.events.envelope import EVENT_TYPES
 Json = dict[str, Any]
 
 ENVELOPE = "EnvelopeOut"
-"""The component of `webhooks.views.EnvelopeOut`, which the schemas of the event types replace."""
+"""The component of `webhooks.views.EnvelopeOut`. The schemas of the event types replace it."""
 PING = "VerifyPing"
 HEADERS = {
     "webhook-id": "The event's id, the same at every attempt and replay.",
@@ -32,7 +32,7 @@ NEVER_NULL = {
     "message.echo": ("phone_number_id", "wamid"),
     "message.outbound": ("phone_number_id",),
 }
-"""Members of the envelope that WhatsApp always gives, or that the service knows, for events of this type."""
+"""Members of the envelope that are never null for these types. WhatsApp gives them, or the service knows them."""
 
 
 def schema_name(event_type: str) -> str:
@@ -86,8 +86,8 @@ OTHER_KINDS = ("edit", "revoke", "request_welcome", "unsupported", "unknown")
 
 
 def _by_kind(name: str, schema: Json) -> Json:
-    """Build a union: a schema for each of `x-kinds`, which requires the member with that name, and one schema for all
-    other values.
+    """Build a union: one schema for each of `x-kinds`, which requires the member with the kind's name, and one for
+    all other kinds.
     """
     kinds = schema["x-kinds"]
     shared = {member: value for member, value in schema["properties"].items() if member not in kinds}

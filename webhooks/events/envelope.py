@@ -1,10 +1,10 @@
-"""An event: its members, and the envelope that customers get (specification 6).
+"""An event: its members, and the envelope that endpoints get (specification 6).
 
-The members are defined once, by `NewEvent`: publishing, reading and the API's schema all follow it. A new member
-takes three edits: a field here, a column of `webhooks.models.Event`, and the flow that knows its value.
+`NewEvent` defines the members once, for publishing, reading and the API's schema. A new member takes three edits: a
+field here, a column of `webhooks.models.Event`, and the flow that knows its value.
 
-An envelope is assembled from stored bytes, so it has the same bytes at each attempt. `data` and `raw` are inserted byte
-for byte and never serialised again.
+An envelope is assembled from stored bytes, so each attempt sends the same bytes. `data` and `raw` are inserted byte for
+byte and never serialised again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,15 +24,13 @@ from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.change import Direction, EventType, MessageFacts
 
-# --- Event types, grouped by how the service treats them. The list itself is `EventType` of the notifications.
+# --- Event types, grouped by how the service treats them. `EventType` of the notifications is the whole list.
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 OPERATIONAL_TYPES = tuple(name for name in EVENT_TYPES if name.startswith("webhook."))
-"""Operational events: each is about one endpoint and goes to the others."""
+"""Operational events. Each is about one endpoint, and is sent to the tenant's other endpoints."""
 ALL = "*"
 EXPLICIT_TYPES = ("message.history", "customer.opt_out")
-"""Types that endpoints and streams get only when they list them. `*` does not include them, because they were added
-later.
-"""
+"""Types that endpoints and streams get only if they list them. They were added later, so `*` does not include them."""
 
 STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")
 """The statuses that a `message.status` event can report (upstream fact 3.5)."""
@@ -52,29 +50,29 @@ CUSTOMER_KEY = """
         )
     END
 """
-"""SQL on the endpoint `e` and an event; null for an endpoint that is not ordered. An event without a number or a
-customer gets a unique key, so it waits for no other. The key is a hash, so a delivery does not contain the customer's
-id.
+"""SQL on the endpoint `e` and an event. Null for an endpoint that is not ordered. An event without a number or a
+customer gets a unique key, so it waits for no other event. The key is a hash, so that a delivery does not contain
+the customer's id.
 """
 
-# --- The lane of calls. A customer's phone rings while a call's notifications are delivered, so these overtake all
-# others.
+# --- The lane of calls. While a call's notifications are delivered, a customer's phone rings, so these deliveries
+# overtake all others.
 CALL_PREFIX = "call:"
-"""Prefix of the dedupe keys of calls, their statuses and their errors."""
+"""Prefix of the dedupe keys of events about calls, their statuses and their errors."""
 URGENT_KEY = -(2**63)
 URGENT_KEY_SQL = f"'{URGENT_KEY}'::bigint"
-"""Marks a delivery that overtakes all others of its endpoint. It takes the place of the customer key at endpoints
-without order. At ordered endpoints each customer's order remains. A customer's hash equals this number once in 2^64.
+"""Marks a delivery that overtakes all others of its endpoint. At endpoints without order, it replaces the customer
+key. At ordered endpoints, each customer's order remains. A customer's hash equals this number once in 2^64.
 """
 IS_CALL = f"left({{event}}.dedupe_key, {len(CALL_PREFIX)}) = '{CALL_PREFIX}'"
 IS_URGENT = f"{IS_CALL} AND NOT e.ordered AND e.kind <> 's3'"
-"""SQL on the endpoint `e` and a fresh event: whether it goes through the lane of calls."""
+"""SQL on the endpoint `e` and a fresh event: whether the event is delivered in the lane of calls."""
 
 
-# --- The filter of an endpoint: which events it gets. Publishing and replays of missed events share this condition.
+# --- The filter of an endpoint: which events it gets. Publishing and replays of missed events use the same condition.
 STATUS = """coalesce({event}.status,
         split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1))"""
-"""SQL: the status of a `message.status` event. Events that are older than the column have the status only in the dedupe
+"""SQL: the status of a `message.status` event. Events from before the column have the status only in the dedupe
 key, `status:<wamid>:<status>`.
 """
 WANTED_BY_MEMBERS = f"""
@@ -86,9 +84,9 @@ WANTED_BY_MEMBERS = f"""
     AND (e.phone_number_ids IS NULL OR {{event}}.phone_number_id = ANY(e.phone_number_ids))
     AND (e.statuses IS NULL OR {{event}}.type <> 'message.status' OR {STATUS} = ANY(e.statuses))
 """
-"""SQL on the endpoint `e` and a row `{event}` with the columns of an event. An endpoint gets no events about itself.
-The service's own events have no `raw_path`, and endpoints with Meta's format do not get them. `*` does not include
-explicit types.
+"""SQL on the endpoint `e` and a row `{event}` with the columns of an event. An endpoint gets no events about
+itself. The service's own events have no `raw_path`, and are not sent to endpoints with Meta's format. `*` does not
+include explicit types.
 """
 WANTED = f"""{WANTED_BY_MEMBERS}
     AND (e.filter_path IS NULL OR event_passes({{data}}, {{event}}.type, e.filter_path))
@@ -105,8 +103,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Set by flows that store the event's id in another row. Otherwise publishing creates the id."""
     type: str
     environment: str
-    """The environment whose endpoints receive the event. It is the environment of the account, batch or session that
-    caused the event. The envelope omits it.
+    """The environment whose endpoints get the event: that of the account, batch or session that caused it. The
+    envelope omits the environment.
     """
     waba_id: str | None = None
     phone_number_id: str | None = None
@@ -119,28 +117,26 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """JSON, delivered byte for byte."""
     raw_path: str | None = None
     message: MessageFacts | None = None
-    """What a `message.*` event reports about its message, for the message log. The envelope omits it."""
+    """The facts that a `message.*` event reports about its message, for the message log. Not in the envelope."""
 
     def __repr__(self) -> str:
         return type_alone(self)
 
     @property
     def status(self) -> str | None:
-        """The status that the event reports of its message, for lists of events. None for an event without a
-        message.
-        """
+        """The message's status that the event reports, for lists of events. None for an event without a message."""
         return (self.message.word or self.message.status) if self.message else None
 
     @property
     def error_code(self) -> int | None:
-        """The upstream's error code that the event reports, for lists of events. None without an error."""
+        """Meta's error code that the event reports, for lists of events. None without an error."""
         return self.message.error_code if self.message else None
 
 
 STORED = tuple(name for name in NewEvent.__struct_fields__ if name not in {"data", "message"})
-"""The members of the envelope that are columns of the event's row. `data` and `raw` are stored as bodies."""
+"""The envelope's members that are columns of the event's row. `data` and `raw` are stored as bodies."""
 COLUMNS = (*STORED, "status", "error_code")
-"""The columns of an event's row. All are text except the id and the error code."""
+"""The columns of an event's row that publishing sets. All are text except the id and the error code."""
 LISTED = tuple(name for name in STORED if name not in {"id", "type", "environment", "raw_path"})
 """The members that the envelope shows between `tenant_id` and `data`."""
 ENVELOPE = ("id", "type", "api_version", "created_at", "tenant_id", *LISTED, "data", "raw", "raw_path")
@@ -158,7 +154,7 @@ class Envelope:
     raw: bytes = field(repr=False)
     raw_path: str | None
     traceparent: str | None = None
-    """The parent span of the event's deliveries. It is not part of the body."""
+    """The parent span of the event's deliveries. The body does not contain it."""
 
     @property
     def size(self) -> int:
@@ -185,8 +181,8 @@ FROM events e
 JOIN tenants_tenant t ON t.id = e.tenant_id
 WHERE {of_tenant("e")} AND e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s
 """  # noqa: S608 - only a condition and column names are formatted in
-# All bodies of one day are in one partition, which a prepared statement finds before it starts. The other partitions,
-# more than 50, are not touched.
+# All bodies of one day are in one partition. A prepared statement finds it before it starts, and does not touch the
+# more than 50 others.
 _BODIES_OF_DAY = f"""
 SELECT id, body FROM event_payloads
 WHERE {of_tenant("event_payloads")} AND expires_on = %(day)s AND id = ANY(%(ids)s::uuid[])
@@ -201,13 +197,13 @@ FEW_DAYS = 3
 def load(event_ids: Iterable[UUID], *, tenant_id: UUID) -> dict[UUID, Envelope | None]:
     """The envelopes of a tenant's events, in a few queries. None for an event whose body is past retention.
 
-    The caller has checked that the events are the tenant's. `tenant_id` is needed only to find their node on Citus.
+    The caller has checked that the events are the tenant's. Only Citus needs `tenant_id`, to find their node.
     """
     return run(loading(dict.fromkeys(event_ids, tenant_id)))
 
 
 def loading(tenant_of: Mapping[UUID, UUID]) -> Statements[dict[UUID, Envelope | None]]:
-    """The statements of `load`, for events with their tenants.
+    """The statements of `load`, for events of several tenants.
 
     `retention.py` may move a body between the two statements, so a missing body is read once more.
     """
@@ -223,7 +219,7 @@ def loading(tenant_of: Mapping[UUID, UUID]) -> Statements[dict[UUID, Envelope | 
 def _loading(tenant_id: UUID | None, event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
     rows = yield _EVENTS, {"tenant_id": tenant_id, "ids": uuids(event_ids), **id_range(event_ids)}
     events = [dict(zip((*_READ, "retention_days"), row, strict=True)) for row in rows]
-    # Read each notification once, even if several of its events are asked for.
+    # A notification is read once, even if several of its events are requested.
     wanted = {event["raw_id"]: event["payload_expires_on"] for event in events if event["raw_id"]}
     wanted |= {event["id"]: event["payload_expires_on"] for event in events}
     bodies: dict[UUID | None, bytes] = {None: _NO_RAW}
@@ -249,12 +245,12 @@ def _envelope(
 
 
 def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> bool:
-    """Whether an event's body may still be shown and delivered, regardless of what is still stored."""
+    """Whether an event's body may still be shown and delivered. The body may be stored for longer."""
     return ids.milliseconds(event_id) / 1000 + retention_days * 86_400 > moment.timestamp()
 
 
 def assembled(event: Mapping[str, Any], data: bytes, raw: bytes | None) -> Envelope:
-    """Assemble an event's envelope from its members (`STORED`, `tenant_id` and `traceparent`) and its bodies.
+    """Assemble an event's envelope from the event's members (`STORED`, `tenant_id` and `traceparent`) and its bodies.
 
     `raw` is None for an event that came from no notification.
     """

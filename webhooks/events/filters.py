@@ -1,12 +1,12 @@
-"""Filters by content: which events an endpoint or a stream gets, depending on their `data`.
+"""Filters by content: which events an endpoint or a stream gets, depending on the events' `data`.
 
 A filter is JSON: `{"data.message.type": {"$eq": "button"}}`. When it is stored, it is compiled into a jsonpath of
-Postgres. The statement that publishes evaluates it with the function `event_passes` (migration 0027), once for each
-event and endpoint with a filter.
+Postgres. The statement that publishes evaluates the jsonpath with the function `event_passes` (migration 0027), once
+for each event and endpoint with a filter.
 
-A path names a member of `data`, or `type`. A path through an array matches any of the elements. A missing member
-equals nothing. Events that cannot be evaluated pass, so a filter loses no event. These are events whose `data` is
-longer than 256 KiB or has values that jsonb cannot hold.
+A path names a member of `data`, or `type`. A path through an array matches any of its elements. A missing member equals
+nothing. A filter loses no event: an event that cannot be evaluated passes. Its `data` is longer than 256 KiB or has
+values that jsonb cannot hold.
 """
 
 import json
@@ -33,7 +33,7 @@ MOST_CONDITIONS, DEEPEST, LONGEST = 50, 5, 4096
 """Limits of a filter: comparisons, nesting of `$and`, `$or` and `$not`, and characters as JSON."""
 LONGEST_PATH = 200
 PREVIEWED, LOOKED_AT = 100, 1_000
-"""A preview evaluates up to PREVIEWED events that pass the endpoint's other filters, among the newest LOOKED_AT."""
+"""A preview evaluates up to PREVIEWED of the newest LOOKED_AT events: those that pass all other filters."""
 
 _TYPE, _DATA = "type", "data."
 _PATH = re.compile(r"type|data(?:\.[A-Za-z0-9_]+)+")
@@ -43,7 +43,7 @@ _GROUPS = {"$and": " && ", "$or": " || "}
 
 
 class InvalidFilterError(ValueError):
-    """A filter is invalid. The message says what is wrong, and where."""
+    """A filter is invalid. The message says what is wrong and where."""
 
 
 def compiled(given: Any) -> str:
@@ -72,7 +72,7 @@ class _Compiler:
         self.conditions = 0
 
     def group(self, given: Any, depth: int) -> str:
-        """Compile an object, all of whose members must pass. Raises InvalidFilterError."""
+        """Compile an object. An event passes if it passes every member. Raises InvalidFilterError."""
         if not isinstance(given, dict) or not given:
             raise InvalidFilterError('Must be an object such as {"data.message.type": {"$eq": "button"}}.')
         if depth > DEEPEST:
@@ -100,7 +100,7 @@ class _Compiler:
         return _joined(" && ", [self._condition(name, *each) for each in conditions.items()])
 
     def _condition(self, name: str, operator: str, value: Any) -> str:
-        """Compile one comparison. `exists` makes it true or false and never unknown, so `$not` negates as expected."""
+        """Compile one comparison. `exists` makes it true or false, never unknown, so `$not` negates it as expected."""
         place = "$type" if name == _TYPE else "$" + "".join(f'."{part}"' for part in name.split(".")[1:])
         self.conditions += len(value) if isinstance(value, list) else 1
         match operator:
@@ -124,7 +124,7 @@ def _joined(by: str, parts: Sequence[str]) -> str:
 
 
 def _literal(name: str, value: Any) -> str:
-    """A value in the syntax of jsonpath: JSON, without the characters that Postgres cannot store."""
+    """A value in the syntax of jsonpath, which is that of JSON. Rejects characters that Postgres cannot store."""
     is_storable = isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value))
     if isinstance(value, str):
         is_storable = "\0" not in value and value.encode(errors="replace").decode() == value
@@ -135,13 +135,13 @@ def _literal(name: str, value: Any) -> str:
 
 @lru_cache(maxsize=1)
 def known_paths() -> tuple[str, ...]:
-    """The paths in the examples of all event types. Mistyped paths are compared with them."""
+    """The paths in the examples of all event types. A mistyped path is compared with these."""
     examples = orjson.loads((Path(__file__).parent / "examples.json").read_bytes())
     return (_TYPE, *sorted({path for event in examples.values() for path in _paths(event["data"], "data")}))
 
 
 def _paths(value: Any, place: str) -> Iterator[str]:
-    """The paths below a value. An array has the paths of its elements."""
+    """The paths below a value. The paths of an array are those of its elements."""
     if isinstance(value, list):
         for each in value:
             yield from _paths(each, place)
@@ -152,7 +152,7 @@ def _paths(value: Any, place: str) -> Iterator[str]:
 
 
 def unknown_paths(given: Mapping[str, Any]) -> list[str]:
-    """A warning for each path of a valid filter that occurs in no example event, with a suggestion."""
+    """A warning, with a suggestion, for each path of a valid filter that no example event has."""
     known = known_paths()
     return [
         f"No example of an event has {path}.{did_you_mean(path, known)}"
@@ -172,7 +172,7 @@ def _named(given: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-# --- Preview: what a filter does to the events that pass an endpoint's other filters.
+# --- Preview: the result of a filter for the events that pass an endpoint's other filters.
 _PREVIEW = f"""
 WITH e AS MATERIALIZED (
     SELECT id, format, event_types, waba_ids, phone_number_ids, statuses
@@ -207,7 +207,7 @@ class PreviewedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The result of a preview: an endpoint's recent events, the newest first."""
+    """The result of a preview: an endpoint's recent events, newest first."""
 
     events: Sequence[PreviewedEvent]
     hints: Sequence[str]
@@ -226,7 +226,7 @@ class Preview:
 def preview(endpoint: Endpoint, given: Mapping[str, Any]) -> Preview:
     """Evaluate a filter on the newest events that pass the endpoint's other filters. Raises InvalidRequest.
 
-    Evaluates at most `PREVIEWED` events whose bodies are stored. The endpoint's present filter is ignored.
+    Evaluates at most `PREVIEWED` events whose bodies are stored. Ignores the endpoint's current filter.
     """
     values: dict[str, Any] = {
         "path": checked(given),

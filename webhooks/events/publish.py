@@ -1,16 +1,16 @@
-"""Publishing: events, bodies, deliveries and the message log are written in one statement, each event once.
+"""Publishing: one statement writes events, bodies, deliveries and the message log, each event once.
 
-Called by every flow that makes events, inside that flow's own transaction, so that an event exists exactly when its
-cause does. An event that was published before (same tenant, same dedupe key) is skipped without an error.
+Every flow that makes events calls it inside the flow's own transaction, so that an event exists exactly when its cause
+does. An event that was published before (same tenant, same dedupe key) is skipped without an error.
 
 The message log has one row for each message. `MessageRows` turns the events of a statement into these rows, and
-`UPSERT` is the part of the statement that stores them. Times only move to the earliest report and other columns only
-get filled, so repeats and the order of events do not matter. Rows are locked in the order of their keys, so two
+`UPSERT` is the part of the statement that stores them. A time only changes to an earlier one, and other columns only
+get filled, so repetitions and the order of events do not matter. Rows are locked in the order of their keys, so two
 statements that name the same messages wait for each other instead of deadlocking.
 
 The database's function `message_month` (migration 0017) finds a message's row by its key: in the current month or, for
-a status, in the months of `LOOK_BACK` before. A message gets a second row if a status comes later than that, or if its
-first two events are written at the same moment on both sides of the end of a month.
+a status, in the months of `LOOK_BACK` before. A message gets a second row if a status comes even later, or if its first
+two events are written at the same moment on both sides of the end of a month.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ from webhooks.open_deliveries import TARGET_COLUMNS, StoredTarget
 from webhooks.wake_up import Fresh, Packed
 
 LOOK_BACK = timedelta(days=95)
-"""How long after its message a status is expected: the upstream tries to deliver for up to 30 days."""
+"""How long after a message its status is expected. Meta tries to deliver a message for up to 30 days."""
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -61,7 +61,7 @@ _TIME_COLUMN = {
     "read": "read_at",
     "failed": "failed_at",
 }
-"""The column for the time of each status. The status `unknown` has no column."""
+"""The column with the time of each status. The status `unknown` has no column."""
 _FILLED = {
     "waba_id": "text",
     "phone_number_id": "text",
@@ -86,11 +86,11 @@ _FILLED = {
 _PLACEHOLDER = "media_placeholder"
 """Type of an old message whose file comes later, in a second message with the same id (upstream fact 3.6)."""
 _REPLACED = ("type", "event_id")
-"""Columns that the message with the file replaces."""
+"""Columns that the second message, which has the file, replaces."""
 _TIMES = tuple(dict.fromkeys(_TIME_COLUMN.values()))
 _VALUES = {**_FILLED, **dict.fromkeys(_TIMES, "timestamptz"), "error_code": "int", "history": "bool"}
 _OF_FACTS = tuple(name for name in MessageFacts._fields if name in _VALUES)
-"""Facts that are stored in the column of the same name."""
+"""Facts that are stored in a column of the same name."""
 _OF_EVENT = ("waba_id", "phone_number_id", "wa_id", "user_id")
 _facts_of, _ids_of = attrgetter(*_OF_FACTS), attrgetter(*_OF_EVENT)
 
@@ -113,8 +113,9 @@ _MERGE = ",\n        ".join(
 ARCHIVED_AT = (
     "date_trunc('hour', now()) + interval '1 hour' + (hashtext(e.id::text) & 255) * interval '1 second'"
 )
-"""When an hour's events go to an archive. Each archive has its own second of the next hour, so that not all write
-together."""
+"""When an hour's events go to an archive. Each archive has its own second of the next hour, so that not all
+archives are written together.
+"""
 
 # Runs after the statement's main query, which has read all of `fresh`. So every dedupe key is locked before any
 # message.
@@ -143,15 +144,15 @@ new_message AS (
 
 
 class MessageRows:
-    """The rows of the message log that the events of one statement make: one for each message."""
+    """The rows of the message log for the events of one statement: one row for each message."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[UUID, str, str], int] = {}
         self._rows: list[dict[str, Any]] = []
 
     def add(self, tenant_id: UUID, event_id: UUID, event: NewEvent) -> int | None:
-        """Add what an event reports about its message. Returns the index of the message's row; None for events without
-        a message.
+        """Add the facts that an event reports about its message. Returns the index of the message's row, or None
+        for an event without a message.
         """
         facts = event.message
         if facts is None or (event.wamid is None and not facts.is_message):
@@ -174,7 +175,7 @@ class MessageRows:
         first_month = this_month
         for place, row in enumerate(self._rows):
             row["place"] = place
-            # A message sent at the end of its month, or replayed from the send journal, may have a status already.
+            # A status may exist for a message sent at the end of its month, or replayed from the send journal.
             row["may_exist"] |= row["month"] < this_month
             if row["may_exist"]:
                 first_month = min(first_month, (row["month"] - LOOK_BACK).replace(day=1))
@@ -186,7 +187,7 @@ class MessageRows:
 
 
 def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) -> dict[str, Any]:
-    """The row of an event's message, without empty members."""
+    """The row of an event's message, without empty columns."""
     row: dict[str, Any] = {
         "tenant_id": tenant_id,
         "environment": event.environment,
@@ -199,7 +200,7 @@ def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) 
     if facts.is_message:
         row["event_id"] = event_id
     if facts.is_history:
-        # An old chat is logged at the time when it was sent. Its row may exist already, in whatever month.
+        # An old chat is logged at the time when it was sent. Its row may exist already, in any month.
         arrived = ids.milliseconds(event_id)
         sent = min(max(facts.at_ms or arrived, arrived - OLDEST_HISTORY // MILLISECOND), arrived)
         row |= {"history": True, "may_exist": True, "id": ids.uuid7_at(sent)}
@@ -212,7 +213,7 @@ def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) 
 
 
 def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Merge two rows of a message, by the rules of `UPSERT`."""
+    """Merge two rows of one message by the rules of `UPSERT`."""
     merged = {**second, **first, "may_exist": first["may_exist"] or second["may_exist"]}
     for name in _TIMES:
         if name in first and name in second:
@@ -222,22 +223,22 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-# --- Hand-over: a fresh delivery is claimed by the statement that makes it and goes to a dispatcher in the
-# wake-up signal.
+# --- Hand-over: the statement that makes a fresh delivery also claims it, and the wake-up signal carries it to a
+# dispatcher.
 #
 # So the dispatcher needs no statement before it sends. The lease is like that of any other claim, and names the
-# dispatcher that was expected to get the signal. When that dispatcher dies, the lease ends. When the signal is lost,
-# the lease runs out (at least once). Another dispatcher that gets the signal transfers the lease to itself first.
+# dispatcher that is expected to get the signal. When that dispatcher dies, the lease ends. If the signal is lost, the
+# lease runs out (at least once). Another dispatcher that gets the signal first transfers the lease to itself.
 MOST_EVENTS = 16
-"""Most events of a statement that hands deliveries over. The deliveries of more events are claimed by a dispatcher with
-room.
+"""Most events of a statement that hands deliveries over. If there are more, a dispatcher with room claims the
+deliveries.
 """
 MOST_BODY_BYTES = 16 * 1024
 """Most bytes of a body in a signal. The dispatcher reads a larger body from the database."""
 
 
 class HandedOver(msgspec.Struct, frozen=True, array_like=True):
-    """A fresh delivery that was claimed for the dispatcher that gets it. Its secrets are ciphertexts."""
+    """A fresh delivery that was claimed for the dispatcher that gets the signal. Its secrets are ciphertexts."""
 
     id: UUID
     event_id: UUID
@@ -245,19 +246,19 @@ class HandedOver(msgspec.Struct, frozen=True, array_like=True):
     tenant_id: UUID
     event_type: str
     claimed_at: datetime
-    """The database time of the claim."""
+    """The database's time at the claim."""
     target: StoredTarget
     envelope: Envelope | None
-    """None when the body is too large for a signal."""
+    """None if the body is too large for a signal."""
     circuit_generation: int = 0
     """The generation of the endpoint's circuit at the claim. Signals of the former version lack it."""
     leased_by: int | None = None
     """The worker that the lease names. Signals of the former version lack it."""
     is_urgent: bool = False
-    """Whether the delivery overtakes all others. Signals of the former version lack this."""
+    """Whether the delivery overtakes all others. Signals of the former version lack it."""
 
     def packed(self) -> Packed:
-        """The delivery in the form of a signal."""
+        """The delivery in the form that a signal carries."""
         return Packed(self.id, self.tenant_id, self.claimed_at, _encoder.encode(self))
 
 
@@ -272,7 +273,7 @@ _decoder = msgspec.msgpack.Decoder(list[HandedOver])
 
 
 def unpacked(signal: bytes) -> list[HandedOver] | None:
-    """The deliveries that a signal hands over; None for a signal that asks the dispatcher to poll."""
+    """The deliveries that a signal hands over. None for a signal that asks the dispatcher to poll."""
     try:
         return _decoder.decode(signal)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -280,13 +281,13 @@ def unpacked(signal: bytes) -> list[HandedOver] | None:
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """Events of one tenant, and the notification that their `raw_path` points into."""
+    """Events of one tenant, and the notification to which their `raw_path` refers."""
 
     tenant_id: UUID
     events: Sequence[NewEvent]
     raw: bytes | None = None
     traceparent: str | None = msgspec.field(default_factory=tracing.current)
-    """The parent span of the events' deliveries. By default the span in which the publication is made."""
+    """The parent span of the events' deliveries. By default, the span in which the publication is created."""
 
     def __repr__(self) -> str:
         return type_alone(self)
@@ -294,7 +295,7 @@ class Publication(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The ids of the events that are new, by publication, and the deliveries that were made for them."""
+    """The ids of new events, by publication, and the deliveries that were made for these events."""
 
     fresh: list[list[UUID]]
     deliveries: Fresh
@@ -307,11 +308,11 @@ _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLU
 # One round trip. The key decides which events are new, and everything else is written only for new events. Keys are
 # inserted in sorted order, so two processes with overlapping notifications wait for each other instead of deadlocking.
 # The second process then sees the keys of the first. All rows are inserted by primary key and small indexes, so nothing
-# is scanned. A delivery's id is a UUIDv7 of its event's millisecond, built by the statement, because Postgres before 18
-# cannot make one itself. All bodies come as one value, and each row names its slice of it, because an array would be
+# is scanned. The statement builds a delivery's id, a UUIDv7 of its event's millisecond, because Postgres before 18 has
+# no function for that. All bodies come as one value, of which each row names its slice, because an array would be
 # adapted element by element. A call has no place in its customer's line, so it does not wait for messages that are
-# collected. With a lease, deliveries that can go out at once are claimed for the dispatcher to which they are handed
-# over: all such deliveries, or only those of calls.
+# collected. With a lease, the statement claims deliveries for the dispatcher to which they are handed over: all that
+# can be sent at once, or only those of calls.
 _DATA = "substr(%(bodies)s::bytea, fresh.start, fresh.length)"
 _STATEMENT = f"""
 WITH draft AS (
@@ -371,7 +372,7 @@ FROM fresh
 LEFT JOIN new_delivery d ON d.event_id = fresh.id
 LEFT JOIN webhooks_endpoint e ON e.id = d.endpoint_id AND d.leased_until IS NOT NULL
 """  # noqa: S608 - only column names are formatted in
-# Notes which hours of which tenants must be recounted. Each note is a separate row, so that no sender waits for a
+# Records which hours of which tenants must be recounted. Each note is a row of its own, so that no sender waits for a
 # counter.
 _NOTE = """, new_change AS (
     INSERT INTO figure_changes (tenant_id, environment, hour)
@@ -387,14 +388,14 @@ _PUBLISH_MESSAGES = _STATEMENT.format(more=f", {UPSERT}{_NOTE.format(changed=_ME
 _members = attrgetter(*COLUMNS)
 
 MOST_TOGETHER = 500
-"""The most events of one statement. Only a single notification may have more."""
+"""Most events of one statement. Only a single notification may have more."""
 
 
 def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = None) -> list[UUID]:
-    """Write events of one tenant with a delivery to every active endpoint of their environment that wants them.
+    """Write events of one tenant, with a delivery to every active endpoint of their environment that wants them.
 
-    `raw` is the notification that the events' `raw_path` points into. Returns the ids of the events that are new.
-    Must run inside the transaction of the events' cause; the dispatcher is woken when it commits.
+    `raw` is the notification to which the events' `raw_path` refers. Returns the ids of new events. Must run inside the
+    transaction of the events' cause. The dispatcher is woken when the transaction commits.
     """
     if not events:
         return []
@@ -407,12 +408,12 @@ def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = 
 
 
 def publishing(publications: Sequence[Publication]) -> Statements[Published]:
-    """The statement that writes all publications. Of events with the same dedupe key, only the first is written.
+    """The statement that writes all publications. If events have the same dedupe key, only the first is written.
 
-    The caller of these statements calls `wake_up.after_commit(published.deliveries)` when there are deliveries.
+    If there are deliveries, the caller must then call `wake_up.after_commit(published.deliveries)`.
     """
     is_small = sum(len(each.events) for each in publications) <= MOST_EVENTS
-    # Calls are handed over to any dispatcher, whether or not it has room.
+    # Calls are handed over to any dispatcher, even one without room.
     has_calls = is_small and any(_is_call(event) for each in publications for event in each.events)
     hands_over = is_small and wake_up.may_hand_over()
     drafts = _Drafts()
@@ -457,7 +458,7 @@ def _is_call(event: NewEvent) -> bool:
 
 
 class _Drafts:
-    """The publications as parameters of the statement."""
+    """The publications in the form of the statement's parameters."""
 
     def __init__(self) -> None:
         self.places: dict[UUID, tuple[int, dict[str, Any], bytes]] = {}
@@ -468,7 +469,7 @@ class _Drafts:
         self._bodies = _Bodies()
 
     def add(self, place: int, publication: Publication) -> None:
-        """Add a publication's events. An event with the dedupe key of an earlier event is left out."""
+        """Add a publication's events. Leave out an event with the dedupe key of an earlier event."""
         raw_id = None
         if publication.raw is not None:
             raw_id = ids.uuid7()
@@ -506,7 +507,7 @@ class _Drafts:
 
 
 class _Bodies:
-    """Bodies joined into one value."""
+    """Bodies that are joined into one value."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []

@@ -1,9 +1,9 @@
 """Retention: the time-partitioned tables of the event log, bodies that move, and old keys (docs/architecture.md).
 
-A body is stored in the partition of the week in which it expires, and a partition is dropped as a whole. After a
-change of a tenant's `retention_days` its bodies move to the partitions of their new weeks, in small batches,
-resumable and idempotent. Reads do not wait for the move: a body past its retention counts as gone at once. Beat calls
-`move_bodies` and `prune_keys`.
+A body is stored in the partition of the week in which it expires, and partitions are dropped whole. After a change of a
+tenant's `retention_days`, its bodies move to the partitions of their new weeks, in small batches, resumable and
+idempotent. Reads do not wait for the move: a body past retention counts as gone at once. Beat calls `move_bodies` and
+`prune_keys`.
 """
 
 import time
@@ -50,12 +50,12 @@ MESSAGES = register(
         keep_days=lambda: settings.EVENT_METADATA_DAYS,
         date_column="month",
         fillfactor=70,
-        # Old chats of the WhatsApp Business app come with the months in which they were written (upstream fact 3.6).
+        # Old chats of the WhatsApp Business app are stored in the months in which they were sent (upstream fact 3.6).
         behind_days=OLDEST_HISTORY.days,
     )
 )
-"""Each status updates the row of its message, usually within minutes. The fill factor leaves room for that on the row's
-page.
+"""Each status updates the row of its message, usually within minutes. The fill factor leaves room for the update on
+the row's page.
 """
 
 
@@ -64,12 +64,12 @@ log = structlog.get_logger(__name__)
 BATCH_EVENTS = 500
 RUN_SECONDS = 50.0
 KEY_DAYS = 8
-"""How long dedupe keys are stored. The upstream repeats a notification for up to seven days (upstream fact 3.1)."""
+"""How long dedupe keys are stored. Meta repeats a notification for up to seven days (upstream fact 3.1)."""
 NOTIFICATION_SPAN = timedelta(seconds=60)
-"""All events of one notification are made within this time before it is stored."""
+"""All events of one notification are made at most this long before the notification is stored."""
 _BEGIN = UUID(int=0)
 
-# Schedules the move of a tenant's bodies: once when the table has no row of the tenant, and after each change of its
+# Schedules the move of a tenant's bodies: once if the table has no row of the tenant, and after each change of its
 # retention.
 _NOTICE = """
 INSERT INTO webhooks_retentionmove (tenant_id, retention_days, after)
@@ -82,7 +82,7 @@ ON CONFLICT (tenant_id) DO UPDATE SET retention_days = excluded.retention_days, 
 _NEXT = """
 SELECT id, raw_id FROM events WHERE tenant_id = %s AND id > %s ORDER BY id LIMIT %s
 """
-# The events of a notification share its bytes, so their bodies move together, even past the end of a batch.
+# The events of a notification share its bytes, so their bodies move together, even beyond the size of a batch.
 _TOGETHER = """
 SELECT id, raw_id, payload_expires_on FROM events
 WHERE tenant_id = %(tenant_id)s
@@ -101,7 +101,7 @@ WHERE p.tenant_id = %s AND p.expires_on = m.before AND p.id = m.id
 
 
 def move_bodies(*, seconds: float = RUN_SECONDS, batch: int = BATCH_EVENTS) -> int:
-    """Move the bodies of tenants whose retention changed, for some seconds. Returns how many events moved.
+    """Move the bodies of tenants whose retention changed, for some seconds. Returns how many events' bodies moved.
 
     A tenant whose bodies cannot be moved is logged, and skipped until the next run.
     """
@@ -119,7 +119,7 @@ def move_bodies(*, seconds: float = RUN_SECONDS, batch: int = BATCH_EVENTS) -> i
 
 
 def prune_keys() -> int:
-    """Delete the dedupe keys of events that cannot be repeated any more. Returns the number of rows."""
+    """Delete the dedupe keys of events that can no longer be repeated. Returns the number of deleted rows."""
     return delete_before(EventKey, "created_at", now() - timedelta(days=KEY_DAYS))
 
 
@@ -132,17 +132,17 @@ class _Stored:
     expires_on: date
 
     def belongs_on(self, retention_days: int) -> date:
-        """The day of the partition in which the event's body belongs. The day is the same for all events of a
+        """The day of the partition in which the event's body belongs. It is the same for all events of a
         notification.
         """
         return expires_on(ids.created_at(self.raw_id or self.id), retention_days)
 
 
 def _move_batch(size: int, failed: set[UUID]) -> int | None:
-    """Move the bodies of the next events of one tenant, and of none in `failed`. Returns how many events moved.
+    """Move the bodies of the next events of one tenant that is not in `failed`. Returns how many events' bodies moved.
 
-    Adds the tenant to `failed` when its bodies cannot be moved. Returns None when every tenant is done, locked by
-    another process, or in `failed`.
+    Adds the tenant to `failed` if its bodies cannot be moved. Returns None if every tenant is done, locked by another
+    process, or in `failed`.
     """
     with transaction.atomic():
         work = (
@@ -166,7 +166,7 @@ def _move_batch(size: int, failed: set[UUID]) -> int | None:
 
 
 def _move_events(work: RetentionMove, size: int) -> int:
-    """Move the bodies of a tenant's next events; returns how many events moved."""
+    """Move the bodies of a tenant's next events. Returns how many events' bodies moved."""
     with connection.cursor() as cursor:
         cursor.execute(_NEXT, [work.tenant_id, work.after, size])
         found = cursor.fetchall()
@@ -216,10 +216,10 @@ def _move_events(work: RetentionMove, size: int) -> int:
         return len(events)
 
 
-# --- Expunging: bodies of events are deleted before their retention ends, and the rows that stay identify no customer.
+# --- Expunging: bodies of events are deleted before their retention ends, and the remaining rows identify no customer.
 #
-# The rows of events, deliveries and messages stay as the record of what was delivered when. Message ids and
-# customer ids are removed from them. Idempotent.
+# The rows of events, deliveries and messages remain as the record of what was delivered when. Message ids and customer
+# ids are removed from them. Idempotent.
 _DELETE_BODIES = """
 DELETE FROM event_payloads p USING unnest(%(days)s::date[], %(bodies)s::uuid[]) AS gone (expires_on, id)
 WHERE p.tenant_id = ANY(%(tenants)s) AND p.expires_on = gone.expires_on AND p.id = gone.id
@@ -253,7 +253,7 @@ WHERE tenant_id = ANY(%(tenants)s) AND event_id = ANY(%(ids)s) AND id >= %(first
 
 
 def remaining(tenant_id: UUID) -> QuerySet[Event]:
-    """The events of a tenant that are not expunged."""
+    """The events of a tenant that have not been expunged."""
     return Event.objects.for_tenant(tenant_id).exclude(dedupe_key__startswith=EXPUNGED)
 
 
@@ -261,7 +261,7 @@ _EXPUNGED_BY = ("id", "tenant_id", "raw_id", "payload_expires_on")
 
 
 def in_batches(rows: QuerySet[Event]) -> Iterator[list[Event]]:
-    """Yield events in batches, in the order of their ids. Events that are expunged meanwhile are left out."""
+    """Yield events in batches, in the order of their ids. Leaves out events that are expunged meanwhile."""
     after = UUID(int=0)
     while events := list(rows.filter(id__gt=after).order_by("id").only(*_EXPUNGED_BY)[:BATCH_EVENTS]):
         after = events[-1].id
@@ -269,15 +269,14 @@ def in_batches(rows: QuerySet[Event]) -> Iterator[list[Event]]:
 
 
 def expunge(rows: QuerySet[Event]) -> int:
-    """Delete the bodies of events and remove the ids of customers and messages. Returns how many events."""
+    """Delete the bodies of events and remove the ids of customers and messages. Returns the number of events."""
     return sum(expunge_events(events) for events in in_batches(rows))
 
 
 def expunge_events(events: Sequence[Event]) -> int:
-    """Expunge some events, given in the order of their ids, in one transaction. Returns how many.
+    """Expunge events, given in the order of their ids, in one transaction. Returns their number.
 
-    The notification that contained an event is deleted with it. So the other events of the notification lose their
-    bodies too.
+    An event's notification is deleted with the event, so the other events of the notification lose their bodies too.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         for _, some in together(events, attrgetter("tenant_id")):

@@ -1,8 +1,7 @@
 """Reads of the event log: search of events and deliveries by keyset, and the state of bodies and deliveries.
 
-Called by `/v1/events*`, `/v1/webhook-deliveries*` and the console. Each search walks an index from the newest match on,
-past a bounded number of rows that do not match (`bounded_walk`), so it costs the same with ten thousand and with ten
-million events stored.
+Called by `/v1/events*`, `/v1/webhook-deliveries*` and the console. Each search walks an index, newest first, past a
+bounded number of rows that do not match (`bounded_walk`). So its cost does not depend on how many events are stored.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,10 +38,10 @@ def search_deliveries(
     before: UUID | None = None,
     limit: int,
 ) -> Page[Delivery]:
-    """A tenant's deliveries of one environment with these column values, made in a time range. Their attempts are not
-    loaded.
+    """A tenant's deliveries of one environment with these column values, made in a time range. Does not load their
+    attempts.
 
-    A page can hold fewer than `limit` deliveries, even none, and still have a next one.
+    A page can have fewer than `limit` deliveries, even none, and still have a next page.
     """
     conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
     walk = _WALKS[environment]
@@ -73,11 +72,11 @@ _EVENTS = BoundedList(EVENTS, finds_oldest=True)
 _OF_ONE_CUSTOMER = ("wamid", "wa_id", "user_id")
 _NO_DELIVERIES = dict.fromkeys(Delivery.Status.values, 0)
 MAX_DELIVERIES = 200
-"""Most deliveries shown with one event. An event has up to twenty first deliveries, and replays."""
+"""Most deliveries shown with one event. An event has up to twenty original deliveries, and replays."""
 
-# Planned once for all days and ids, because planning for the partitions would take longer than reading them. With the
-# ranges the running statement skips all but a few partitions; an array would not do that. Deliveries are created with
-# their event or later.
+# Planned once for all days and ids, because planning for the partitions would take longer than reading them. By ranges,
+# but not by an array, the running statement skips all but a few partitions. Deliveries are created with their event or
+# later.
 _STORED = """
 SELECT p.id, NULL, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s)::bigint, p.expires_on
 FROM event_payloads p
@@ -107,7 +106,7 @@ def search(
     """A tenant's events of one environment, newest first.
 
     They have one of the types and these column values, and were made from `begin` to before `end`. `before` is the id
-    before which the page begins. A page can hold fewer than `limit` events, even none, and still have a next one.
+    before which the page begins. A page can have fewer than `limit` events, even none, and still have a next page.
     """
     conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
     if types:
@@ -131,7 +130,7 @@ def search(
 
 
 def _walks(environment: str, types: Collection[str], equal: Mapping[str, str]) -> list[Walk]:
-    """The indexes that can serve a search, the likeliest first."""
+    """The indexes that can serve a search, the most likely first."""
     for name in _OF_ONE_CUSTOMER:
         if name in equal:
             return [Walk(_TENANT, name, [equal[name]])]
@@ -156,12 +155,12 @@ def find(*, tenant_id: UUID, environment: str, event_id: str) -> Event:
 def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[Event]:
     """Set `payload_available` and `delivery_counts` of a tenant's events, for lists. One query reads both.
 
-    The body of an event is available while the body and its notification are stored and within retention.
+    An event's body is available while it and its notification are stored and within retention.
     """
     if not events:
         return events
     days = {event.payload_expires_on for event in events}
-    # Keyed by integers, because hashing a UUID calls Python code.
+    # Keyed by integers, because hashing a UUID runs Python code.
     stored: dict[tuple[int, date], int] = {}
     counts = {event.id.int: _NO_DELIVERIES.copy() for event in events}
     with bulk_cursor(prepared=True) as cursor:
@@ -197,7 +196,7 @@ def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[E
 
 
 def delivery_counts(events: Sequence[Event], *, tenant_id: UUID) -> dict[UUID, dict[str, int]]:
-    """The number of deliveries by status, for each of a tenant's events. One query reads all."""
+    """The number of deliveries by status, for each of a tenant's events. One query reads all counts."""
     counts = _no_counts(events)
     if counts:
         with bulk_cursor(prepared=True) as cursor:

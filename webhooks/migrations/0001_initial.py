@@ -7,8 +7,8 @@ import gateway.ids
 from django.db import migrations, models
 
 
-# The big tables are partitioned by range from the start (docs/architecture.md): `gateway/database/partitions.py` makes the
-# partitions after every migrate; the default one catches rows should that ever fail.
+# The large tables are partitioned by range from the start (docs/architecture.md). `gateway/database/partitions.py`
+# makes the partitions after every migrate. If that ever fails, the default partition catches the rows.
 EVENTS = """
 CREATE TABLE events (
     id uuid PRIMARY KEY,

@@ -1,10 +1,10 @@
 from django.db import migrations, models
 
-# Wamids compare as bytes: quicker than by a language's rules, and nobody reads them in order. The table is new.
+# Wamids compare as bytes, which is faster than by a language's rules. Nobody reads them in order. The table is new.
 COLLATE = 'ALTER TABLE messages ALTER COLUMN key TYPE text COLLATE "C"'
 COLLATE_BACK = 'ALTER TABLE messages ALTER COLUMN key TYPE text COLLATE "default"'
 
-# Plans that were made while a month's partition was empty would scan it as it grows. These never do.
+# A plan made while a month's partition was empty would still scan it as it grows. These plans use the index.
 FUNCTION = """
 CREATE FUNCTION message_month(
     of_tenant uuid, of_environment text, of_key text, first_month date, this_month date

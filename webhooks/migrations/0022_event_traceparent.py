@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # A catalogue change alone: no row is written. Behind a long query it gives up rather than hold up all traffic.
+    # Changes only the catalogue, and writes no row. Behind a long query, it fails instead of blocking all traffic.
     atomic = False
 
     dependencies = [

@@ -2,9 +2,9 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # A catalogue change alone: no row is written. The default is for rows of the former version, which makes webhooks
-    # alone, and no deliveries for an inbox, whose event types are none. Behind a long query it gives up rather than
-    # hold up all traffic.
+    # Changes only the catalogue, and writes no row. The default is for rows of the former version. It creates only
+    # webhooks, and no deliveries for an inbox, which has no event types. Behind a long query, the migration fails
+    # instead of blocking all traffic.
     atomic = False
 
     dependencies = [

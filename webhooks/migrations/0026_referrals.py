@@ -12,7 +12,7 @@ def add_index(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    # Catalogue changes alone, behind a lock time-out; the index is built beside running writes.
+    # Changes only the catalogue, with a lock time-out. The index is built while writes continue.
     atomic = False
 
     dependencies = [

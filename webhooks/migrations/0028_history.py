@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # A catalogue change alone, behind a lock time-out.
+    # Changes only the catalogue, with a lock time-out.
     atomic = False
 
     dependencies = [

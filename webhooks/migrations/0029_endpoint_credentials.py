@@ -4,7 +4,7 @@ import gateway.encryption
 
 
 class Migration(migrations.Migration):
-    # Catalogue changes alone, behind a lock time-out.
+    # Changes only the catalogue, with a lock time-out.
     atomic = False
 
     dependencies = [

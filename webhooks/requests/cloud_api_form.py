@@ -1,9 +1,8 @@
-"""Notifications in Meta's own format with one change each. They are the bodies of events for endpoints with `format:
-meta`.
+"""Notifications in Meta's own format with one change each: the bodies of events for endpoints with `format: meta`.
 
-The notification is built from the event's `data`, because the stored notification may be large and is shared by many
-events. `data` holds one item of a Meta list under a singular name (gateway/upstream/notifications/events.py). Here
-the item becomes the only one in its list again.
+The notification is built from the event's `data`, because the stored notification may be large and many events share
+it. `data` has one item of a Meta list under a singular name (gateway/upstream/notifications/events.py). This module
+makes the item the only one of its list again.
 """
 
 import re
@@ -28,14 +27,14 @@ _NAMES = {
     "calls": "call",
     "groups": "group",
 }
-"""Meta's list → the member of `data` that holds its item."""
+"""For each of Meta's lists, the member of `data` that has the list's item."""
 _FIELDS = {
     "message.inbound": "messages",
     "message.status": "messages",
     "message.error": "messages",
     "user.preferences": "user_preferences",
 }
-"""Event type → field, for types whose `data` does not name the field."""
+"""The field of each event type whose `data` does not name the field."""
 _WITH_MESSAGES = ("messages", "message_echoes")
 
 
@@ -62,7 +61,7 @@ def notification(event: Envelope) -> bytes:
 
 
 def _with_list(data: JsonObject, list_name: str | None) -> JsonObject:
-    """`data` with its item wrapped in Meta's list of the same name, in the same place."""
+    """`data` with its item in a list, under Meta's name and in the item's place."""
     if list_name is None or isinstance(data.get(list_name), list):
         return data
     item = _NAMES.get(list_name)
@@ -73,12 +72,12 @@ def _with_list(data: JsonObject, list_name: str | None) -> JsonObject:
 
 
 def _echoes(event: Envelope) -> str:
-    """The field of an echo, one of the two that Meta uses."""
+    """The field of an echo. Meta uses two."""
     return "smb_message_echoes" if b"smb_message_echoes" in event.raw else "message_echoes"
 
 
 def _replace_media_urls(holder: JsonObject) -> None:
-    """Point the URLs of media to the service. Meta's own URLs need the account's token."""
+    """Replace Meta's media URLs by URLs of the service. Meta's require the account's token."""
     for name in _WITH_MESSAGES:
         for _, message in objects(holder, name):
             for content in message.values():
@@ -91,7 +90,7 @@ def _replace_media_urls(holder: JsonObject) -> None:
 
 
 def _cut_out(event: Envelope) -> bytes:
-    """Cut the event's change out of the notification byte for byte. Used for values that are not objects, or that are
+    """Cut the event's change out of the notification byte for byte. For values that are not objects, or that are
     nested too deeply to be serialised again.
     """
     place = _PLACE.match(event.raw_path or "")

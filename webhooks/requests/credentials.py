@@ -1,11 +1,11 @@
-"""How requests to an endpoint authenticate beyond its headers: a client certificate, a private CA, OAuth2 tokens, and
-the key pair of its asymmetric signature.
+"""Credentials of an endpoint's requests besides its headers: a client certificate, a private CA, OAuth2 tokens, and the
+key pair of its asymmetric signature.
 
 All these credentials are encrypted at rest in one column. Private keys and client secrets are never shown again.
 Answers have a mask in their place, and a caller who sends the mask keeps the stored value.
 
 OAuth2 means the client-credentials grant (RFC 6749, 4.4). The address guard also checks the token URL. A dispatcher
-keeps a token until shortly before it expires, or until the endpoint answers 401.
+keeps a token until shortly before its expiry, or until the endpoint answers 401.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ MASK = "***"
 SECRET_MEMBERS = frozenset({"client_key", "client_secret", "secret_access_key", "sasl_password", "password"})
 LONGEST_PEM = 10_000
 TOKEN_SECONDS, LONGEST_TOKEN_SECONDS, EARLY_SECONDS = 300.0, 3_600.0, 30.0
-"""Lifetime of a token: the default without `expires_in`, the maximum, and the margin before its end."""
+"""Lifetime of a token in seconds: the default without `expires_in`, the maximum, and how early a token is replaced."""
 LONGEST_TOKEN = 8_192
 MOST_TOKENS = 10_000
 """Most tokens that a dispatcher keeps."""
@@ -46,7 +46,7 @@ PUBLIC_PREFIX = "whpk_"
 
 
 class Tls(NamedTuple):
-    """PEM texts: the client's certificate chain with its key, and the CAs that sign the endpoint's certificate."""
+    """PEM texts: the client's certificate chain, its key, and the CAs that sign the endpoint's certificate."""
 
     client_certificate: str | None = None
     client_key: str | None = None
@@ -75,18 +75,18 @@ class Credentials:
     tls: Tls | None = field(default=None, repr=False)
     oauth2: OAuth2 | None = field(default=None, repr=False)
     seed: bytes | None = field(default=None, repr=False)
-    """Seed of the Ed25519 key that signs in addition to the secret."""
+    """The seed of an Ed25519 key. The key signs in addition to the secret."""
     destination: Any = field(default=None, repr=False)
     """The settings of one of `KINDS`, for an endpoint that is not a webhook."""
 
     @cached_property
     def signing_key(self) -> Ed25519PrivateKey | None:
-        """The key that signs in addition to the secret. None for an endpoint without one."""
+        """The key that signs in addition to the secret. None for an endpoint without such a key."""
         return Ed25519PrivateKey.from_private_bytes(self.seed) if self.seed else None
 
     @property
     def public_key(self) -> str | None:
-        """The public key of the asymmetric signature, in the form of Standard Webhooks 1.0: `whpk_` and base64. None
+        """The asymmetric signature's public key in the form of Standard Webhooks 1.0: `whpk_` and base64. None
         without a key.
         """
         key = self.signing_key
@@ -115,7 +115,7 @@ def _packed_destination(settings: Any) -> dict[str, Any]:
 
 
 def unpacked(stored: str | None) -> Credentials:
-    """Parse the text of the column."""
+    """Parse the column's text."""
     if not stored:
         return NONE
     found: dict[str, Any] = orjson.loads(stored)
@@ -129,7 +129,7 @@ def unpacked(stored: str | None) -> Credentials:
 
 
 def readable(endpoint: Endpoint) -> Credentials:
-    """An endpoint's credentials; empty when no key decrypts them."""
+    """An endpoint's credentials. Empty if no key decrypts them."""
     try:
         return unpacked(endpoint.credentials)
     except InvalidToken:
@@ -137,13 +137,13 @@ def readable(endpoint: Endpoint) -> Credentials:
 
 
 def connection(endpoint: Endpoint) -> tuple[Any, ...]:
-    """The settings on which reaching the receiver depends. Changing one requires a passed ping."""
+    """The settings that decide how to reach the receiver. A change of them requires a ping that passes."""
     found = readable(endpoint)
     return found.tls, found.oauth2, found.destination
 
 
 def shown(group: Any) -> dict[str, str | None] | None:
-    """The members of a group as the API shows them, with masked secrets. None without a group."""
+    """The members of a group of settings in the API's form, with masked secrets. None without a group."""
     if group is None:
         return None
     return {
@@ -193,7 +193,7 @@ def _destination(kind: str, given: dict[str, Any]) -> Any:
 
 
 def _address_problem(shown: str) -> str | None:
-    """Why an address cannot be stored for an endpoint; None when it can."""
+    """Why an endpoint cannot have this address. None if it can."""
     try:
         is_usable = bool(urlsplit(shown).netloc) and len(shown) <= MAX_URL_LENGTH
     except ValueError:
@@ -216,7 +216,7 @@ def _unmasked(member: str, given: Mapping[str, Any], stored: Any) -> dict[str, A
 
 
 def _problem(tls: Tls) -> str | None:
-    """Why these TLS settings cannot be used; None when they can."""
+    """Why these TLS settings cannot be used. None if they can."""
     if not any(tls):
         return "Give a `client_certificate` with its `client_key`, a `ca`, or both."
     if (tls.client_certificate is None) != (tls.client_key is None):
@@ -233,7 +233,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     """The TLS context of an endpoint. With a `ca`, no other CA is trusted. Raises SSLError and ValueError."""
     context = new_tls_context(trusted=tls.ca)
     if tls.client_certificate and tls.client_key:
-        # OpenSSL reads the certificate and the key from files only. This file is in memory and never on a disk.
+        # OpenSSL reads the certificate and the key only from files. This file is in memory, never on a disk.
         with closing(os.fdopen(os.memfd_create("client"), "w")) as file:
             file.write(f"{tls.client_certificate}\n{tls.client_key}\n")
             file.flush()
@@ -242,7 +242,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Reject an encrypted key, instead of letting OpenSSL ask for its password at the terminal."""
+    """Reject an encrypted key. Without this callback, OpenSSL would ask for a password at the terminal."""
     raise ValueError("The key is encrypted.")
 
 
@@ -254,8 +254,8 @@ class _Token:
 
 
 class EndpointCaller:
-    """Calls endpoints over the connections of one event loop. Caches OAuth2 tokens. Concurrent calls share the fetch of
-    a token.
+    """Calls endpoints over the connections of one event loop. Caches OAuth2 tokens. Concurrent calls share one
+    request for a token.
     """
 
     def __init__(self, outbound: Outbound) -> None:
@@ -278,10 +278,10 @@ class EndpointCaller:
         order_key: str | None = None,
         **limits: Unpack[Limits],
     ) -> Answer:
-        """POST to an endpoint, or GET without a body. The error is `token_error` when no token was issued.
+        """POST to an endpoint, or GET without a body. The answer's error is `token_error` if no token was issued.
 
         The time-out covers everything, including the token request. A destination gets the body and the headers as a
-        message, in order with other messages of the same `order_key`.
+        message. Messages with the same `order_key` stay in order.
         """
         if credentials.destination is not None and body is not None:
             message = Message(body, headers, order_key, limits.get("total_timeout", TOTAL_TIMEOUT))
@@ -319,7 +319,7 @@ class EndpointCaller:
                 fetching = asyncio.create_task(_fetched(self._outbound, key[1], seconds))
                 self._fetching[key] = fetching
                 fetching.add_done_callback(lambda _: self._fetching.pop(key, None))
-            # A caller that gives up must not cancel the fetch for the other callers.
+            # A caller that stops waiting must not cancel the request for other callers.
             kept = await asyncio.shield(fetching)
             if kept is not None:
                 if len(self._tokens) >= MOST_TOKENS:
@@ -329,7 +329,7 @@ class EndpointCaller:
 
 
 async def _fetched(outbound: Outbound, client: OAuth2, seconds: float) -> _Token | None:
-    """Fetch a token. None when the authorisation server issued none in time."""
+    """Request a token. None if the authorisation server issued none in time."""
     # RFC 6749, 2.3.1: id and secret are form-encoded before they are joined.
     basic = b64encode(f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}".encode()).decode()
     asked = {"grant_type": "client_credentials", **({"scope": client.scope} if client.scope else {})}

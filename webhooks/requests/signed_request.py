@@ -1,8 +1,8 @@
-"""The request of one attempt: target, signature, headers and body. Used by the dispatcher, single replays, pings and
-the data requests of Flows.
+"""The request of one attempt: target, signature, headers and body.
 
-An endpoint's custom headers may each be a credential, so their values are encrypted at rest and never shown. A caller
-who reads an endpoint and writes it back sends the mask. The mask keeps the stored value.
+The dispatcher, single replays, pings and the data requests of Flows use it. Each custom header of an endpoint may be a
+credential, so the values are encrypted at rest and never shown. A caller who reads an endpoint and writes it back sends
+masks. A mask keeps the stored value.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from webhooks.requests import cloud_api_form
 from webhooks.requests.credentials import MASK, NONE, Credentials, unpacked
 
 MOST_HEADER_BYTES = 4096
-"""Most bytes of all names and values, including the separators in a request."""
+"""Most bytes of all names and values, including their separators in a request."""
 
 _SEPARATORS = len(": \r\n")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -65,11 +65,11 @@ _RESERVED = frozenset(
     }
 )
 _RESERVED_PREFIXES = ("proxy-", "webhook-", "x-hub-", "x-service-")
-"""Prefixes of headers that only the service sets, because receivers must be able to trust them."""
+"""Prefixes of headers that only the service sets, so that receivers can trust these headers."""
 
 
 def headers_problem(headers: Mapping[str, str]) -> str | None:
-    """Why these headers cannot be sent; None when they can."""
+    """Why these headers cannot be sent. None if they can."""
     lowered = [name.lower() for name in headers]
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
@@ -86,8 +86,8 @@ def headers_problem(headers: Mapping[str, str]) -> str | None:
 
 
 def merged_headers(given: Mapping[str, str], stored: str | None) -> dict[str, str]:
-    """The caller's headers, with each mask replaced by the stored value. Raises KeyError with the name when there is
-    none.
+    """The caller's headers, with each mask replaced by the stored value. Raises KeyError with a name that has no stored
+    value.
 
     Names are compared without regard to case.
     """
@@ -104,13 +104,13 @@ def packed_headers(headers: Mapping[str, str] | None) -> str | None:
 
 
 def unpacked_headers(stored: str | None) -> dict[str, str]:
-    """Parse the text of the column."""
+    """Parse the column's text."""
     headers: dict[str, str] = orjson.loads(stored) if stored else {}
     return headers
 
 
 def header_names(endpoint: Endpoint) -> list[str]:
-    """The names of an endpoint's headers; empty when no key decrypts them."""
+    """The names of an endpoint's headers. Empty if no key decrypts the headers."""
     try:
         return list(unpacked_headers(endpoint.headers))
     except InvalidToken:
@@ -119,10 +119,10 @@ def header_names(endpoint: Endpoint) -> list[str]:
 
 # --- Signatures of all requests to endpoints: Standard Webhooks 1.0 (decision "Webhooks to customers").
 #
-# `webhook-signature` holds one `v1,<base64>` for each secret in force. The HMAC key is the base64 text after
-# `whsec_`; the signed text is `<webhook-id>.<webhook-timestamp>.<body>`. Endpoints that ask for it also get
-# `v1a,<base64>`, an Ed25519 signature, whose public key can verify but not sign. Deliveries in Meta's format also
-# carry Meta's signature, with the text of the secret as its key.
+# `webhook-signature` has one `v1,<base64>` for each secret in force. The HMAC key is the decoded base64 after `whsec_`.
+# The signed text is `<webhook-id>.<webhook-timestamp>.<body>`. On request, an endpoint also gets `v1a,<base64>`, an
+# Ed25519 signature. Its public key can verify but not sign. Deliveries in Meta's format also have Meta's signature,
+# whose key is the text of the secret.
 SECRET_PREFIX = "whsec_"
 SHOWN_CHARACTERS = 12
 
@@ -172,11 +172,11 @@ def hub_signature(key: bytes, body: bytes) -> str:
     return "sha256=" + hmac.digest(key, body, "sha256").hex()
 
 
-# --- Spans of deliveries. Each attempt is a span below the span of its event; the receiver gets it as `traceparent`.
+# --- Spans of deliveries: an attempt's span is below its event's span. The receiver gets it as `traceparent`.
 def delivery_span(
     event: Envelope, *, delivery_id: UUID, endpoint_id: UUID, tenant_id: UUID, event_type: str, attempt: int
 ) -> Span:
-    """The span of one attempt. It omits the endpoint's URL, because URLs may contain secrets."""
+    """The span of one attempt. It omits the endpoint's URL, which may contain secrets."""
     if not tracing.is_on():
         return OFF
     return tracing.span(
@@ -202,8 +202,8 @@ def note_answer(span: Span, answer: Answer) -> None:
 
 
 class UnreadableSecret(Conflict):
-    """No key of ENCRYPTION_KEYS decrypts an endpoint's signing secret, headers or credentials. Nothing can be sent
-    until they are replaced.
+    """No key of ENCRYPTION_KEYS decrypts an endpoint's signing secret, headers or credentials. Until they are
+    replaced, nothing can be sent.
     """
 
     message = "The endpoint's signing secret, its headers or its credentials cannot be read."
@@ -214,7 +214,7 @@ class UnreadableSecret(Conflict):
 
 
 class BatchShape(NamedTuple):
-    """How many events a request may hold, and how many seconds it waits for them."""
+    """How many events a request may have, and how many seconds it waits for them."""
 
     events: int
     seconds: float
@@ -222,19 +222,17 @@ class BatchShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a delivery. `keys` has the key of the newest secret and, during an overlap, that of the previous
-    secret.
-    """
+    """The target of a delivery. `keys` has the newest secret's key and, during an overlap, the previous secret's."""
 
     endpoint_id: UUID
     url: str
     keys: tuple[bytes, ...] = field(repr=False)
     hub_key: bytes | None = field(default=None, repr=False)
-    """The newest secret's text as a key for Meta's signature. None when bodies are envelopes."""
+    """The text of the newest secret, as the key of Meta's signature. None if bodies are envelopes."""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The caller's headers."""
     timeout: float = TOTAL_TIMEOUT
-    """Seconds for one attempt in all."""
+    """Seconds of one attempt in all."""
     keeps_answers: bool = False
     """Whether the beginnings of answers to successful attempts are stored too."""
     credentials: Credentials = NONE
@@ -244,9 +242,9 @@ class Target:
     collects: bool = False
     """Whether a customer's messages are collected for a while."""
     takes_several: bool = False
-    """Whether requests hold a list of events, even for a single event."""
+    """Whether a request has a list of events, even for a single event."""
     archives: bool = False
-    """Whether the list has an archive's form: one event a line."""
+    """Whether the list has an archive's form, one event on each line."""
 
 
 def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
@@ -256,7 +254,7 @@ def target(stored: StoredTarget, endpoint_id: UUID, *, at: datetime) -> Target:
 
 
 def _overlaps(until: datetime | None, at: datetime) -> bool:
-    """Whether the previous secret still signs in addition to the newest one."""
+    """Whether the previous secret still signs in addition to the newest."""
     return until is not None and until > at
 
 
@@ -264,11 +262,11 @@ _PURPOSES = {
     name: Endpoint._meta.get_field(name).purpose  # type: ignore[union-attr]
     for name in ("secret", "previous_secret", "headers", "credentials")
 }
-"""The encryption purposes of the columns that a target decrypts."""
+"""The encryption purpose of each column that a target decrypts."""
 
 
-# Cached, since the result is the same for each delivery. The keys are arguments, since other ENCRYPTION_KEYS may
-# decrypt other secrets.
+# Cached, because each delivery has the same result. The keys are arguments, because other ENCRYPTION_KEYS may decrypt
+# other secrets.
 @lru_cache(maxsize=4096)
 def _target_of_row(
     stored: StoredTarget, endpoint_id: UUID, overlaps: bool, _encryption_keys: tuple[str, ...]
@@ -287,7 +285,7 @@ def target_of(endpoint: Endpoint, *, at: datetime) -> Target:
 
 
 def is_readable(endpoint: Endpoint) -> bool:
-    """Whether the newest secret of an endpoint can be decrypted, so that it can sign."""
+    """Whether an endpoint's newest secret can be decrypted, so that it can sign."""
     try:
         key_of(endpoint.secret)
     except (InvalidToken, ValueError):
@@ -298,7 +296,7 @@ def is_readable(endpoint: Endpoint) -> bool:
 def _target(
     endpoint_id: UUID, row: StoredTarget | Endpoint, opened: Callable[[str], str | None], *, overlaps: bool
 ) -> Target:
-    """Build a target with the keys in force; `opened` decrypts a column.
+    """Build a target with the keys in force. `opened` decrypts a column.
 
     A previous secret that cannot be read is left out, so only the newest signs.
     """
@@ -306,7 +304,7 @@ def _target(
         if not (secret := opened("secret")):
             raise UnreadableSecret
         keys = [key_of(secret)]
-        # Unreadable credentials raise too: the receiver would reject a request without them.
+        # Unreadable credentials raise too, because the receiver would reject a request without them.
         own_headers, credentials = unpacked_headers(opened("headers")), unpacked(opened("credentials"))
     except (InvalidToken, ValueError):
         raise UnreadableSecret from None
@@ -342,7 +340,7 @@ BATCH_ID = "evs_"
 def body_of(events: Sequence[Envelope], to: Target) -> bytes:
     """The body of a request: the event's envelope, its notification in Meta's format, or a list of envelopes."""
     if to.archives:
-        # A notification has line ends only between its tokens.
+        # JSON has line ends only between its tokens.
         return b"".join(event.body().replace(b"\r", b" ").replace(b"\n", b" ") + b"\n" for event in events)
     if to.takes_several:
         return b'{"type":"%b","events":[%b]}' % (
@@ -395,10 +393,10 @@ def delivery_headers(
     body: bytes,
     traceparent: str | None,
 ) -> dict[str, str]:
-    """The headers of an attempt. `message_id` is the event's public id, the same at every attempt and replay.
+    """The headers of an attempt. `message_id` is the event's public id, the same for every attempt and replay.
 
-    `traceparent` is the span of the attempt, if traces are on; the signature does not cover it. A request with a list
-    of events has no trace. Its message id is derived from the body, so the same events have the same id again.
+    `traceparent` is the span of the attempt, if traces are on. The signature does not cover it. A request with a list
+    of events has no trace. Its message id is derived from its body, so the same events always have the same id.
     """
     if to.takes_several:
         digest = hashlib.blake2b(body, digest_size=16, usedforsecurity=False).digest()

@@ -1,9 +1,8 @@
 """The verify ping and example events. These requests to endpoints are not deliveries.
 
-An endpoint must answer the ping's challenge before it receives events. An endpoint with envelopes gets the challenge as
-a signed POST. An endpoint with Meta's format gets Meta's handshake.
-
-An example event of any type is marked as a test. It is neither stored nor counted.
+An endpoint must answer the ping's challenge before it gets events. For endpoints with envelopes, the ping is a signed
+POST. For endpoints with Meta's format, it is Meta's handshake. An example event of any type is marked as a test, and is
+neither stored nor counted.
 """
 
 import secrets
@@ -30,7 +29,7 @@ from webhooks.templatetags.delivery_errors import in_words, repair
 PING_TYPE = "webhook.verify"
 EXCERPT_CHARACTERS = 500
 VERIFY_SECONDS = 5.0
-"""Time limit for an endpoint's answer."""
+"""Time limit for an endpoint's answer, in seconds."""
 _VERIFY = "POST /v1/webhooks/{endpoint_id}/verify"
 
 
@@ -67,7 +66,7 @@ class Ping:
 
 
 def passed(endpoint: Endpoint) -> Ping:
-    """Ping an endpoint with its values in memory, saved or not. Raises WebhookVerifyFailed when the ping fails."""
+    """Ping an endpoint with its values in memory, saved or not. Raises WebhookVerifyFailed if the ping fails."""
     answer = handshake(endpoint) if endpoint.format == Endpoint.Format.META else ping(endpoint)
     if not answer.passed:
         raise WebhookVerifyFailed(
@@ -100,15 +99,15 @@ def _hint(endpoint: Endpoint, answer: Ping) -> str | None:
 
 
 def handshake(endpoint: Endpoint) -> Ping:
-    """GET the challenge as Meta does (upstream fact 3.1). It passes with a 2xx whose text is the challenge. Raises
-    Conflict when the endpoint's verify token cannot be read.
+    """GET the challenge like Meta (upstream fact 3.1). Passes with a 2xx whose text is the challenge. Raises
+    Conflict if the endpoint's verify token cannot be read.
     """
     target = signed_request.target_of(endpoint, at=now())
     try:
         token = endpoint.verify_token or ""
     except InvalidToken:
         raise Conflict("The endpoint's verify token cannot be read: set it again.") from None
-    # Digits, since some libraries parse the challenge as a number.
+    # Digits, because some libraries parse the challenge as a number.
     challenge = str(secrets.randbelow(9 * 10**9) + 10**9)
     asked = {
         "hub.mode": "subscribe",
@@ -127,9 +126,9 @@ def handshake(endpoint: Endpoint) -> Ping:
 
 
 def ping(endpoint: Endpoint) -> Ping:
-    """POST a signed challenge. It passes with a 2xx that contains the challenge as text or as JSON, within 5 seconds.
+    """POST a signed challenge. Passes with a 2xx within 5 seconds that contains the challenge, as text or as JSON.
 
-    A destination gets the challenge as a message and passes by storing it.
+    A destination gets the challenge as a message, and passes when it has stored the message.
     """
     challenge = secrets.token_urlsafe(24)
     body = orjson.dumps({"type": PING_TYPE, "challenge": challenge})
@@ -148,7 +147,7 @@ def _post(
     event_type: str,
     **more: str,
 ) -> Answer:
-    """POST a body that is not a delivery, signed like one. `more` has additional headers."""
+    """POST a body that is not a delivery but signed like one. `more` has additional headers."""
     headers = signed_request.headers(
         keys=target.keys,
         hub_key=target.hub_key,
@@ -190,7 +189,7 @@ TEST_HEADER = "X-Service-Test"
 
 @dataclass(frozen=True, slots=True)
 class SentExample:
-    """An example as it was sent, and the endpoint's answer."""
+    """An example event in the form that was sent, and the endpoint's answer."""
 
     event: dict[str, Any]
     delivered: bool
@@ -239,7 +238,7 @@ def send_example(endpoint: Endpoint, *, event_type: str) -> SentExample:
 
 
 def _in_upstream_form(event: dict[str, Any]) -> dict[str, Any]:
-    """An example in Meta's format. Raises InvalidRequest for events of the service itself."""
+    """An example in Meta's format. Raises InvalidRequest for the service's own events."""
     if event["raw_path"] is None:
         raise InvalidRequest.of(event_type="Endpoints with `format: meta` get only Meta's own events.")
     bodies = {name: orjson.dumps(event[name]) for name in ("data", "raw")}
@@ -257,7 +256,7 @@ def _in_upstream_form(event: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _examples() -> dict[str, Any]:
-    """The examples of docs/events.md by type. A test compares the two."""
+    """The examples of docs/events.md by type. A test compares the page with the file."""
     examples: dict[str, Any] = orjson.loads(
         (Path(__file__).parents[1] / "events" / "examples.json").read_bytes()
     )

@@ -1,4 +1,4 @@
-"""Template filters: what an error of a ping, an example event or a delivery means, and how to fix it."""
+"""Template filters: the meaning of an error of a ping, an example event or a delivery, and how to fix it."""
 
 from django import template
 
@@ -52,11 +52,11 @@ REPAIRS = {
 
 @register.filter
 def repair(error: str | None) -> str:
-    """How to fix an error, as a sentence. Empty when the tenant can do nothing about it."""
+    """How to fix an error, as a sentence. Empty if the tenant cannot fix it."""
     return REPAIRS.get(error or "", "")
 
 
 @register.filter
 def in_words(error: str | None) -> str:
-    """The meaning of an error as part of a sentence. The error itself when it has no label."""
+    """The meaning of an error as part of a sentence. The error itself if it has no label."""
     return WORDS.get(error or "", error or "")

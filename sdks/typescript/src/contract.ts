@@ -4758,7 +4758,7 @@ export interface components {
             /** @description The token, shown this once. */
             token: string;
         };
-        /** @description With the secret, only in the answer of create. */
+        /** @description An endpoint with its secret, which only the answer to its creation has. */
         CreatedEndpoint: {
             /**
              * Format: uuid
@@ -4802,7 +4802,7 @@ export interface components {
             metadata: {
                 [key: string]: string;
             };
-            /** @description The names, each with a mask for its value; none when no key opens them. */
+            /** @description The names, each with a mask for its value. Empty if no key decrypts the headers. */
             headers: {
                 [key: string]: string;
             };
@@ -5068,7 +5068,7 @@ export interface components {
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             replay_of: string | null;
         };
-        /** @description An attempt. The receiver's answer is stored for the newest failed ones, as long as the event's body is. */
+        /** @description An attempt. The receiver's answers to the newest failed attempts are stored as long as the event's body. */
         DeliveryAttempt: {
             /**
              * Format: date-time
@@ -5139,7 +5139,7 @@ export interface components {
             /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
             replay_of: string | null;
         };
-        /** @description Where the events of another kind than `webhook` go. Each kind has members of its own (docs/destinations.md). */
+        /** @description The destination of an endpoint that is not a webhook. Each kind has its own members (docs/destinations.md). */
         DestinationSettings: {
             /** @description `sqs`: the queue's URL. */
             queue_url?: string | null;
@@ -5372,7 +5372,7 @@ export interface components {
             metadata: {
                 [key: string]: string;
             };
-            /** @description The names, each with a mask for its value; none when no key opens them. */
+            /** @description The names, each with a mask for its value. Empty if no key decrypts the headers. */
             headers: {
                 [key: string]: string;
             };
@@ -5427,7 +5427,7 @@ export interface components {
             /** @description Failed attempts since the last success. */
             consecutive_failures: number;
         };
-        /** @description Fields that are the same at creation and in a change. */
+        /** @description Fields that creation and changes have in common. */
         EndpointChangeRequest: {
             /** @description Ids of WhatsApp Business accounts; null is all of them. */
             waba_ids?: string[] | null;
@@ -5618,7 +5618,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description Fields that are the same at creation and in a change. */
+        /** @description Fields that creation and changes have in common. */
         EndpointRequest: {
             /** @description Ids of WhatsApp Business accounts; null is all of them. */
             waba_ids?: string[] | null;
@@ -5702,7 +5702,7 @@ export interface components {
              */
             oldest: string | null;
         };
-        /** @description With its health: the answer of one endpoint, not of lists. */
+        /** @description An endpoint with its health. Only the answer for one endpoint has it, not lists. */
         EndpointWithHealth: {
             /**
              * Format: uuid
@@ -5746,7 +5746,7 @@ export interface components {
             metadata: {
                 [key: string]: string;
             };
-            /** @description The names, each with a mask for its value; none when no key opens them. */
+            /** @description The names, each with a mask for its value. Empty if no key decrypts the headers. */
             headers: {
                 [key: string]: string;
             };
@@ -5895,7 +5895,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description The envelope without `data` and `raw`, with the state of its message and of its deliveries. */
+        /** @description The envelope without `data` and `raw`, with the state of the event's message and deliveries. */
         EventSummary: {
             /** @description The id. */
             id: string;
@@ -5948,7 +5948,7 @@ export interface components {
          * @enum {string}
          */
         EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other";
-        /** @description `event` is null when its body is past retention. */
+        /** @description An event with its deliveries. `event` is null if the body is past retention. */
         EventWithDeliveries: {
             /** @description What happened. */
             event: components["schemas"]["Event"] | null;
@@ -5957,7 +5957,7 @@ export interface components {
             /** @description The deliveries to your endpoints. */
             deliveries: components["schemas"]["Delivery"][];
         };
-        /** @description The example as sent, with `"test": true`, and what the endpoint said. */
+        /** @description The example in the form that was sent, with `"test": true`, and the endpoint's answer. */
         Example: {
             /** @description What happened. */
             event: {
@@ -6007,7 +6007,7 @@ export interface components {
             /** @description The customer, by wa_id or user_id; without it the whole account. */
             customer_id?: string;
         };
-        /** @description What a filter makes of the endpoint's recent events. */
+        /** @description The result of a filter for the endpoint's recent events. */
         FilterPreview: {
             /** @description How many recent events were evaluated. */
             checked: number;
@@ -7736,7 +7736,7 @@ export interface components {
             /** @description The deliveries to your endpoints. */
             deliveries: components["schemas"]["Delivery"][];
         };
-        /** @description Messages that were sent or received in the hour or day, and how far they have come by now. */
+        /** @description Messages that were sent or received in the hour or day, and their statuses by now. */
         MessageFigures: {
             /**
              * Format: date-time
@@ -8375,7 +8375,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description Client credentials: requests carry a token of your authorisation server. */
+        /** @description Client credentials: requests carry a token that your authorisation server issues. */
         OAuth2Settings: {
             /** @description The address at which tokens are requested, with HTTP Basic. */
             token_url: string;
@@ -9049,7 +9049,7 @@ export interface components {
             /** @description Whether the messages of this call are those that the batch was made of. `false`: they are not, and nothing of this call is sent. */
             same_messages: boolean;
         };
-        /** @description Preview of a replay: how much, since when, and how long its release takes at least. */
+        /** @description Preview of a replay: the number of deliveries, the oldest, and the fewest seconds that the release takes. */
         ReplayPreview: {
             /** @description How many there are. */
             count: number;
@@ -9061,7 +9061,7 @@ export interface components {
             /** @description The expected duration in seconds. */
             expected_seconds: number;
         };
-        /** @description The body of an endpoint replay; `from` is a word of Python, so the fields are named by hand. */
+        /** @description The body of an endpoint replay. */
         ReplayRequest: {
             /**
              * Format: date-time
@@ -10696,7 +10696,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description How connections to the endpoint are secured, beyond the usual. */
+        /** @description The client certificate and the CA for connections to the endpoint. */
         TlsSettings: {
             /** @description PEM of the client certificate, with its chain, that is shown to your server. */
             client_certificate?: string | null;
@@ -11204,7 +11204,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description Deliveries, replays aside, of the events of the hour or day. */
+        /** @description Deliveries of the hour's or day's events, without replays. */
         WebhookFigures: {
             /**
              * Format: date-time

@@ -1,4 +1,4 @@
-"""`manage.py begin_stream_epoch`: after a restore, let the event stream go on."""
+"""`manage.py begin_stream_epoch`: lets event streams continue after a restore."""
 
 from typing import Any
 

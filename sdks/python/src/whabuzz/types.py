@@ -535,7 +535,7 @@ class Delivery1(TypedDict):
 
 class DeliveryAttempt(TypedDict):
     """
-    An attempt. The receiver's answer is stored for the newest failed ones, as long as the event's body is.
+    An attempt. The receiver's answers to the newest failed attempts are stored as long as the event's body.
     """
 
     at: str
@@ -580,7 +580,7 @@ class DeliveryWithLog(TypedDict):
 
 class DestinationSettings(TypedDict):
     """
-    Where the events of another kind than `webhook` go. Each kind has members of its own (docs/destinations.md).
+    The destination of an endpoint that is not a webhook. Each kind has its own members (docs/destinations.md).
     """
 
     queue_url: NotRequired[str | None]
@@ -870,7 +870,7 @@ EventType: TypeAlias = Literal[
 
 class Example(TypedDict):
     """
-    The example as sent, with `"test": true`, and what the endpoint said.
+    The example in the form that was sent, with `"test": true`, and the endpoint's answer.
     """
 
     event: dict[str, Any]
@@ -1266,7 +1266,7 @@ class MessageEvent(TypedDict):
 
 class MessageFigures(TypedDict):
     """
-    Messages that were sent or received in the hour or day, and how far they have come by now.
+    Messages that were sent or received in the hour or day, and their statuses by now.
     """
 
     start: str
@@ -1454,7 +1454,7 @@ class NumberQualityEvent(TypedDict):
 
 class OAuth2Settings(TypedDict):
     """
-    Client credentials: requests carry a token of your authorisation server.
+    Client credentials: requests carry a token that your authorisation server issues.
     """
 
     token_url: str
@@ -1764,7 +1764,7 @@ class ReleasedNumber(TypedDict):
 
 class ReplayPreview(TypedDict):
     """
-    Preview of a replay: how much, since when, and how long its release takes at least.
+    Preview of a replay: the number of deliveries, the oldest, and the fewest seconds that the release takes.
     """
 
     count: int
@@ -2538,7 +2538,7 @@ TextMessage = TypedDict(
 
 class TlsSettings(TypedDict):
     """
-    How connections to the endpoint are secured, beyond the usual.
+    The client certificate and the CA for connections to the endpoint.
     """
 
     client_certificate: NotRequired[str | None]
@@ -2831,7 +2831,7 @@ class WebhookFailingEvent(TypedDict):
 
 class WebhookFigures(TypedDict):
     """
-    Deliveries, replays aside, of the events of the hour or day.
+    Deliveries of the hour's or day's events, without replays.
     """
 
     start: str
@@ -3200,7 +3200,7 @@ class CreatedBatch(TypedDict):
 
 class CreatedEndpoint(TypedDict):
     """
-    With the secret, only in the answer of create.
+    An endpoint with its secret, which only the answer to its creation has.
     """
 
     id: str
@@ -3348,7 +3348,7 @@ class Endpoint(TypedDict):
 
 class EndpointChangeRequest(TypedDict, closed=True):
     """
-    Fields that are the same at creation and in a change.
+    Fields that creation and changes have in common.
     """
 
     waba_ids: NotRequired[list[WabaId] | None]
@@ -3425,7 +3425,7 @@ class EndpointHealth(TypedDict):
 
 class EndpointRequest(TypedDict, closed=True):
     """
-    Fields that are the same at creation and in a change.
+    Fields that creation and changes have in common.
     """
 
     waba_ids: NotRequired[list[WabaId] | None]
@@ -3491,7 +3491,7 @@ class EndpointRequest(TypedDict, closed=True):
 
 class EndpointWithHealth(TypedDict):
     """
-    With its health: the answer of one endpoint, not of lists.
+    An endpoint with its health. Only the answer for one endpoint has it, not lists.
     """
 
     id: str
@@ -3532,7 +3532,7 @@ class EndpointWithHealth(TypedDict):
 
 class EventSummary(TypedDict):
     """
-    The envelope without `data` and `raw`, with the state of its message and of its deliveries.
+    The envelope without `data` and `raw`, with the state of the event's message and deliveries.
     """
 
     id: str
@@ -3557,7 +3557,7 @@ class EventSummary(TypedDict):
 
 class FilterPreview(TypedDict):
     """
-    What a filter makes of the endpoint's recent events.
+    The result of a filter for the endpoint's recent events.
     """
 
     checked: int
@@ -4538,7 +4538,7 @@ Event: TypeAlias = (
 
 class EventWithDeliveries(TypedDict):
     """
-    `event` is null when its body is past retention.
+    An event with its deliveries. `event` is null if the body is past retention.
     """
 
     event: Event | None
