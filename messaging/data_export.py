@@ -108,7 +108,7 @@ def _account(tenant_id: UUID, environment: str) -> Iterator[bytes]:
 
 
 def _marks(export: Export, names: Names | None) -> Iterator[bytes]:
-    """Opt-outs and scheduled messages."""
+    """The lines of opt-outs and scheduled messages."""
     scope: dict[str, Any] = {"tenant_id": export.tenant_id, "environment": export.environment}
     for opt_out in opt_outs.opted_out(**scope).filter(_of(names)).order_by("id").iterator():
         yield _line("opt_out", OptedOutCustomerOut(opt_out).data)

@@ -1,4 +1,4 @@
-"""`/v1/messages/batch*` (specification 4)."""
+"""The views of `/v1/messages/batch*` (specification 4)."""
 
 from contextlib import nullcontext
 from typing import Any, cast

@@ -124,7 +124,7 @@ def _take_credential(request: HttpRequest) -> None:
         # Meta requires this scheme for resumable uploads, and accepts it everywhere.
         key = credential
     elif not (scheme or key) and 0 < int(request.META.get("CONTENT_LENGTH") or 0) <= DEFAULT_BODY_BYTES:
-        # The caller is not authenticated yet, so only bodies up to the size of a form are read.
+        # The caller is not authenticated yet, so only bodies up to the default limit are read.
         key = _given(request).access_token
     if key and (not scheme or scheme == "OAuth"):
         request.META["HTTP_AUTHORIZATION"] = f"Bearer {key}"

@@ -375,7 +375,7 @@ def _without_token(answer: GraphAnswer, content: bytes, token: str, request: Req
     """The answer's bytes without the token. Links to other pages point to the gateway."""
     paging = answer.json().get("paging")
     if isinstance(paging, dict) and {"next", "previous"} & paging.keys():
-        # Python's own parser keeps integers of any size.
+        # Uses Python's own parser, because it keeps integers of any size.
         body = json.loads(content)
         for direction in {"next", "previous"} & paging.keys():
             body["paging"][direction] = _link(request, str(paging[direction]))

@@ -80,7 +80,7 @@ class Callback:
                     phone_number_ids=[self.node] if self.is_number else None,
                 )
             except InvalidRequest:
-                # The error is right unless a concurrent call has just created the endpoint.
+                # Raises the error unless a concurrent call has just created the endpoint.
                 endpoint = self.endpoint()
                 if endpoint is None:
                     raise

@@ -30,7 +30,7 @@ SHORT_WALK = 1_000
 """How many inbound messages the first walk for a page reads. For most pages this is enough."""
 NEWEST = 100
 """How many of a conversation's newest messages the list reads. If none of them is from the customer, the list does
-not know the customer's name and the window.
+not know the customer's name or the window.
 """
 MOST_SEARCHED = 1_000
 """How many messages one page of a search reads."""

@@ -1,4 +1,4 @@
-"""`/v1/media*` (specification 4)."""
+"""The views of `/v1/media*` (specification 4)."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ MOST_DELIVERIES = 500
 LAST_REPLAY = timedelta(days=LONGEST_RETENTION_DAYS + 1)
 """How long after an event its last delivery can be created. A replay needs the event's body, which then expires."""
 EARLIER = timedelta(minutes=10)
-"""How much earlier than a message's first published event another event of the message can have been created."""
+"""How long before a message's first published event another of its events can have been created."""
 
 MESSAGES = StoredRows(Message)
 _MESSAGES = BoundedList(MESSAGES, by_month=True)

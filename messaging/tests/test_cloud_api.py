@@ -1,4 +1,4 @@
-"""The Cloud API front: Graph calls with a gateway key do what `/v1` does, only below the tenant's own ids."""
+"""The Cloud API front: Graph calls with a gateway key have the effect of `/v1` calls, on the tenant's own ids only."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""Opt-outs that Meta or a customer's message reports: how they are shown, and how batches skip these customers."""
+"""Opt-outs by a report of Meta or by a customer's message: where they are shown, and batches that skip them."""
 
 import threading
 from collections.abc import Callable

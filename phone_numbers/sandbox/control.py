@@ -111,7 +111,7 @@ def make(tenant_id: UUID) -> None:
                 "waba_id": sandbox_waba_id_of(tenant_id),
                 "name": "Sandbox",
                 "numbers": known or [{"phone_number_id": sandbox_number_id_of(tenant_id)}],
-                # With this token, a simulator that has lost its state accepts the stored token again.
+                # If the simulator has lost its state, this makes it accept the stored token again.
                 "access_token": account.access_token if account else None,
             },
         )

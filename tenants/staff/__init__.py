@@ -1,1 +1,1 @@
-"""The frame of the staff admin: site, roles, navigation, first page, search, approval."""
+"""The base of the staff admin: site, roles, navigation, first page, search, approval."""

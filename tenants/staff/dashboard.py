@@ -66,11 +66,11 @@ class Table(NamedTuple):
 
 
 Cards = Callable[[dict[str, Any]], list[Card]]
-"""Returns cards from the health report."""
+"""A function that returns cards from the health report."""
 Charts = Callable[[], dict[str, str] | None]
-"""Returns chart data by name, as JSON for the chart component. None while the database is too busy to read it."""
+"""A function that returns chart data by name, as JSON for the component. None while the database is too busy."""
 Tables = Callable[[], Table | None]
-"""Returns a table. None while the database is too busy to read it."""
+"""A function that returns a table. None while the database is too busy."""
 
 _cards: list[Cards] = []
 _charts: list[Charts] = []

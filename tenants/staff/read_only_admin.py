@@ -106,7 +106,7 @@ def labelled(column: str, description: str = "") -> Callable[[Any, Any], str]:
 
 
 def person(column: str) -> Callable[[Any, Any], str]:
-    """A column with the id of a staff member. It shows the member's mail address."""
+    """A column that stores the id of a staff member and shows the member's mail address."""
 
     @display(description=label(column))
     def shown(model_admin: Any, row: Any) -> str:

@@ -41,7 +41,7 @@ def code_of(client: ConnectedAppClient, user: User, **chosen: Any) -> str:
 
 
 def tokens_of(user: User, client: ConnectedAppClient | None = None, **chosen: Any) -> Tokens:
-    """The tokens of a new connection of a member."""
+    """Connect an app for a member. Returns the tokens of the connection."""
     client = client or client_of()
     return connections.redeem_code(
         client_id=str(client.id),

@@ -1,7 +1,7 @@
-// The hosted connect page: runs the embedded sign-up and hands what it gives to the service.
+// The hosted connect page: runs the embedded sign-up and sends its result to the service.
 //
-// The sign-up answers twice, in any order: a message of its window names account and number, the log-in's callback
-// brings the code. Both together are the answer; the service's reply says where to go.
+// The result has two parts, which come in any order: the sign-up's window sends a message with the account and the
+// number, and the log-in's callback gets the code. The service's response has the address of the next page.
 "use strict";
 
 const page = document.getElementById("connect").dataset;
@@ -35,7 +35,7 @@ function problem(text) {
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Sends the answer until the service has taken it; sending the same one twice is safe.
+// Sends the answer until the service has accepted it. A repeated answer has no further effect.
 async function answer(given) {
   allow(false);
   const body = JSON.stringify({ state: page.state, ...given });
