@@ -22,12 +22,12 @@ from web.strangers import strangers
 log = structlog.get_logger(__name__)
 
 _threads = ThreadPool("callers", threads=4, waiting=1_000)
-"""Threads for requests with a known credential."""
+"""Threads that look up callers with a known credential."""
 _strangers_threads = ThreadPool("strangers", threads=6, waiting=1_000, begin=pool.use_strangers_pool)
 
 
 class Credential(NamedTuple):
-    """A request's credential: its token and the tenant that it chose."""
+    """A request's credential: the token, and the tenant that the request chose."""
 
     token: str
     chosen: str | None
@@ -79,17 +79,17 @@ def _identified(token: str, chosen: str | None) -> Caller:
 
 
 async def still_admitted(credentials: Sequence[Credential]) -> list[bool]:
-    """For each credential, whether it is still valid for its event stream."""
+    """For each credential of an event stream, whether it is still valid."""
     return await _threads.run(_still_admitted, credentials)
 
 
 def _still_admitted(credentials: Sequence[Credential]) -> list[bool]:
     try:
-        # All credentials together, because each one alone would need two look-ups.
+        # All credentials are looked up together, because each one alone would need two look-ups.
         key_cache.remember_many({api_keys.hash_of(credential.token) for credential in credentials})
     except Exception as error:
         if concerns_all(error):
-            # Whether the credentials are valid is unknown now, but without the database the streams deliver nothing.
+            # Without the database the credentials cannot be checked, but then the streams deliver nothing either.
             return [True] * len(credentials)
         log.exception("credentials_unreadable_together")
     return [_is_admitted(credential) for credential in credentials]

@@ -1,8 +1,8 @@
 """Hand-over to Django: every path that the listener does not answer itself runs in a bounded pool of threads.
 
-A thread starts when a body of up to 64 KiB has arrived. A longer body is read by its view as it arrives, after the
-caller was admitted. A longer response waits in the thread until its client has read it. Both waits are limited in time
-and in the number of threads, so that slow clients leave threads for all others.
+A thread starts when a body of up to 64 KiB has arrived. The view reads a longer body as it arrives, after admitting the
+caller. A longer response occupies its thread until the client has read it. Both waits are limited in time and in the
+number of threads, so that slow clients leave threads for all others.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from web.strangers import is_known, strangers
 log = structlog.get_logger(__name__)
 
 THREADS = 40
-"""Threads of a process for callers. A call that waits for Meta occupies one, but no database connection."""
+"""Threads of a process for callers. A call that waits for Meta occupies a thread, but no database connection."""
 STRANGERS_THREADS = 8
 MOST_WAITING = 1_000
 """Most requests that wait for a thread."""
 THREADS_FOR_SLOW_CLIENTS = THREADS * 3 // 4
-"""Most threads that wait for clients: for a body, or until a response is read."""
+"""Most threads that wait for clients: for a body to arrive, or for a response to be read."""
 WHOLE_ANSWER_BYTES = 1024 * 1024
-"""A streamed response up to this size releases its thread at once."""
+"""The largest streamed response that releases its thread at once, in bytes."""
 SLOWEST_TAKEN_BYTES_PER_SECOND = 16 * 1024
 TAKE_GRACE_SECONDS = 30.0
-"""A longer response must be read within this time plus the time that its size takes at the slowest rate."""
+"""How long a client may take for a longer response, in addition to the time that its size takes at the slowest rate."""
 
 Headers = list[tuple[str, str]]
 
@@ -105,11 +105,11 @@ class DjangoThreads:
 
 
 class _CutOff(Exception):
-    """A response was interrupted, so the server closes its connection."""
+    """A response was interrupted. The server then closes the connection."""
 
 
 async def _beginning(request: Request) -> bytes:
-    """A small body, or the first part of a body in chunks. Empty for a long body, whose caller is admitted first.
+    """A small body, or the first part of a chunked body. Empty for a long body, whose caller is admitted first.
 
     Raises RequestTimeout or ClientGone.
     """
@@ -123,7 +123,7 @@ async def _beginning(request: Request) -> bytes:
 
 
 async def _refuse(error: Exception, send: Send, request: Request) -> None:
-    """Answer a request that never reached Django."""
+    """Answer a request that did not reach Django."""
     answering = Answering(request.method, request.path)
     reply = error_reply(as_service_error(error), answering.request_id)
     headers = answering.finish(status=reply.status, route=None, body=reply.body)
@@ -131,9 +131,9 @@ async def _refuse(error: Exception, send: Send, request: Request) -> None:
 
 
 class _Exchange:
-    """A request in its thread, and its response. A response that is ready at once is `whole`; others go piece by piece.
+    """A request in its thread, and its response. A response that is ready at once is `whole`. Others go in pieces.
 
-    A streamed response that is incomplete at the end is cut off, because its client is gone or too slow.
+    A streamed response that is incomplete at its end is cut off. Its client is gone or too slow.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class _Exchange:
         self.headers: Headers = []
         self.whole: bytes | None = None
         self.has_begun = False
-        """Whether the response's head was sent. A failure after that cannot be answered."""
+        """Whether the response's head was sent. A later failure can no longer be answered."""
         self.refusal: ServiceError | None = None
         self.is_complete = False
 
@@ -175,7 +175,7 @@ class _Exchange:
 
     @staticmethod
     def _reject_write(_: bytes) -> None:
-        """PEP 3333's alternative way to respond, which Django does not use."""
+        """PEP 3333's other way to respond, which Django does not use."""
         raise NotImplementedError
 
     def _length(self) -> float:
@@ -183,7 +183,7 @@ class _Exchange:
         return lengths[0] if lengths else float("inf")
 
     def _stream(self, response: Iterable[bytes]) -> None:
-        """Send a response as it is produced and as its client reads it."""
+        """Send a response while Django produces it, as fast as its client reads."""
         if not self._slow_clients.acquire(blocking=False):
             self.refusal = ServiceUnavailable("Too many clients read their answers slowly. Try again.")
             return
@@ -205,7 +205,7 @@ class _Exchange:
             self._slow_clients.release()
 
     async def _send_piece(self, piece: bytes, ends: float) -> bool:
-        """Send a part of a response after the previous ones were read. False when that takes too long."""
+        """Send a part of a response once the client has read the previous parts. False if that takes too long."""
         try:
             async with asyncio.timeout_at(ends):
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -217,7 +217,7 @@ class _Exchange:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def read_more(self) -> bytes:
-        """The next part of a long body. Called by the view's thread. Raises ServiceError or OSError."""
+        """The next part of a long body. The view's thread calls this. Raises ServiceError or OSError."""
         if not self._slow_clients.acquire(blocking=False):
             raise ServiceUnavailable("Too many large requests are arriving at once. Try again.")
         try:
@@ -251,7 +251,7 @@ class _Exchange:
             "wsgi.run_once": False,
         }
         for name, value in request.headers.items():
-            # A name with an underscore could pass for another header (`X_Forwarded_For`).
+            # A name with an underscore could be taken for another header (`X_Forwarded_For`).
             if b"_" not in name:
                 environ["HTTP_" + name.decode("latin-1").replace("-", "_").upper()] = value.decode("latin-1")
         environ["CONTENT_TYPE"] = environ.pop("HTTP_CONTENT_TYPE", "")
@@ -266,7 +266,7 @@ class _Exchange:
 
 
 class _LongBody(io.RawIOBase):
-    """A body that has not arrived completely."""
+    """A body of which some bytes have not arrived yet."""
 
     def __init__(self, exchange: _Exchange) -> None:
         self._exchange = exchange
@@ -276,7 +276,7 @@ class _LongBody(io.RawIOBase):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes of what has arrived; b"" at the end."""
+        """Up to `size` bytes of those that have arrived. Empty at the end of the body."""
         if size == 0:
             return b""
         parts: list[bytes] = []

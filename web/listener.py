@@ -1,7 +1,7 @@
 """The listener: uvicorn (httptools, uvloop) with limits on connections, headers, framing and unread responses.
 
-A stranger can open connections, start requests, and leave responses unread. All of that is limited here, and what never
-became a request is rejected in the service's form. `request.py` has the limits of bodies.
+A stranger can open connections, start requests, and leave responses unread. This module limits all three. Input that
+never became a request is rejected in the service's form. `request.py` has the limits of bodies.
 """
 
 import asyncio
@@ -30,40 +30,40 @@ from web.request import IS_WHOLE
 from web.strangers import is_known
 
 KEEP_ALIVE_SECONDS = 75
-"""Longer than a proxy keeps an idle connection, so that the proxy closes it."""
+"""How long an idle connection is kept. Longer than a proxy keeps it, so that the proxy closes it."""
 GRACEFUL_SECONDS = 20
 HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
 MOST_URL_BYTES = 16 * 1024
 MOST_HEADER_BYTES = 64 * 1024
-"""Most bytes of the request line and headers. The same limit holds for trailers, and for chunk framing beyond `FRAMING`
-times the body.
+"""Most bytes of the request line and headers. The same limit holds for trailers, and for the framing of chunks
+beyond `FRAMING` times the body.
 """
 FRAMING = 16
 FREE_CHUNKS = 1000
 SMALLEST_CHUNK = 64
-"""Bytes of a body that each chunk after the first `FREE_CHUNKS` must bring on average."""
+"""Bytes of a body that a chunk must have on average, not counting the first `FREE_CHUNKS`."""
 TAKE_SECONDS = 30.0
-"""How long a client may leave more than 64 KiB of responses unread. On a closing connection: any unread bytes."""
+"""How long a client may leave more than 64 KiB of responses unread, or on a closing connection any bytes."""
 MOST_UNTAKEN = 64
-"""Most connections whose clients leave more than 64 KiB unread. Beyond it the oldest is closed."""
+"""Most connections whose clients leave more than 64 KiB unread. Beyond this limit, the oldest is closed."""
 MOST_PIPELINED = 32
-"""Most requests that wait behind an unanswered one, because one read can bring thousands."""
+"""Most requests that wait behind an unanswered request. One read of the socket can bring thousands."""
 LINGER_SECONDS = 2.0
 MOST_LINGERING_BYTES = 1024 * 1024
-"""After a rejection, bytes that still arrive are read and dropped. Closing at once would reset the connection, and the
-client could lose the response (RFC 9112, 9.6).
+"""How many bytes are read and dropped after a rejection. Closing at once would reset the connection, and the client
+could lose the response (RFC 9112, 9.6).
 """
 _FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 BACKLOG = 2048
-"""Connections that the kernel queues until they are accepted."""
+"""Most connections that the kernel queues until they are accepted."""
 MOST_CONNECTIONS = 5_000
 """Most connections of a process, including event streams (`open_streams.MOST_STREAMS`)."""
 MOST_BODIES = 1_000
 """Most connections whose bodies are arriving, for each `BodyKind`."""
 
 
-# At levels below ERROR, uvicorn reports what strangers send.
+# Below the level ERROR, uvicorn logs the input of strangers.
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
@@ -93,7 +93,7 @@ class Server(uvicorn.Server):
     _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, config: uvicorn.Config, *, on_stop: Callable[[], None] = lambda: None) -> None:
-        """`on_stop` is called when the server begins to stop. It must end the responses that have no end."""
+        """`on_stop` is called when the server begins to stop. It must end the responses without an end of their own."""
         super().__init__(config)
         self._on_stop = on_stop
 
@@ -106,12 +106,12 @@ class Server(uvicorn.Server):
             await self._stop_signal.wait()
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Stop: end the responses without an end, and let the others finish."""
+        """Stop: end the responses without an end of their own, and let the others finish."""
         self._on_stop()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Called by Python between any two steps of the loop."""
+        """Called by Python, between any two steps of the loop."""
         super().handle_exit(sig, frame)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop_signal.set)
@@ -124,17 +124,17 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 class _Parser(httptools.HttpRequestParser):
-    """A parser that ignores the offer to continue with another protocol (RFC 9110, 7.8).
+    """A parser that ignores a request's offer to change to another protocol (RFC 9110, 7.8).
 
     Java's client makes this offer with every first request without TLS. httptools would then end the request after its
-    headers, so its body would be lost and read as the next request. Therefore the headers are read again without the
+    headers, lose the body, and read the body as the next request. So the parser reads the headers again without the
     offer.
     """
 
     def __init__(self, protocol: "BoundedProtocol") -> None:
         super().__init__(protocol)
         self._protocol = protocol
-        # uvicorn's parser has the same setting.
+        # uvicorn's own parser has the same setting.
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: Any) -> None:
@@ -156,18 +156,18 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.parser = _Parser(self)
         self.offers_protocol = False
-        """Whether the request being read offers another protocol. If so, its headers are read once more."""
+        """Whether the current request offers another protocol. If so, its headers are read once more."""
         self._in_headers = True
         self._beside_body = 0
         self._chunks = self._body = 0
         self._deadline: TimerHandle | None = None
         self._take_deadline: TimerHandle | None = None
         self._has_cycle = False
-        """Whether the headers of the request being read are complete, so that the application has it or it waits."""
+        """Whether the current request's headers are complete. The application then has the request, or it waits."""
         self._problem: ServiceError | None = None
-        """Why the parser was stopped. None when the received bytes are not HTTP."""
+        """Why the parser was stopped. None if the received bytes are not HTTP."""
         self._last_words: ServiceError | None = None
-        """The refusal that is sent after the responses under way."""
+        """The rejection that is sent after the current responses."""
         self._is_refused = False
         self._lingering_bytes = 0
 
@@ -184,7 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def evict(self) -> None:
-        """Close this connection, which waits for a request or for the rest of a body, to make room for a new one."""
+        """Close this connection to make room for a new one. It waits for a request, or for the rest of a body."""
         self._close()
 
     def pause_writing(self) -> None:
@@ -244,14 +244,14 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("Too many requests of this connection are waiting for their answers.")
 
     def headers_without_offer(self) -> bytes:
-        """The request line and the headers that were read, without `Upgrade`."""
+        """The request line and the headers of the current request, without `Upgrade`."""
         version = self.parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers arrive after the application has started, and nothing reads them.
+        # Trailers arrive after the application has started, so they are dropped.
         if self._in_headers:
             super().on_header(name, value)
 
@@ -306,13 +306,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(RequestTimeout())
 
     def _refuse(self, error: ServiceError) -> None:
-        """Read no further request. The rejection is sent after the responses to earlier requests."""
+        """Read no further request. Send the rejection after the responses to earlier requests."""
         if self._is_refused:
             return
         self._is_refused = True
         cycle = self.cycle
         if self._has_cycle and self.pipeline and self.pipeline[0][0] is cycle:
-            # The rejected request is the last of those that wait.
+            # The rejected request is the last of the waiting requests.
             self.pipeline.popleft()
             self._last_words = error
         elif cycle is None or cycle.response_complete:
@@ -320,7 +320,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self._has_cycle:
             self._last_words = error
         elif not cycle.response_started:
-            # The application now sees a client that is gone, and its response is dropped.
+            # To the application the client is now gone, and its response is dropped.
             cycle.disconnected = True
             cycle.message_event.set()
             self._write_refusal(error)
@@ -334,7 +334,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_SECONDS, self._close)
 
     def _close(self) -> None:
-        """Close when the client has read its responses, at the latest after `TAKE_SECONDS`."""
+        """Close once the client has read its responses, at the latest after `TAKE_SECONDS`."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
             self.loop.call_later(TAKE_SECONDS, self.transport.abort)
@@ -352,7 +352,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class BodyKind(IntEnum):
-    """The sender of an arriving body, in the order of eviction."""
+    """Who sends an arriving body, in the order of eviction."""
 
     STRANGER = auto()
     CALLER = auto()
@@ -366,12 +366,12 @@ def _kind_of_body(scope: Any) -> BodyKind:
 
 
 class Connections:
-    """All connections of a process. Those without a request in progress are ordered by how long they have waited.
+    """All connections of a process. Those without a current request are ordered by how long they have waited.
 
-    Beyond `MOST_CONNECTIONS`, each new connection evicts another: first the one that has waited longest for its first
-    request, then the one that has idled longest after its last, then the one whose body has been arriving longest, by
-    kind. Beyond `MOST_BODIES`, the longest of the same kind is evicted. So strangers who open connections, or send
-    bodies slowly, cannot exclude others, and never displace notifications or known callers.
+    Beyond `MOST_CONNECTIONS`, each new connection evicts another: the one that has waited longest for its first
+    request, else the one that has been idle longest after a request, else the one whose body has been arriving longest,
+    by kind. Beyond `MOST_BODIES`, the longest of the same kind is evicted. So strangers who open connections or send
+    bodies slowly cannot exclude others, and never displace notifications or known callers.
     """
 
     def __init__(self) -> None:
@@ -382,7 +382,7 @@ class Connections:
         self._untaken: dict[BoundedProtocol, None] = {}
 
     def enter(self, connection: BoundedProtocol) -> bool:
-        """Add a new connection. False when there are too many and each has a request in progress."""
+        """Add a new connection. False if there are too many and each has a current request."""
         self._count += 1
         if self._count > MOST_CONNECTIONS:
             waiting = next(filter(None, (self._new, self._idle, *self._reading.values())), None)
@@ -404,7 +404,7 @@ class Connections:
         self._idle.pop(connection, None)
 
     def read(self, connection: BoundedProtocol, kind: BodyKind) -> None:
-        """Record that the body of the connection's request is arriving. Evict the longest of too many."""
+        """Record that the body of the connection's request is arriving. If too many are, evict the longest."""
         reading = self._reading[kind]
         reading[connection] = None
         if len(reading) > MOST_BODIES:
@@ -420,7 +420,7 @@ class Connections:
         self._idle[connection] = None
 
     def leave_untaken(self, connection: BoundedProtocol) -> BoundedProtocol | None:
-        """Record that the client leaves its response unread. Returns the connection to close for that, if any."""
+        """Record that the client leaves its response unread. Returns the connection to close because of it, if any."""
         self._untaken[connection] = None
         if len(self._untaken) <= MOST_UNTAKEN:
             return None

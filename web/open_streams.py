@@ -1,8 +1,8 @@
-"""The open event streams of a process, and what limits them.
+"""The open event streams of a process, and their limits.
 
-A listener is one open stream: its place in the log, and the page that its client has not read yet. A slot in Valkey is
-its permission: a limited number for each tenant, and one for each key. The hub polls the event log for all listeners
-together and passes each its events.
+A listener is one open stream. It has its place in the log, and the page that its client has not read yet. A slot in
+Valkey is its permission: each tenant has a limited number, and each key has one. The hub polls the event log for all
+listeners together and passes each its events.
 
 A listener is due when its tenant published, when its client has read a full page, or when the poll found events for it.
 Due listeners are polled together, a chunk of them in one statement. A signal can arrive before the commit that it
@@ -36,21 +36,21 @@ MOST_STREAMS = 3_000
 STREAMS_PER_TENANT = 20
 """Most open event streams of a tenant."""
 SLOT_SECONDS = 40
-"""A slot that is not renewed is free after this time."""
+"""How long a slot is held without being renewed."""
 CHUNK = 64
-"""Most listeners in one statement. With `stream.PAGE`, this limits the events in memory."""
+"""Most listeners in one statement. This and `stream.PAGE` limit the events in memory."""
 POLL_CHUNK = 500
 POLL_SECONDS, FALLBACK_POLL_SECONDS = 10.0, 0.5
-"""Intervals of the poll: while the hub receives signals, and while it does not."""
+"""Intervals of the poll: while the hub receives signals, and while it does not receive them."""
 YOUNG_SECONDS = 3.0
-"""Age up to which a stream is polled as if no signal came. Publishers notice a new stream within a second."""
+"""How long a new stream is polled as if no signal came. Publishers notice it within a second."""
 UNSETTLED_SECONDS, MOST_UNSETTLED_SECONDS, LONGER = 0.005, 0.1, 1.3
-"""Pauses between checks of the horizon while transactions are open: the first, the longest, and their growth."""
+"""Pauses between checks of the horizon while transactions are open: the first, the longest, and their growth factor."""
 AGAIN_SECONDS = 1.0
 NOTIFY_SECONDS = 3.0
 KEEP_SECONDS = 8.0
-"""Interval at which credentials are checked again and slots in Valkey renewed. The streams of a revoked key end within
-twice this interval plus the lifetime of a cached key.
+"""How often credentials are checked again, and slots in Valkey renewed. The streams of a revoked key end within
+twice this time plus the lifetime of a cached key.
 """
 KEEP_CHUNK = 200
 
@@ -93,14 +93,14 @@ class Listener:
         self.tenant_id, self.environment = tenant_id, environment
         self.asked = asked
         self.after = after
-        """The place up to which the log was read. All events before it were handed over."""
+        """The place up to which the log was read. The listener was given all events before it."""
         self.page: list[Found] = []
         self.news = asyncio.Event()
         self.ended: str | None = None
         self.entered = False
-        """Whether the listener has its slot, or asked for a slot while Valkey was unavailable."""
+        """Whether the listener has its slot, or requested a slot while Valkey was unavailable."""
         self.until: int | None = None
-        """The listener is polled again until all transactions before this one have ended. None when no earlier
+        """The listener is polled again until all transactions below this number have ended. None if no such
         transaction is open.
         """
         self._full = False
@@ -121,7 +121,7 @@ class Listener:
         return not self.page and self.ended is None
 
     def hand(self, page: Sequence[Found]) -> None:
-        """Pass the listener the events after its place. A full page may have more events behind it."""
+        """Give the listener the events after its place. After a full page, there may be more events."""
         self.after = page[-1].position
         self._full = len(page) == stream.PAGE
         self.page = [
@@ -130,19 +130,19 @@ class Listener:
         self.news.set()
 
     def drained(self) -> bool:
-        """Record that the client has read the page. Returns whether there may be more events at once."""
+        """Record that the client has read the page. Returns whether more events may be waiting already."""
         self.page = []
         full, self._full = self._full, False
         return full
 
     def end(self, reason: str) -> None:
-        """End the stream. A second reason is ignored."""
+        """End the stream. A reason after the first is ignored."""
         self.ended = self.ended or reason
         self.news.set()
 
 
-# A connection has a slot among those of its tenant and the slot of its key, which the newest connection takes over. One
-# call renews all slots of a chunk.
+# A connection has one of its tenant's slots, and its key's slot, which the key's newest connection takes over. One call
+# renews all slots of a chunk.
 _ENTER = """
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 local former = redis.call('GET', KEYS[2])
@@ -216,20 +216,20 @@ class Hub:
         self._hears = False
         self._said_at = -2 * NOTIFY_SECONDS
         self._settled = 0
-        """Transactions below it had ended at the last look."""
+        """All transactions below this number had ended at the last poll."""
         self._database, self._polling = LoopConnection(), LoopConnection()
         self._valkey: Any = connection.async_client(
             settings.REDIS_URL, socket_connect_timeout=2.0, health_check_interval=30
         )
         self._slots = StreamSlots(self._valkey)
         self._tasks = [
-            # Outside of the context of any request, whose id would be on every log line.
+            # Without the context of any request, whose id would otherwise be in every log line.
             asyncio.create_task(work(), context=Context())
             for work in (self._poll_due, self._poll_all, self._receive, self._notify, self._keep, self._beat)
         ]
 
     async def enter(self, listener: Listener) -> None:
-        """Add a stream, and end the previous one of its key. The number of a tenant's streams is limited.
+        """Add a stream, and end the previous stream of its key. The number of a tenant's streams is limited.
 
         Raises TooManyInFlight and ServiceUnavailable.
         """
@@ -256,7 +256,7 @@ class Hub:
 
     async def leave(self, listener: Listener) -> None:
         """Remove a stream. Idempotent."""
-        # A running poll may still hold the stream, but never marks an ended stream as due again.
+        # A running poll may still have the stream, but never marks an ended stream as due again.
         listener.end("left")
         self._due.pop(listener, None)
         if self._by_slot.get(listener.slot) is listener:
@@ -282,10 +282,10 @@ class Hub:
             listener.end(reason)
 
     async def close(self) -> None:
-        """Close the hub's resources."""
+        """Close the connections and end the tasks of the hub."""
         ending = set(self._tasks)
         while ending:
-            # Cancel repeatedly: redis-py treats a cancellation that coincides with its own time-out as the time-out.
+            # Cancel repeatedly: redis-py takes a cancellation that coincides with its own time-out for the time-out.
             for task in ending:
                 task.cancel()
             _, ending = await asyncio.wait(ending, timeout=0.5)
@@ -304,7 +304,7 @@ class Hub:
         self._wake.set()
 
     async def _poll_due(self) -> None:
-        """Poll for due listeners, chunk by chunk, while there are any that can accept events."""
+        """Poll for due listeners, chunk by chunk, while any of them can accept events."""
         while True:
             chunk = [listener for listener in self._due if listener.is_idle][:CHUNK]
             if not chunk:
@@ -314,7 +314,7 @@ class Hub:
             try:
                 found = await self._poll_chunk(chunk)
                 if not found and len(self._due) <= len(chunk) and self._due:
-                    # Only transactions that are still open keep the listeners due.
+                    # Only open transactions keep the listeners due.
                     await self._settle()
             except Exception as error:  # noqa: BLE001 - streams continue while the database is unavailable
                 log.warning("stream_chunk_failed", error=type(error).__name__)
@@ -324,7 +324,7 @@ class Hub:
                     await self._poll_one_by_one(chunk)
 
     async def _poll_one_by_one(self, listeners: Sequence[Listener]) -> None:
-        """Poll for each listener of a failed chunk alone. Only a listener with an unreadable place or event ends."""
+        """Poll for each listener of a failed chunk alone. Only one with an unreadable place or event is ended."""
         for listener in listeners:
             try:
                 await self._poll_chunk([listener])
@@ -338,7 +338,7 @@ class Hub:
     async def _settle(self) -> None:
         """Wait until a transaction that was open at the last poll has ended, or an event is published.
 
-        Until then another poll would find nothing more. A check of the horizon costs a fraction of a poll.
+        Before that, another poll would find nothing more. A check of the horizon costs a fraction of a poll.
         """
         pause = UNSETTLED_SECONDS
         while True:
@@ -353,7 +353,7 @@ class Hub:
             pause = min(LONGER * pause, MOST_UNSETTLED_SECONDS)
 
     async def _poll_chunk(self, listeners: Sequence[Listener]) -> bool:
-        """Pass each listener the events after its place. Returns whether any listener got events."""
+        """Give each listener the events after its place. Returns whether any listener got events."""
         # Listeners of one tenant at the same place share one query.
         asked = dict.fromkeys(_wanted(listener) for listener in listeners)
         look = await self._database.run_each(stream.look(list(asked)))
@@ -361,7 +361,7 @@ class Hub:
         pages = dict(zip(asked, look.pages, strict=True))
         for listener in listeners:
             page = pages[_wanted(listener)]
-            # A listener that stays due goes behind the others.
+            # A listener that stays due goes behind the others in the queue.
             self._due.pop(listener, None)
             if listener.until == ANY_LOOK:
                 listener.until = look.horizon.begun
@@ -395,9 +395,7 @@ class Hub:
                 log.warning("stream_poll_failed", error=type(error).__name__)
 
     async def _with_news(self, listeners: Sequence[Listener]) -> Sequence[Listener]:
-        """The listeners with new events. When the check fails, all listeners: the poll then finds the faulty
-        listener.
-        """
+        """The listeners with new events. All listeners if the check fails, so that the poll finds the faulty one."""
         news = stream.with_news([_wanted(listener) for listener in listeners])
         try:
             return [listeners[place] for place in await self._polling.run_each(news)]
@@ -430,7 +428,7 @@ class Hub:
                 self._ask(listener)
 
     async def _notify(self) -> None:
-        """Notify the publishers that a stream is open."""
+        """Notify publishers that a stream is open."""
         while True:
             if self._of_tenant:
                 await self._say_listening()
@@ -442,7 +440,7 @@ class Hub:
             await self._valkey.set(wake_up.LISTENING, 1, px=int(3 * NOTIFY_SECONDS * 1000))
 
     async def _beat(self) -> None:
-        """Wake the listeners that have sent nothing for long. One clock for all costs less than one for each."""
+        """Wake the listeners whose clients need a heartbeat. One clock for all costs less than one for each."""
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS / 15)
             for listener in self._all():
@@ -453,7 +451,7 @@ class Hub:
         """End the streams of invalid credentials and of keys that opened a newer stream. Renew the other slots."""
         while True:
             await asyncio.sleep(KEEP_SECONDS)
-            # A stream that still waits for its slot would look like one whose key opened a newer stream.
+            # A stream that still waits for its slot would look as if its key had opened a newer stream.
             entered = [listener for listener in self._all() if listener.entered]
             for start in range(0, len(entered), KEEP_CHUNK):
                 chunk = entered[start : start + KEEP_CHUNK]
@@ -469,7 +467,7 @@ class Hub:
                     for listener, is_kept in zip(going, await self._slots.renew(going), strict=True):
                         if not is_kept:
                             listener.end("replaced")
-                    # A listener that left meanwhile may have released its slot before the renewal acquired it again.
+                    # A listener that has left may have released its slot before the renewal acquired the slot again.
                     for listener in going:
                         if listener.ended is not None:
                             await self._slots.release(listener)

@@ -13,9 +13,9 @@ from gateway.api.limits import SMALL_BODY_BYTES, large_bodies
 
 BODY_GRACE_SECONDS = 10.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
-"""A body must arrive within the grace period plus its size at this rate."""
+"""The slowest rate of a body. It must arrive within a grace period plus the time that its size takes at this rate."""
 IS_WHOLE = "gateway.body_is_whole"
-"""Set in the scope of a request whose whole body has arrived, so that reading it needs no timer."""
+"""The scope's key for a request whose whole body has arrived. Reading such a body needs no timer."""
 DRAIN_SECONDS = 2.0
 MOST_DRAINED_BYTES = 1024 * 1024
 
@@ -41,7 +41,7 @@ def _joined(lines: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 class Request:
-    """One HTTP request. Its body is read when a route asks for it, after the headers were checked."""
+    """One HTTP request. Its body is read when a route asks for it, after the check of the headers."""
 
     __slots__ = (
         "_arrived",
@@ -67,18 +67,18 @@ class Request:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.route = self.path
-        """The pattern of the path."""
+        """The pattern of the path, for metrics and logs."""
         self.query_string: bytes = scope["query_string"]
         self.headers: dict[bytes, bytes] = _joined(scope["headers"])
         self.request_id = request_id
         self.caller: Caller | None = None
-        """The caller. None until the headers were checked. A request that is then rejected has a caller too."""
+        """The caller. None before the check of the headers. A request that is rejected later has a caller too."""
         self.admission_headers: Mapping[str, str] = {}
         self.is_chunked = b"transfer-encoding" in self.headers
         self.declared_length: int | None = (
             None if self.is_chunked else int(self.headers.get(b"content-length", b"0"))
         )
-        """The Content-Length, of which the parser accepts only digits. None for a body in chunks."""
+        """The Content-Length. The parser accepts only digits. None for a chunked body."""
         self.body_is_read = self.declared_length == 0
         self._receive = receive
         self._large = self._arrived = 0
@@ -111,9 +111,9 @@ class Request:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def part(self) -> bytes:
-        """The bytes of the body that have arrived since the last part. `body_is_read` is true after the last.
+        """The bytes of the body that have arrived since the last part. `body_is_read` is true after the last part.
 
-        Until it is called, nothing more is read from the connection. Raises RequestTimeout for a body that arrives too
+        Nothing more is read from the connection before this call. Raises RequestTimeout for a body that arrives too
         slowly, and ClientGone.
         """
         if self.body_is_read:
@@ -149,12 +149,12 @@ class Request:
                     drained += len(await self.part())
 
     async def disconnected(self) -> None:
-        """Wait until the caller has closed the connection. Call it after the body, if there is one."""
+        """Wait until the caller has closed the connection. Read the body before this call, if there is one."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def close(self) -> None:
-        """Release the body's part of the shared memory."""
+        """Release the shared memory that the body holds."""
         if self._large:
             large_bodies.release(self._large)
             self._large = 0
@@ -176,9 +176,9 @@ async def send_head(
     *,
     length: int | None = None,
 ) -> None:
-    """Send status and headers. If the body was not read, the connection is closed after the response.
+    """Send status and headers. If the body has not been read, the connection is closed after the response.
 
-    `length` is the Content-Length of a complete response, unless the headers have one.
+    `length` is the Content-Length of a complete response. A length in the headers takes precedence.
     """
     lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
     if length is not None and b"content-length" not in dict(lines):
@@ -200,7 +200,7 @@ async def send_whole(
 
 
 async def end_answer(request: Request, send: Send) -> None:
-    """End a sent response, after draining the rest of an unwanted body."""
+    """End a sent response. First drain the rest of an unwanted body."""
     if not request.body_is_read:
         await request.drain()
     await send({"type": "http.response.body", "body": b""})

@@ -1,8 +1,8 @@
 """The routes that the listener answers itself, and the ASGI application, which passes all others to Django.
 
 The routes are notifications, Flow data, sends, read marks, health, and the event stream (`stream_response.py`). Their
-handlers call the same flows as Django's views, on the event loop. They use no framework, whose layers would cost more
-than the rest of a notification or a send.
+handlers call the same flows as Django's views, on the event loop. They use no framework, because its layers would cost
+more than all other work of a notification or a send.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ async def accept_notification(request: Request) -> Reply:
 
 
 async def exchange_flow_data(endpoint_id: UUID, request: Request) -> Reply:
-    """POST /upstream/flows/{endpoint_id}: a data request of a Flow; 432 for a wrong signature."""
+    """POST /upstream/flows/{endpoint_id}: a data request of a Flow. 432 for a wrong signature."""
     global _flows
     request.route = "/upstream/flows/{endpoint_id}"
     try:
@@ -90,7 +90,7 @@ async def exchange_flow_data(endpoint_id: UUID, request: Request) -> Reply:
 async def _signed(request: Request, *, limit: int) -> tuple[bytes, list[str]]:
     """The body of Meta's request, and the environments whose app secret signed it.
 
-    A client whose IP address recently sent an invalid request must wait its turn. Raises ServiceError or ClientGone.
+    A client must wait its turn if its IP address recently sent an invalid request. Raises ServiceError or ClientGone.
     """
     if strangers.is_suspect(request):
         async with strangers.turn(request):
@@ -123,7 +123,7 @@ async def send_message(request: Request) -> Reply:
 
 
 async def send_at_graph_path(send: GraphSend, request: Request) -> Reply:
-    """POST /{number}/messages: requests of Cloud API software, with errors in its form."""
+    """POST /{number}/messages: a send of Cloud API software, with errors in the Cloud API's form."""
     request.route = send.route
     try:
         reply = await _graph_send(send, request)
@@ -143,7 +143,7 @@ async def _graph_send(send: GraphSend, request: Request) -> Reply:
     )
     raw: bytes | None = None
     if authorization is None:
-        # The caller is not known yet, so the limit of the body is that of a form on a page.
+        # The caller is not known yet, so the body's limit is that of a page's form.
         raw = await request.body(limit=SMALL_BODY_BYTES)
         token = graph_sends.access_token(query=query, content_type=content_type, body=raw)
         authorization = f"Bearer {token}" if token else None
@@ -175,7 +175,7 @@ async def mark_read(request: Request) -> Reply:
 
 
 async def _operation(request: Request) -> tuple[Caller, bytes, dict[str, Any]]:
-    """The JSON body of an admitted caller, as bytes and as an object. Raises ServiceError."""
+    """The admitted caller of an operation, and the JSON body as bytes and as an object. Raises ServiceError."""
     caller = await admitted_caller(request, scope=KeyScope.MESSAGES)
     if request.query_string:
         unknown = "This query parameter is unknown. This operation takes none."
@@ -188,7 +188,7 @@ async def _operation(request: Request) -> tuple[Caller, bytes, dict[str, Any]]:
 
 
 def _idempotency_key(request: Request) -> str | None:
-    """The idempotency key of a send. None without one. Raises InvalidRequest for a request with two different keys."""
+    """The idempotency key of a send. None if there is none. Raises InvalidRequest for two different keys."""
     keys = {value for name, value in request.scope["headers"] if name == b"idempotency-key"}
     if len(keys) > 1:
         raise InvalidRequest.of(**{idempotency.HEADER: "Send one key: this request has two different ones."})
@@ -223,7 +223,7 @@ Handler = Callable[[Request], Awaitable[Reply | StreamReply]]
 
 
 class Route(NamedTuple):
-    """A route of the listener. If Django has the path too, it answers all other methods."""
+    """A route of the listener. If Django also has the path, Django answers all other methods."""
 
     handlers: Mapping[str, Handler]
     is_shared: bool = False
@@ -249,7 +249,7 @@ class Application:
         self._loops = list(loops)
 
     def stop(self) -> None:
-        """Start to stop: end the event streams, and let the loops of the other roles finish."""
+        """Begin to stop: end the event streams, and let the loops of other roles finish."""
         stream_response.stop()
         for loop in self._loops:
             loop.stop()
@@ -263,7 +263,7 @@ class Application:
             await self._django.answer(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The server's start and stop. Everything is closed after the last response."""
+        """The start and the stop of the server. Everything is closed after the last response."""
         await receive()
         event_loop.attach(asyncio.get_running_loop())
         ending = asyncio.Event()
@@ -293,7 +293,7 @@ async def close() -> None:
 
 
 def handler_of(method: str, path: str) -> Handler | None:
-    """The handler of a request on the event loop. None when Django answers."""
+    """The event loop's handler of a request. None if Django answers the request."""
     route = ROUTES.get(path) or _flow_route(path)
     if route is None:
         send = graph_sends.graph_send(path) if method == "POST" else None
@@ -305,7 +305,7 @@ def handler_of(method: str, path: str) -> Handler | None:
 
 
 def _flow_route(path: str) -> Route | None:
-    """The route of a Flow endpoint's public address. None for other paths."""
+    """The route of a Flow endpoint's public address. None for any other path."""
     match = _FLOW_PATH.fullmatch(path)
     return Route({"POST": partial(exchange_flow_data, UUID(match[1]))}) if match else None
 
@@ -371,7 +371,7 @@ async def _send(reply: Reply, request: Request, answering: Answering, send: Send
 
 
 async def _send_stream(reply: StreamReply, request: Request, answering: Answering, send: Send) -> None:
-    """Send a response without an end. Its log line is written at its beginning."""
+    """Send a response that has no end of its own. Write its log line at its beginning."""
     try:
         headers = answering.finish(status=200, route=request.route, caller=request.caller)
         own = {**headers, **request.admission_headers, **reply.headers}

@@ -1,8 +1,8 @@
 """Strangers: callers that this process does not know yet. Each IP address has a limited share of resources.
 
-A request with a known credential is served by the threads of callers. All others share a few threads and database
-connections. Only a few requests of one address are processed at once; the rest wait their turn. The same applies to
-notifications from an address that sent one without a valid signature.
+The threads of callers serve requests with a known credential. All other requests share a few threads and database
+connections. Of one address, only a few requests are processed at once, and the rest wait their turn. The same applies
+to notifications from an address that recently sent an invalid one.
 """
 
 import asyncio
@@ -22,17 +22,15 @@ from messaging.cloud_api import parameters as graph_sends
 from web.request import AsgiScope, ClientGone, Request
 
 AT_ONCE = 4
-"""Most requests of one address at once. There are more threads for strangers, so one address leaves threads for
-others.
-"""
+"""Most requests of one address at once. There are more threads for strangers than that, so other addresses get some."""
 MOST_WAITING = 200
-"""Most requests of one address that wait."""
+"""Most waiting requests of one address."""
 FAILED_SECONDS = 0.1
-"""How much longer a rejected request keeps its turn, so that an address gets at most 40 rejections a second."""
+"""How long a rejected request keeps its turn, so that an address gets at most 40 rejections a second."""
 REFUSED_SECONDS = 1.0
-"""Shortest delay of a rejection when too many requests wait. The longest is twice that, to slow down retries."""
+"""Shortest delay of a rejection when too many requests wait, to slow down retries. The longest is twice that."""
 SUSPECT_SECONDS = 60.0
-"""How long an address must wait its turn after an invalid notification."""
+"""How long an address must wait its turn for each notification after an invalid one."""
 MOST_SUSPECTS = 10_000
 
 
@@ -45,22 +43,22 @@ class _Turns:
 
 
 class Strangers:
-    """Manages the turns of strangers by address."""
+    """Gives turns to strangers, by address."""
 
     def __init__(self) -> None:
         self._turns: dict[str, _Turns] = {}
         self._suspects: dict[str, float] = {}
-        """End of the suspicion of each address."""
+        """When each address stops being a suspect."""
 
     @asynccontextmanager
     async def turn(self, request: Request) -> AsyncIterator[None]:
-        """Hold a turn during the block. Raises RateLimited when too many requests of an address wait."""
+        """Hold a turn during the block. Raises RateLimited if too many requests of the address wait."""
         address = network_of(request)
         turns = self._turns.get(address)
         if turns is None:
             turns = self._turns[address] = _Turns()
         if turns.users >= AT_ONCE + MOST_WAITING:
-            # Simultaneous requests are rejected at different times, because other calls would wait for all of them.
+            # Simultaneous requests are rejected at different times, so that other calls need not wait for all of them.
             await asyncio.sleep(REFUSED_SECONDS * random.uniform(1, 2))  # noqa: S311 - no secret
             raise RateLimited(
                 "Too many calls from your address are waiting for their turn.", headers={"Retry-After": "1"}
@@ -79,7 +77,7 @@ class Strangers:
                 del self._turns[address]
 
     def suspect(self, request: Request) -> None:
-        """Record that a notification was invalid: it had no valid signature, or its body did not arrive."""
+        """Record an invalid notification: it had no valid signature, or its body did not arrive."""
         if len(self._suspects) >= MOST_SUSPECTS:
             self._suspects.clear()
         self._suspects[network_of(request)] = asyncio.get_running_loop().time() + SUSPECT_SECONDS
@@ -102,7 +100,7 @@ strangers = Strangers()
 def is_known(scope: AsgiScope) -> bool:
     """Whether a request has a known credential.
 
-    A key in a body does not count, because the body has not been read yet.
+    A key in the body does not count, because the body has not been read yet.
     """
     credential = _credential(scope)
     return credential is not None and authentication.is_known(authentication.credential_digest(credential))
@@ -125,7 +123,7 @@ def _credential(scope: AsgiScope) -> str | None:
 
 
 def network_of(request: Request) -> str:
-    """The client's address, as reported by the trusted proxies. For IPv6, its network of 64 bits."""
+    """The client's address, as the trusted proxies report it. For IPv6, the address's network of 64 bits."""
     client = request.scope["client"]
     address = str(client[0]) if client else ""
     if settings.ALLAUTH_TRUSTED_PROXY_COUNT:

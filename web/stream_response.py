@@ -22,12 +22,12 @@ START_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class StreamReply:
-    """A response with status 200: headers at once, the body in chunks as they come."""
+    """A response with status 200. Its headers are sent at once, and its body in chunks as they are produced."""
 
     headers: Mapping[str, str]
     chunks: AsyncGenerator[bytes, None]
     ended: Callable[[], Awaitable[None]]
-    """Called once when the response has ended for any reason."""
+    """Called once when the response has ended, for whatever reason."""
 
 
 _hub: Hub | None = None
@@ -47,7 +47,7 @@ async def close() -> None:
 
 
 async def listen(request: Request) -> StreamReply | Reply:
-    """Stream the caller's events from `Last-Event-ID` on, or from now."""
+    """Stream the caller's events from `Last-Event-ID` on, or without it from now on."""
     caller = await admitted_caller(request, scope=KeyScope.EVENTS)
     assert caller.tenant is not None  # noqa: S101 - an admitted caller acts on a tenant
     asked = asked_of(QueryDict(request.query_string), caller)
@@ -86,7 +86,7 @@ async def listen(request: Request) -> StreamReply | Reply:
 async def _chunks(
     hub: Hub, listener: Listener, request: Request, sent: Position
 ) -> AsyncGenerator[bytes, None]:
-    """The text of a stream. `sent` is the place up to which the client has everything."""
+    """The text of a stream. `sent` is the place up to which the client has received everything."""
     watcher = asyncio.create_task(request.disconnected())
     watcher.add_done_callback(lambda _: listener.end("disconnected"))
     try:
@@ -111,7 +111,7 @@ async def _chunks(
 
 
 def _running() -> tuple[Hub, LoopConnection, asyncio.Lock]:
-    """The hub of this process. Created inside its event loop."""
+    """The hub of this process. It is created on the process's event loop."""
     global _hub, _starting, _database
     if _hub is None or _database is None or _starting is None:
         _hub, _database, _starting = Hub(), LoopConnection(), asyncio.Lock()
