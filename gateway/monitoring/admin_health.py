@@ -38,7 +38,7 @@ def report() -> dict[str, Any]:
 
 
 class HealthReportOut(serializers.Serializer[dict[str, Any]]):
-    """The members of all sections."""
+    """The state of the service. Each part of the service adds its own members."""
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         return {name: deepcopy(field) for section in _sections for name, field in section.shape.items()}

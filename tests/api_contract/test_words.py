@@ -71,6 +71,15 @@ def test_a_set_of_values_that_nobody_described_has_no_meanings() -> None:
     assert meanings(["pending", "no such value"]) == {}
 
 
+def test_members_that_mean_something_else_in_a_group_of_schemas_are_described_for_the_group() -> None:
+    """`data` and `type` of events and of lists have a description of their own, by a pattern in `words.yaml`."""
+    event, page, tax = SCHEMAS["MessageInboundEvent"], SCHEMAS["MessageList"], SCHEMAS["Tax"]
+    assert event["properties"]["data"]["description"].startswith("The content of the event.")
+    assert page["properties"]["data"]["description"] == "The entries of the page, in order."
+    assert event["properties"]["type"]["description"] == "The type of the event."
+    assert tax["properties"]["type"]["description"].startswith("The tax:")
+
+
 def test_moments_and_money_have_their_unit() -> None:
     for name, schema in SCHEMAS.items():
         for place, member in members(schema, name):

@@ -20,9 +20,9 @@ ENVELOPE = "EnvelopeOut"
 """The component of `webhooks.views.EnvelopeOut`. The schemas of the event types replace it."""
 PING = "VerifyPing"
 HEADERS = {
-    "webhook-id": "The event's id, the same at every attempt and replay.",
-    "webhook-timestamp": "Seconds since 1970, of this attempt.",
-    "webhook-signature": "`v1,<base64>` for each secret in force, separated by spaces.",
+    "webhook-id": "The id of the event. It is the same in every attempt and replay.",
+    "webhook-timestamp": "The time of this attempt, in seconds since 1970.",
+    "webhook-signature": "`v1,<base64>` for each secret that is in force. Several are separated by spaces.",
 }
 
 
@@ -61,10 +61,13 @@ def typed_events(result: Json, **_: Any) -> Json:
     for event_type, name in names.items():
         components[name] = _event(envelope, event_type, source["data"].get(event_type))
         webhooks[event_type] = _webhook(event_type, name, examples.get(event_type))
-    components["Event"] = discriminated(names, "An event as it is delivered; `type` says what `data` holds.")
+    components["Event"] = discriminated(
+        names, "An event as it is delivered. `type` determines the form of `data`."
+    )
     components["EventType"] = {"type": "string", "enum": list(EVENT_TYPES)}
     components[PING] = {
-        "description": 'Answer 2xx with the challenge, as plain text or as `{"challenge": "…"}`.',
+        "description": "The verify ping. Answer it 2xx with the challenge, as plain text or as "
+        '`{"challenge": "…"}`.',
         "type": "object",
         "required": ["type", "challenge"],
         "properties": {
@@ -129,15 +132,15 @@ def _webhook(event_type: str, name: str, example: Json | None) -> Json:
     if example is not None:
         body["examples"] = {"example": {"summary": f"A `{event_type}`", "value": example}}
     whom = (
-        "Sent to an endpoint that is created or verified, whatever types it asks for"
+        "Sent to an endpoint when it is created or verified, whatever event types it receives"
         if event_type == "webhook.verify"
-        else "Sent to every active endpoint that asks for this type"
+        else "Sent to every active endpoint that receives events of this type"
     )
     return {
         "post": {
             "operationId": "on_" + event_type.replace(".", "_"),
             "summary": f"Receive `{event_type}`",
-            "description": f"{whom}, signed (Standard Webhooks).",
+            "description": f"{whom}. The request is signed as Standard Webhooks requires.",
             "tags": ["Webhooks"],
             "security": [],
             "parameters": [
@@ -153,10 +156,10 @@ def _webhook(event_type: str, name: str, example: Json | None) -> Json:
             "requestBody": {"required": True, "content": {JSON_BODY: body}},
             "responses": {
                 "2XX": {
-                    "description": "Accepted. Any other answer is a failure, and the event is sent again."
+                    "description": "The endpoint accepts the event. After any other answer, the event is sent again."
                 },
                 "4XX": {
-                    "description": "Rejected: the event is sent again, except after 410, which disables the endpoint."
+                    "description": "The endpoint rejects the event, which is sent again. 410 disables the endpoint."
                 },
             },
         }

@@ -1,9 +1,11 @@
 """Descriptions in the contract: `words.yaml` has those of tags, and those that no serializer declares.
 
-A postprocessing hook of drf-spectacular, after `names.py`. A member means the same everywhere, so it is described once.
-The description of an enumeration ends with the meaning of each value.
+A postprocessing hook of drf-spectacular, after `names.py`. A member usually means the same everywhere, so it is
+described once. The list `of` describes the exceptions; `*` in its keys stands for any text. The description of an
+enumeration ends with the meaning of each value.
 """
 
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,7 @@ def _describe(schema: Any, place: str) -> None:
     words = _words()
     for name, member in schema.get("properties", {}).items():
         if not member.get("description"):
-            text = words["of"].get(f"{place}.{name}") or words["members"].get(name)
+            text = _text_of(f"{place}.{name}") or words["members"].get(name)
             if text is None:
                 raise LookupError(f"{place}.{name} has no description: help_text, or a line in words.yaml.")
             member["description"] = text
@@ -64,6 +66,14 @@ def _describe(schema: Any, place: str) -> None:
         for part in schema.get(union, []):
             _describe(part, place)
     _describe(schema.get("items"), place)
+
+
+def _text_of(place: str) -> str | None:
+    """The description in `of` for a member of one schema: its exact entry, otherwise the first pattern that fits."""
+    texts: dict[str, str] = _words()["of"]
+    if place in texts:
+        return texts[place]
+    return next((text for key, text in texts.items() if "*" in key and fnmatchcase(place, key)), None)
 
 
 def _list_values(owner: Json, schema: Json | None = None) -> None:

@@ -2427,7 +2427,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `message.inbound`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_message_inbound"];
         delete?: never;
@@ -2447,7 +2447,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `message.status`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_message_status"];
         delete?: never;
@@ -2467,7 +2467,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `message.error`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_message_error"];
         delete?: never;
@@ -2487,7 +2487,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `message.echo`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_message_echo"];
         delete?: never;
@@ -2507,7 +2507,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `message.outbound`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_message_outbound"];
         delete?: never;
@@ -2527,7 +2527,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `message.history`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_message_history"];
         delete?: never;
@@ -2547,7 +2547,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `user.preferences`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_user_preferences"];
         delete?: never;
@@ -2567,7 +2567,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `customer.opt_out`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_customer_opt_out"];
         delete?: never;
@@ -2587,7 +2587,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `batch.completed`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_batch_completed"];
         delete?: never;
@@ -2607,7 +2607,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `template.status`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_template_status"];
         delete?: never;
@@ -2627,7 +2627,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `template.quality`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_template_quality"];
         delete?: never;
@@ -2647,7 +2647,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `template.category`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_template_category"];
         delete?: never;
@@ -2667,7 +2667,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `number.quality`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_number_quality"];
         delete?: never;
@@ -2687,7 +2687,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `number.name`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_number_name"];
         delete?: never;
@@ -2707,7 +2707,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `number.connection`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_number_connection"];
         delete?: never;
@@ -2727,7 +2727,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `account.update`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_account_update"];
         delete?: never;
@@ -2747,7 +2747,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `account.alerts`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_account_alerts"];
         delete?: never;
@@ -2767,7 +2767,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `account.capability`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_account_capability"];
         delete?: never;
@@ -2787,7 +2787,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `account.security`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_account_security"];
         delete?: never;
@@ -2807,7 +2807,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `token.expiring`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_token_expiring"];
         delete?: never;
@@ -2827,7 +2827,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `token.invalid`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_token_invalid"];
         delete?: never;
@@ -2847,7 +2847,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `webhook.failing`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_webhook_failing"];
         delete?: never;
@@ -2867,7 +2867,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `webhook.disabled`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_webhook_disabled"];
         delete?: never;
@@ -2887,7 +2887,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `webhook.recovered`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_webhook_recovered"];
         delete?: never;
@@ -2907,7 +2907,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `webhook.delivery.exhausted`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_webhook_delivery_exhausted"];
         delete?: never;
@@ -2927,7 +2927,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `meta.other`
-         * @description Sent to every active endpoint that asks for this type, signed (Standard Webhooks).
+         * @description Sent to every active endpoint that receives events of this type. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_meta_other"];
         delete?: never;
@@ -2947,7 +2947,7 @@ export interface webhooks {
         put?: never;
         /**
          * Receive `webhook.verify`
-         * @description Sent to an endpoint that is created or verified, whatever types it asks for, signed (Standard Webhooks).
+         * @description Sent to an endpoint when it is created or verified, whatever event types it receives. The request is signed as Standard Webhooks requires.
          */
         post: operations["on_webhook_verify"];
         delete?: never;
@@ -2960,25 +2960,25 @@ export interface webhooks {
 export interface components {
     schemas: {
         AccountAlertData: {
-            /** @description Meta's kind of the object concerned. */
+            /** @description Meta's name for the kind of the object, such as `PHONE_NUMBER`; null when Meta gave none. */
             entity_type?: string;
-            /** @description Meta's id of the object concerned. */
+            /** @description Meta's id of the object that the alert concerns. */
             entity_id?: number | string;
-            /** @description The alert in Meta's own members. */
+            /** @description The alert, with Meta's own member names. */
             alert_info?: {
                 [key: string]: unknown;
             };
-            /** @description The field of Meta's notification. */
+            /** @description The `field` of Meta's notification, which says what the notification is about. */
             field: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `account.alerts`. */
         AccountAlertsEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.alerts";
@@ -2986,43 +2986,43 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["AccountAlertData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `account.capability`. */
         AccountCapabilityEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.capability";
@@ -3030,55 +3030,55 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: {
                 [key: string]: unknown;
             };
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         AccountSecurityData: {
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number?: string;
-            /** @description What happened. */
+            /** @description What happened, in Meta's words. */
             event?: string;
-            /** @description The field of Meta's notification. */
+            /** @description The `field` of Meta's notification, which says what the notification is about. */
             field: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `account.security`. */
         AccountSecurityEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.security";
@@ -3086,55 +3086,55 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["AccountSecurityData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         AccountUpdateData: {
-            /** @description What happened. */
+            /** @description What happened, in Meta's words. */
             event?: string;
-            /** @description The account in Meta's own members. */
+            /** @description The account, with Meta's own member names. */
             waba_info?: {
                 [key: string]: unknown;
             };
-            /** @description The field of Meta's notification. */
+            /** @description The `field` of Meta's notification, which says what the notification is about. */
             field: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `account.update`. */
         AccountUpdateEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.update";
@@ -3142,33 +3142,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["AccountUpdateData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -3176,33 +3176,33 @@ export interface components {
         AdminBilling: {
             /** @description Whether billing is switched on. */
             billing_enabled: boolean;
-            /** @description The businesses. */
+            /** @description The businesses, those with an overdue invoice first. */
             tenants: components["schemas"]["BilledTenant"][];
         };
         AdminNumber: {
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
             /** @description The name of the business. */
             tenant_name: string;
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
             /**
              * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
-            /** @description Meta's rating of the number's quality, such as `GREEN`. */
+            /** @description Meta's rating of the number's quality, such as `GREEN`; null when Meta has not said. */
             quality_rating: string | null;
-            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
+            /** @description The limit on how many customers you may write to first within 24 hours, such as `TIER_250`; null when Meta has not said. */
             messaging_limit_tier: string | null;
             /**
              * Format: date-time
-             * @description When the last event of the number came, ISO 8601 in UTC.
+             * @description When the newest event of the number came, ISO 8601 in UTC; null before the first event.
              */
             last_event_at: string | null;
         };
@@ -3210,22 +3210,22 @@ export interface components {
         AdminTenant: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /** @description The name. */
             name: string;
-            /** @description Your own id for the business, unique among yours; null when you gave none. */
+            /** @description Your own id for the business; null when you gave none. No two of your businesses can share an id. */
             external_ref: string | null;
             /**
              * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
-            /** @description Whether everything of the business is in the sandbox. */
+            /** @description Whether the business works only in the sandbox. */
             sandbox: boolean;
             /**
-             * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
+             * @description For how many days the bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
              * @enum {integer}
              */
             retention_days: 30 | 90 | 180 | 365;
@@ -3236,7 +3236,7 @@ export interface components {
             billing_status: "trialing" | "active" | "past_due" | "exempt" | "" | null;
             /**
              * Format: date-time
-             * @description When the free trial ends, ISO 8601 in UTC; null without one.
+             * @description When the free trial ends, ISO 8601 in UTC; null for a business without a trial.
              */
             trial_ends_at: string | null;
             /**
@@ -3244,38 +3244,38 @@ export interface components {
              * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
-            /** @description Which of the first steps are done. */
+            /** @description The first steps of the business, each with whether it is done. */
             checklist: components["schemas"]["Checklist"];
-            /** @description Where invoices and reminders go; null is the owner's address. */
+            /** @description The address that receives invoices and reminders; null means the owner's address. */
             billing_email: (string | null) | string;
             /** @description How the business was created, such as `signup`. */
             created_via: string;
-            /** @description The address of the person who signed up. */
+            /** @description The email address of the person who signed up. */
             contact_email: (string | null) | string;
-            /** @description The address of the website. */
+            /** @description The website of the business; null when it gave none. */
             website: string | null;
-            /** @description The tax id; null where the country has none. */
+            /** @description The tax id of the business; null when it has none. */
             tax_id: string | null;
-            /** @description The kind of the tax id, such as `gstin` or `pan`. */
+            /** @description The kind of the tax id, such as `gstin` or `pan`; null when there is no tax id. */
             tax_id_type: string | null;
-            /** @description The domain of the address. */
+            /** @description The domain of the contact's email address; null when it is not known. */
             email_domain: string | null;
-            /** @description What the reviewer should look at: each with code, severity and detail. */
+            /** @description What the reviewer should check. Each flag has a code, a severity and a detail. */
             flags: unknown;
             /**
              * Format: date-time
-             * @description When staff approved the business, ISO 8601 in UTC.
+             * @description When staff approved the business, ISO 8601 in UTC; null before.
              */
             approved_at: string | null;
-            /** @description Why the business was rejected; null otherwise. */
+            /** @description Why staff rejected the business; null for a business that was not rejected. */
             rejected_reason: string | null;
-            /** @description Why the account is suspended; null otherwise. */
+            /** @description Why the account is suspended; null for an account that is not suspended. */
             suspended_reason: string | null;
         };
         Analytics: {
-            /** @description The messages. */
+            /** @description Messages, counted by hour or day. */
             messages: components["schemas"]["MessageFigures"][];
-            /** @description Deliveries to your endpoints, counted. */
+            /** @description Deliveries to your webhook endpoints, counted by hour or day. */
             webhooks: components["schemas"]["WebhookFigures"][];
             /**
              * Format: date-time
@@ -3289,7 +3289,7 @@ export interface components {
         AnyApiKey: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /** @description The name. */
@@ -3299,7 +3299,7 @@ export interface components {
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters of the key, to recognise it. */
+            /** @description The first characters of the key, by which you can recognise it. */
             prefix: string;
             /**
              * Format: date-time
@@ -3308,7 +3308,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
+             * @description When the key was last used, ISO 8601 in UTC, exact to the minute; null for a key that was never used.
              */
             last_used_at: string | null;
             /**
@@ -3318,38 +3318,38 @@ export interface components {
             expires_at: string | null;
             /**
              * Format: date-time
-             * @description When the key was revoked, ISO 8601 in UTC; null while it works.
+             * @description When the key was revoked, ISO 8601 in UTC; null for a key that was not revoked.
              */
             revoked_at: string | null;
             /** @description What the key may do. */
             scopes: string[];
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of the numbers that the key is limited to; null means all numbers. */
             phone_number_ids: string[] | null;
             /**
              * Format: int64
-             * @description The person who created this one; null when an API key did.
+             * @description The id of the person who created this key; null when an API key created it.
              */
             created_by_user_id: number | null;
             /**
              * Format: uuid
-             * @description The API key that created this one; null when a person did.
+             * @description The id of the API key that created this key; null when a person created it.
              */
             created_by_key_id: string | null;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business that the key belongs to, a UUID; null for a key of a platform app.
              */
             tenant_id: string | null;
             /**
              * Format: uuid
-             * @description The platform that the key belongs to.
+             * @description The id of the platform app that the key belongs to; null for a key of a business.
              */
             app_id: string | null;
         };
         ApiKey: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /** @description The name. */
@@ -3359,7 +3359,7 @@ export interface components {
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters of the key, to recognise it. */
+            /** @description The first characters of the key, by which you can recognise it. */
             prefix: string;
             /**
              * Format: date-time
@@ -3368,7 +3368,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
+             * @description When the key was last used, ISO 8601 in UTC, exact to the minute; null for a key that was never used.
              */
             last_used_at: string | null;
             /**
@@ -3378,21 +3378,21 @@ export interface components {
             expires_at: string | null;
             /**
              * Format: date-time
-             * @description When the key was revoked, ISO 8601 in UTC; null while it works.
+             * @description When the key was revoked, ISO 8601 in UTC; null for a key that was not revoked.
              */
             revoked_at: string | null;
             /** @description What the key may do. */
             scopes: string[];
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of the numbers that the key is limited to; null means all numbers. */
             phone_number_ids: string[] | null;
             /**
              * Format: int64
-             * @description The person who created this one; null when an API key did.
+             * @description The id of the person who created this key; null when an API key created it.
              */
             created_by_user_id: number | null;
             /**
              * Format: uuid
-             * @description The API key that created this one; null when a person did.
+             * @description The id of the API key that created this key; null when a person created it.
              */
             created_by_key_id: string | null;
         };
@@ -3417,7 +3417,7 @@ export interface components {
         App: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /** @description The name. */
@@ -3436,7 +3436,7 @@ export interface components {
             received: number;
             /**
              * Format: date-time
-             * @description When WhatsApp took the request, ISO 8601 in UTC; null before.
+             * @description When WhatsApp accepted the request for the data, ISO 8601 in UTC; null before.
              */
             requested_at: string | null;
             /**
@@ -3446,26 +3446,26 @@ export interface components {
             ends_at: string;
             /**
              * Format: date-time
-             * @description When all had come, or when WhatsApp said that none will, ISO 8601 in UTC; null before.
+             * @description When the import ended, ISO 8601 in UTC; null before. It ends when all data has come, or when WhatsApp says that none will.
              */
             finished_at: string | null;
-            /** @description The code of what went wrong; null when nothing did. */
+            /** @description The code of the error; null when there is no error. */
             error_code: number | null;
         };
         AppKey: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
              * Format: uuid
-             * @description The platform that the key belongs to.
+             * @description The id of the platform app that the key belongs to; null for a key of a business.
              */
             app_id: string;
-            /** @description The first characters of the key, to recognise it. */
+            /** @description The first characters of the key, by which you can recognise it. */
             prefix: string;
-            /** @description The whole key, shown this once. */
+            /** @description The full API key. Only this answer shows it. */
             key: string;
         };
         AppRequest: {
@@ -3475,18 +3475,18 @@ export interface components {
         AppWithTenants: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /** @description The name. */
             name: string;
-            /** @description The businesses. */
+            /** @description How many businesses the platform app has. */
             tenants: number;
         };
         Approved: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -3496,7 +3496,7 @@ export interface components {
             status: "pending_approval" | "active" | "rejected" | "suspended";
             /**
              * Format: date-time
-             * @description When staff approved the business, ISO 8601 in UTC.
+             * @description When staff approved the business, ISO 8601 in UTC; null before.
              */
             approved_at: string | null;
             /**
@@ -3506,20 +3506,20 @@ export interface components {
             billing_status: "trialing" | "active" | "past_due" | "exempt" | "" | null;
             /**
              * Format: date-time
-             * @description When the free trial ends, ISO 8601 in UTC; null without one.
+             * @description When the free trial ends, ISO 8601 in UTC; null for a business without a trial.
              */
             trial_ends_at: string | null;
         };
         Attempt: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
-            /** @description The kind. */
+            /** @description How the money is collected: `autopay`, `link`, `manual` (a bank transfer) or `tds` (tax deducted at source). */
             kind: string;
             /** @description The current status. */
             status: string;
             /**
              * Format: date-time
-             * @description When the attempt is due, ISO 8601 in UTC.
+             * @description When the attempt is due, ISO 8601 in UTC; null when it has no due time.
              */
             scheduled_for: string | null;
             /**
@@ -3531,50 +3531,50 @@ export interface components {
             error: components["schemas"]["AttemptError"] | null;
         };
         AttemptError: {
-            /** @description The code. */
+            /** @description The payment provider's code of the error; null when it gave none. */
             code: string | null;
-            /** @description Why. */
+            /** @description The payment provider's reason for the error; null when it gave none. */
             reason: string | null;
-            /** @description The message. */
+            /** @description The payment provider's sentence about the error; null when it gave none. */
             message: string | null;
         };
-        /** @description By the `id` of an upload or by a public https `link`. */
+        /** @description The audio file: the `id` of an upload, or a public https `link`. */
         AudioContent: {
-            /** @description The id of an upload. */
+            /** @description The media id of an upload. */
             id?: string;
-            /** @description A public https address, which WhatsApp fetches. */
+            /** @description A public https address from which WhatsApp fetches the file. */
             link?: string;
-            /** @description Shown as a voice note (OGG with Opus). */
+            /** @description Whether WhatsApp shows the audio as a voice note. The file must be OGG with Opus. */
             voice?: boolean;
         } & {
             [key: string]: unknown;
         };
         AudioMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "audio";
-            /** @description The audio of the message. */
+            /** @description The audio that the message contains. */
             audio: components["schemas"]["AudioContent"];
         } & {
             [key: string]: unknown;
@@ -3584,21 +3584,21 @@ export interface components {
             id: number;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business that the change concerns, a UUID; null when it concerns none.
              */
             tenant_id: string | null;
             /**
              * Format: int64
-             * @description The staff member or person who did it; null for the service itself.
+             * @description The id of the person who made the change; null when an API key or the service made it.
              */
             actor_user_id: number | null;
-            /** @description What is done. */
+            /** @description What was done, such as `tenant.approve`. */
             action: string;
-            /** @description The kind of the object that the action concerned. */
+            /** @description The kind of the object that was changed. */
             target_type: string;
-            /** @description The id of the object that the action concerned. */
+            /** @description The id of the object that was changed. */
             target_id: string;
-            /** @description Further facts, in a form that depends on the case; null when there are none. */
+            /** @description What changed. The form depends on the action. */
             details: unknown;
             /**
              * Format: date-time
@@ -3607,22 +3607,22 @@ export interface components {
             created_at: string;
         };
         Batch: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /**
              * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
-            /** @description How many messages there are. */
+            /** @description How many messages the batch has. */
             total: number;
             /** @description How many messages WhatsApp accepted. */
             accepted: number;
-            /** @description How many failed. */
+            /** @description How many messages failed. */
             failed: number;
-            /** @description The most messages that are sent in a second. */
+            /** @description The largest number of messages that are sent in a second. */
             rate_per_sec: number;
-            /** @description Your name for the batch; null when you gave none. */
+            /** @description Your own name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
@@ -3645,7 +3645,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description The time of the start, ISO 8601 in UTC; null before.
+             * @description When sending began, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
@@ -3655,34 +3655,34 @@ export interface components {
             completed_at: string | null;
         };
         BatchAudioMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "audio";
-            /** @description The audio of the message. */
+            /** @description The audio that the message contains. */
             audio: components["schemas"]["AudioContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -3690,21 +3690,21 @@ export interface components {
             [key: string]: unknown;
         };
         BatchCompletedData: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
-            /** @description `completed` or `cancelled`; a text here, an object in `message.status`. */
+            /** @description How the batch ended: `completed` or `cancelled`. */
             status: string;
-            /** @description How many messages there are. */
+            /** @description How many messages the batch has. */
             total: number;
             /** @description How many messages WhatsApp accepted. */
             accepted: number;
-            /** @description How many failed. */
+            /** @description How many messages failed. */
             failed: number;
-            /** @description How many were not sent. */
+            /** @description How many messages were skipped. */
             skipped: number;
-            /** @description The most messages that are sent in a second. */
+            /** @description The largest number of messages that are sent in a second. */
             rate_per_sec: number;
-            /** @description Your name for the batch; null when you gave none. */
+            /** @description Your own name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * Format: date-time
@@ -3713,7 +3713,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description The time of the start, ISO 8601 in UTC; null before.
+             * @description When sending began, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
@@ -3726,10 +3726,10 @@ export interface components {
         };
         /** @description The event `batch.completed`. */
         BatchCompletedEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "batch.completed";
@@ -3737,66 +3737,66 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["BatchCompletedData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         BatchContactsMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "contacts";
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The contact cards that the message contains. */
             contacts: components["schemas"]["ContactCards"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -3804,22 +3804,22 @@ export interface components {
             [key: string]: unknown;
         };
         BatchDetails: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /**
              * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
-            /** @description How many messages there are. */
+            /** @description How many messages the batch has. */
             total: number;
             /** @description How many messages WhatsApp accepted. */
             accepted: number;
-            /** @description How many failed. */
+            /** @description How many messages failed. */
             failed: number;
-            /** @description The most messages that are sent in a second. */
+            /** @description The largest number of messages that are sent in a second. */
             rate_per_sec: number;
-            /** @description Your name for the batch; null when you gave none. */
+            /** @description Your own name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
@@ -3842,7 +3842,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description The time of the start, ISO 8601 in UTC; null before.
+             * @description When sending began, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
@@ -3854,34 +3854,34 @@ export interface components {
             outcomes: components["schemas"]["BatchOutcomes"];
         };
         BatchDocumentMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "document";
-            /** @description The document of the message. */
+            /** @description The document that the message contains. */
             document: components["schemas"]["DocumentContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -3889,34 +3889,34 @@ export interface components {
             [key: string]: unknown;
         };
         BatchImageMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "image";
-            /** @description The image of the message. */
+            /** @description The image that the message contains. */
             image: components["schemas"]["ImageContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -3924,34 +3924,34 @@ export interface components {
             [key: string]: unknown;
         };
         BatchInteractiveMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "interactive";
             /** @description The interactive content of the message. */
             interactive: components["schemas"]["InteractiveContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -3959,7 +3959,7 @@ export interface components {
             [key: string]: unknown;
         };
         BatchItem: {
-            /** @description The position in the batch, from 0. */
+            /** @description The position of the item in its batch, counted from 0. */
             idx: number;
             /**
              * @description The current status. `pending`: not tried yet; `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or its outcome is unknown; `skipped`: not sent.
@@ -3970,17 +3970,17 @@ export interface components {
             message_ref: string | null;
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description WhatsApp's answer, byte for byte; null without an answer. */
+            /** @description WhatsApp's answer, byte for byte; null when no answer came. */
             response: {
                 [key: string]: unknown;
             } | null;
-            /** @description The event: `evt_` and 26 characters. */
+            /** @description The id of the item's event: `evt_` and 26 characters; null when there is none. */
             event_id: string | null;
             /**
              * Format: date-time
-             * @description When it was sent, ISO 8601 in UTC; null before.
+             * @description When the item was sent, ISO 8601 in UTC; null before.
              */
             sent_at: string | null;
             /** @description The message that had this `message_ref` before, for which this one was skipped; else null. */
@@ -3992,46 +3992,46 @@ export interface components {
             skip_reason: "opted_out" | "message_ref" | "batch_ended" | null;
         };
         BatchItemList: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries of the page, in order. */
             data: components["schemas"]["BatchItem"][];
-            /** @description The `cursor` of the next page; null on the last one. */
+            /** @description The value to send as `cursor` for the next page; null on the last page. */
             next_cursor: string | null;
         };
         BatchList: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries of the page, in order. */
             data: components["schemas"]["Batch"][];
-            /** @description The `cursor` of the next page; null on the last one. */
+            /** @description The value to send as `cursor` for the next page; null on the last page. */
             next_cursor: string | null;
         };
         BatchLocationMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "location";
-            /** @description A place. */
+            /** @description The place that the message names. */
             location: components["schemas"]["LocationContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -4059,34 +4059,34 @@ export interface components {
             idx: number;
         };
         BatchReactionMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "reaction";
             /** @description A reaction to a message. */
             reaction: components["schemas"]["ReactionContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -4104,34 +4104,34 @@ export interface components {
             milliseconds?: number;
         };
         BatchStickerMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sticker";
-            /** @description The sticker of the message. */
+            /** @description The sticker that the message contains. */
             sticker: components["schemas"]["StickerContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -4139,34 +4139,34 @@ export interface components {
             [key: string]: unknown;
         };
         BatchTemplateMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template";
             /** @description The template of the message. */
             template: components["schemas"]["TemplateContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -4174,34 +4174,34 @@ export interface components {
             [key: string]: unknown;
         };
         BatchTextMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "text";
-            /** @description The text. */
+            /** @description The text of the message. */
             text: components["schemas"]["TextContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -4213,34 +4213,34 @@ export interface components {
             send_at?: string | null;
         };
         BatchVideoMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from?: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video";
-            /** @description The video of the message. */
+            /** @description The video that the message contains. */
             video: components["schemas"]["VideoContent"];
             /**
-             * @description Your own name of this message, such as `visit-1042-2026-11-24`. For 30 days no second message with it is sent in your account and environment: it is `skipped`. WhatsApp never gets it.
+             * @description Your own name for this message, such as `visit-1042-2026-11-24`. For 30 days, another message with the same name in your account and environment is `skipped`, not sent. The name is not passed on to WhatsApp.
              * @example visit-1042-2026-11-24
              */
             message_ref?: string;
@@ -4258,18 +4258,18 @@ export interface components {
         BilledNumber: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
             /**
              * Format: date-time
-             * @description Since when the number is charged, ISO 8601 in UTC.
+             * @description The moment from which the number is charged, ISO 8601 in UTC.
              */
             active_since: string;
         };
         BilledTenant: {
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
             /** @description The name. */
@@ -4281,12 +4281,12 @@ export interface components {
             billing_status: "trialing" | "active" | "past_due" | "exempt" | null;
             /**
              * Format: date-time
-             * @description Since when a bill is overdue, ISO 8601 in UTC; null otherwise.
+             * @description Since when an invoice has been overdue, ISO 8601 in UTC; null when none is overdue.
              */
             past_due_since: string | null;
-            /** @description The last month that was counted. */
+            /** @description The last month whose numbers were counted; null before the first month. */
             last_snapshot: components["schemas"]["LastSnapshot"] | null;
-            /** @description How many invoices are not paid. */
+            /** @description How many invoices are unpaid. */
             open_invoices: number;
         };
         Billing: {
@@ -4297,42 +4297,42 @@ export interface components {
             billing_status: "trialing" | "active" | "past_due" | "exempt" | null;
             /**
              * Format: date-time
-             * @description When the free trial ends, ISO 8601 in UTC; null without one.
+             * @description When the free trial ends, ISO 8601 in UTC; null for a business without a trial.
              */
             trial_ends_at: string | null;
             /**
              * Format: date-time
-             * @description Since when a bill is overdue, ISO 8601 in UTC; null otherwise.
+             * @description Since when an invoice has been overdue, ISO 8601 in UTC; null when none is overdue.
              */
             past_due_since: string | null;
-            /** @description Whether more numbers are refused because bills are overdue. */
+            /** @description Whether no further numbers can be connected, because invoices are overdue. */
             restricted: boolean;
-            /** @description The prices. */
+            /** @description The prices that you pay. */
             plan: components["schemas"]["Plan"];
-            /** @description Numbers that are charged. */
+            /** @description How many numbers are charged. */
             active_numbers: number;
-            /** @description The numbers. */
+            /** @description The numbers that are charged. */
             numbers: components["schemas"]["BilledNumber"][];
-            /** @description The next invoice as it would be now. */
+            /** @description The next invoice as it stands now; null when no invoice is to come. */
             next_charge: components["schemas"]["NextCharge"] | null;
-            /** @description The mandate for debits; null without one. */
+            /** @description The mandate for automatic debits; null when there is none. */
             mandate: components["schemas"]["Mandate"] | null;
-            /** @description What is still to be paid, in paise. */
+            /** @description The amount that is still to be paid, in paise. */
             amount_due_paise: number;
-            /** @description How many invoices are not paid. */
+            /** @description How many invoices are unpaid. */
             open_invoices: number;
-            /** @description Who is billed. */
+            /** @description The details of your business that invoices show. */
             billing_profile: components["schemas"]["Profile"];
         };
         BillingHealth: {
             /**
              * Format: date-time
-             * @description Since when the payment provider refuses us, ISO 8601 in UTC; null otherwise.
+             * @description Since when the payment provider has refused the service's own account or keys, ISO 8601 in UTC; null while it accepts them.
              */
             provider_refuses_since: string | null;
-            /** @description Notices of the payment provider that wait to be read. */
+            /** @description How many notices of the payment provider have not been processed yet. */
             notices_waiting: number;
-            /** @description Payments whose outcome is not known. */
+            /** @description How many payments have an outcome that is not known. */
             payments_unknown: number;
         };
         /**
@@ -4345,23 +4345,23 @@ export interface components {
          *     }
          */
         BusinessProfile: {
-            /** @description 1 to 139 characters. */
+            /** @description The line under the name, 1 to 139 characters. */
             about?: string;
-            /** @description Up to 256 characters. */
+            /** @description The postal address, up to 256 characters. */
             address?: string;
-            /** @description Up to 512 characters. */
+            /** @description The description of the business, up to 512 characters. */
             description?: string;
-            /** @description Up to 128 characters. */
+            /** @description The email address, up to 128 characters. */
             email?: string;
-            /** @description At most two. */
+            /** @description The addresses of at most two websites. */
             websites?: string[];
             /** @description The line of business, such as `RETAIL`. */
             vertical?: string;
-            /** @description `whatsapp`; WhatsApp requires it in a change. */
+            /** @description Always `whatsapp`. Required in a change. */
             messaging_product?: string;
-            /** @description To change the picture: a handle of an uploaded sample. */
+            /** @description The handle of an uploaded picture, which becomes the profile picture. Only in a change. */
             profile_picture_handle?: string;
-            /** @description Only in answers. */
+            /** @description The address of the profile picture. Only in answers. */
             profile_picture_url?: string;
         } & {
             [key: string]: unknown;
@@ -4382,25 +4382,25 @@ export interface components {
          *     }
          */
         BusinessProfiles: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries, in order. */
             data: components["schemas"]["BusinessProfile"][];
         } & {
             [key: string]: unknown;
         };
         Buyer: {
-            /** @description The name. */
+            /** @description The name of the buyer. */
             name: string;
-            /** @description The GST number; null for a buyer without one. */
+            /** @description The GST identification number (GSTIN); null without one. */
             gstin: string | null;
-            /** @description The permanent account number. */
+            /** @description The buyer's Permanent Account Number (PAN); null when it is not known. */
             pan: string | null;
-            /** @description The tax id of a buyer abroad, in the form of its own country. */
+            /** @description The tax id of a buyer outside India, in the form of the buyer's country; null for other buyers. */
             foreign_tax_id: string | null;
-            /** @description The postal address, one text. */
+            /** @description The postal address, in one text; null when it is not known. */
             address: string | null;
-            /** @description The state of India in the tax office's two digits, such as `29`. */
+            /** @description The Indian state, in the two digits that the tax office uses, such as `29`; null when it is not known. */
             state_code: string | null;
-            /** @description The state. */
+            /** @description The name of the Indian state; null when it is not known. */
             state: string | null;
             /**
              * @description The country, two letters of ISO 3166, such as `IN`.
@@ -4409,9 +4409,9 @@ export interface components {
             country: string;
         };
         ChargeLine: {
-            /** @description A text for people. */
+            /** @description What the line charges. */
             description: string;
-            /** @description How many. */
+            /** @description The number of units that are charged. */
             quantity: number;
             /** @description The price of one unit, in paise. */
             unit_paise: number;
@@ -4419,21 +4419,21 @@ export interface components {
             amount_paise: number;
         };
         Checklist: {
-            /** @description A number is connected now. */
+            /** @description Whether a number is connected now. */
             number_connected: boolean;
-            /** @description An API key exists or existed. */
+            /** @description Whether the business has ever had an API key. */
             api_key_created: boolean;
-            /** @description An endpoint has passed its ping. */
+            /** @description Whether an endpoint has passed the verify ping. */
             webhook_verified: boolean;
-            /** @description WhatsApp accepted a message. */
+            /** @description Whether WhatsApp has accepted a message of the business. */
             test_message_sent: boolean;
         };
         ChosenReply: {
-            /** @description The id. */
+            /** @description The id that you gave to the button or row. */
             id: string;
-            /** @description A short name. */
+            /** @description The title of the button or row. */
             title: string;
-            /** @description A text for people. */
+            /** @description The description of the row. A button has none. */
             description?: string;
         } & {
             [key: string]: unknown;
@@ -4441,24 +4441,24 @@ export interface components {
         ConnectRequest: {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
-            /** @description A token of the business account for this app, instead of `code`. */
+            /** @description An access token of the business account, which Meta issued for this service's app. Send either `access_token` or `code`. */
             access_token?: string;
             /** @description The code of Meta's embedded sign-up, instead of `access_token`. */
             code?: string;
         };
         ConnectSession: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /** @description The hosted link to send your customer to. */
             url: string;
             /**
              * Format: date-time
-             * @description The time of expiry, ISO 8601 in UTC; null for never.
+             * @description When the link expires, ISO 8601 in UTC.
              */
             expires_at: string;
             /** @description The current status. */
             status: string;
-            /** @description Where your customer comes back to. */
+            /** @description The page to which your customer's browser returns afterwards. */
             return_url: string;
             /**
              * Format: date-time
@@ -4467,24 +4467,24 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description The time of completion, ISO 8601 in UTC; null before.
+             * @description When the customer connected the account, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the customer connected; null before. */
             waba_id: string | null;
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of the numbers that the customer connected. */
             phone_number_ids: string[];
             /** @description What went wrong; null when nothing did. */
             error: unknown;
         };
         ConnectSessionRequest: {
-            /** @description Where your customer comes back to. */
+            /** @description The page to which your customer's browser returns afterwards. */
             return_url: string;
         };
         ConnectedAccount: {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
-            /** @description The numbers. */
+            /** @description The numbers that were imported. */
             numbers: components["schemas"]["ImportedNumber"][];
             /** @description Numbers of the account that another tenant holds; not imported. */
             held_elsewhere: string[];
@@ -4497,92 +4497,92 @@ export interface components {
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
-            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null for a connected number. */
             connection_detail: string | null;
         };
         ConsoleSession: {
             /**
              * Format: date-time
-             * @description The time of expiry, ISO 8601 in UTC; null for never.
+             * @description When the console session expires, ISO 8601 in UTC.
              */
             expires_at: string;
-            /** @description Who logged in. */
+            /** @description The person who logged in. */
             user: components["schemas"]["ConsoleUser"];
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the person's business, a UUID; null for staff.
              */
             tenant_id: string | null;
         };
         ConsoleSessionRequest: {
             /**
              * Format: email
-             * @description An email address.
+             * @description The email address of the person who logs in.
              */
             email: string;
-            /** @description The password. */
+            /** @description The password of the person who logs in. */
             password: string;
             /**
-             * @description The code of the second factor.
+             * @description The current code of the person's second factor. Leave it out when the person has none.
              * @default
              */
             otp?: string;
         };
         ConsoleUser: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: number;
             /**
              * Format: email
-             * @description An email address.
+             * @description The person's email address.
              */
             email: string;
             /** @description Whether the person works for the service. */
             is_staff: boolean;
         };
         ContactCard: {
-            /** @description The name. */
+            /** @description The contact's name. */
             name: components["schemas"]["ContactName"];
-            /** @description Phone numbers. */
+            /** @description The phone numbers of the contact. */
             phones?: ({
                 /** @description The phone number. */
                 phone?: string;
-                /** @description The type. The content is in the member of the same name, where there is one. */
+                /** @description The kind of phone number, such as `CELL` or `WORK`. */
                 type?: string;
-                /** @description The customer's number in digits with its country code, such as `919812345678`. */
+                /** @description The WhatsApp number of the contact, in digits. */
                 wa_id?: string;
             } & {
                 [key: string]: unknown;
             })[];
-            /** @description Email addresses. */
+            /** @description The email addresses of the contact. */
             emails?: ({
-                /** @description An email address. */
+                /** @description The email address. */
                 email?: string;
-                /** @description The type. The content is in the member of the same name, where there is one. */
+                /** @description The kind of email address, such as `WORK`. */
                 type?: string;
             } & {
                 [key: string]: unknown;
             })[];
-            /** @description Postal addresses of the contact. */
+            /** @description The postal addresses of the contact. */
             addresses?: {
                 [key: string]: unknown;
             }[];
-            /** @description Web addresses. */
+            /** @description Web addresses of the contact. */
             urls?: {
                 [key: string]: unknown;
             }[];
-            /** @description The company of the contact. */
+            /** @description The company that the contact works for. */
             org?: {
                 [key: string]: unknown;
             };
-            /** @description `YYYY-MM-DD`. */
+            /** @description The birthday of the contact, `YYYY-MM-DD`. */
             birthday?: string;
         } & {
             [key: string]: unknown;
         };
-        /** @description Up to 257 cards. */
+        /** @description The contact cards, at most 257. */
         ContactCards: components["schemas"]["ContactCard"][];
         ContactName: {
-            /** @description The whole name as it is shown. */
+            /** @description The full name as it is displayed. */
             formatted_name?: string;
             /** @description The first name. */
             first_name?: string;
@@ -4592,37 +4592,37 @@ export interface components {
             middle_name?: string;
             /** @description The part before the name, such as `Dr.` */
             prefix?: string;
-            /** @description The part after the name. */
+            /** @description The part after the name, such as `Jr.` */
             suffix?: string;
         } & {
             [key: string]: unknown;
         };
         ContactsMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "contacts";
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The contact cards that the message contains. */
             contacts: components["schemas"]["ContactCards"];
         } & {
             [key: string]: unknown;
@@ -4630,7 +4630,7 @@ export interface components {
         CreatedApiKey: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /** @description The name. */
@@ -4640,9 +4640,9 @@ export interface components {
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters of the key, to recognise it. */
+            /** @description The first characters of the key, by which you can recognise it. */
             prefix: string;
-            /** @description The whole key, shown this once. */
+            /** @description The full API key. Only this answer shows it. */
             key: string;
             /**
              * Format: date-time
@@ -4651,7 +4651,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When the key was used last, to the minute, ISO 8601 in UTC; null for never.
+             * @description When the key was last used, ISO 8601 in UTC, exact to the minute; null for a key that was never used.
              */
             last_used_at: string | null;
             /**
@@ -4661,41 +4661,41 @@ export interface components {
             expires_at: string | null;
             /**
              * Format: date-time
-             * @description When the key was revoked, ISO 8601 in UTC; null while it works.
+             * @description When the key was revoked, ISO 8601 in UTC; null for a key that was not revoked.
              */
             revoked_at: string | null;
             /** @description What the key may do. */
             scopes: string[];
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of the numbers that the key is limited to; null means all numbers. */
             phone_number_ids: string[] | null;
             /**
              * Format: int64
-             * @description The person who created this one; null when an API key did.
+             * @description The id of the person who created this key; null when an API key created it.
              */
             created_by_user_id: number | null;
             /**
              * Format: uuid
-             * @description The API key that created this one; null when a person did.
+             * @description The id of the API key that created this key; null when a person created it.
              */
             created_by_key_id: string | null;
         };
         CreatedBatch: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /**
              * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
-            /** @description How many messages there are. */
+            /** @description How many messages the batch has. */
             total: number;
             /** @description How many messages WhatsApp accepted. */
             accepted: number;
-            /** @description How many failed. */
+            /** @description How many messages failed. */
             failed: number;
-            /** @description The most messages that are sent in a second. */
+            /** @description The largest number of messages that are sent in a second. */
             rate_per_sec: number;
-            /** @description Your name for the batch; null when you gave none. */
+            /** @description Your own name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
@@ -4718,7 +4718,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description The time of the start, ISO 8601 in UTC; null before.
+             * @description When sending began, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
@@ -4730,13 +4730,13 @@ export interface components {
             warnings: components["schemas"]["BatchWarning"][];
         };
         CreatedConnectSession: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
-            /** @description An address. */
+            /** @description The hosted link to send your customer to. */
             url: string;
             /**
              * Format: date-time
-             * @description The time of expiry, ISO 8601 in UTC; null for never.
+             * @description When the link expires, ISO 8601 in UTC.
              */
             expires_at: string;
             /** @description The current status. */
@@ -4745,24 +4745,24 @@ export interface components {
         CreatedConsoleSession: {
             /**
              * Format: date-time
-             * @description The time of expiry, ISO 8601 in UTC; null for never.
+             * @description When the console session expires, ISO 8601 in UTC.
              */
             expires_at: string;
-            /** @description Who logged in. */
+            /** @description The person who logged in. */
             user: components["schemas"]["ConsoleUser"];
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the person's business, a UUID; null for staff.
              */
             tenant_id: string | null;
-            /** @description The token, shown this once. */
+            /** @description The console session token. Only this answer shows it. */
             token: string;
         };
         /** @description An endpoint with its secret, which only the answer to its creation has. */
         CreatedEndpoint: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -4771,32 +4771,32 @@ export interface components {
              */
             environment: "live" | "test";
             /**
-             * @description The kind. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description Where the events go. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
             kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
-            /** @description An address. */
+            /** @description The address to which deliveries go. */
             url: string;
             /**
-             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The form in which events are sent. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format: "envelope" | "meta";
-            /** @description A text for people. */
+            /** @description Your own description of the endpoint. */
             description: string;
-            /** @description The types of events that the endpoint gets; `*` is all. */
+            /** @description The types of events that the endpoint receives; `*` is all. */
             event_types: string[];
-            /** @description Ids of WhatsApp Business accounts; null is all of them. */
+            /** @description Meta's ids of WhatsApp Business accounts. The endpoint receives only their events; null means all accounts. */
             waba_ids: string[] | null;
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of your numbers. The endpoint receives only their events; null means all numbers. */
             phone_number_ids: string[] | null;
-            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
+            /** @description The statuses whose `message.status` events the endpoint receives; null means all. */
             statuses: string[] | null;
-            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            /** @description A filter by content, such as `{"data.message.type": "button"}`. The endpoint receives only events that pass it; null means all events. */
             filter: {
                 [key: string]: unknown;
             } | null;
-            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
+            /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
@@ -4806,31 +4806,31 @@ export interface components {
             headers: {
                 [key: string]: string;
             };
-            /** @description Seconds that the endpoint may take for its answer; null is 15. */
+            /** @description How many seconds one attempt may take in all; null means 15. */
             timeout_seconds: number | null;
-            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
+            /** @description The largest number of deliveries that are made in a second, retries included; null sets no limit. */
             rate_per_second: number | null;
-            /** @description Whether the events of one customer come one after another, in their order. */
+            /** @description Whether the events of one customer are delivered one after another, in order. */
             ordered: boolean;
-            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            /** @description Whether the first 500 characters of the endpoint's answers to successful attempts are stored. */
             keep_answers: boolean;
-            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
+            /** @description How many deliveries must be given up within 24 hours before we send you a mail; null sends no mail. */
             exhausted_mail_threshold: number | null;
-            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            /** @description The waiting times between attempts, in seconds, each counted from a failed attempt; null means 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
-            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
+            /** @description The client certificate for connections to the endpoint, and the CAs that may sign the endpoint's certificate; null for the usual TLS settings. */
             tls: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null without OAuth2. */
+            /** @description The OAuth 2.0 client that obtains an access token for the requests; null when requests carry no such token. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
-            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            /** @description Whether each request also carries an Ed25519 signature (`v1a`), which `public_key` verifies. */
             asymmetric_signature: boolean;
-            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
+            /** @description The queue, topic, exchange or bucket that receives the events; null for an endpoint that is none of these. */
             destination: components["schemas"]["DestinationSettings"] | null;
-            /** @description The key that verifies the signature `v1a`: `whpk_` and base64; null without one. */
+            /** @description The key that verifies the signature `v1a`: `whpk_` and base64; null when requests carry no such signature. */
             public_key: string | null;
-            /** @description Several events in one request; null is one event in each. */
+            /** @description How several events are sent in one request; null sends each event in a request of its own. */
             batch: components["schemas"]["BatchSettings"] | null;
-            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
+            /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds: number | null;
             /**
              * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
@@ -4839,53 +4839,53 @@ export interface components {
             status: "pending" | "active" | "paused" | "disabled";
             /**
              * Format: date-time
-             * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
+             * @description When the endpoint last passed the verify ping, ISO 8601 in UTC; null before the first pass.
              */
             verified_at: string | null;
-            /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
+            /** @description The secret that signs deliveries: `whsec_` and base64. Only this answer shows it. */
             secret: string;
-            /** @description The first characters of the secret. */
+            /** @description The first characters of the secret, by which you can recognise it. */
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret also signs requests, ISO 8601 in UTC; null when there is no previous secret.
              */
             previous_secret_expires_at: string | null;
             /**
              * Format: date-time
-             * @description When an attempt succeeded last, ISO 8601 in UTC; null for never.
+             * @description When an attempt last succeeded, ISO 8601 in UTC; null before the first success.
              */
             last_success_at: string | null;
-            /** @description Failed attempts since the last success. */
+            /** @description How many attempts have failed since the last success. */
             consecutive_failures: number;
         };
         CreatedMandate: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /** @description The current status. */
             status: string;
             /**
-             * @description The method. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
+             * @description How the mandate is debited. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
              * @enum {string}
              */
             method: "upi" | "card" | "emandate";
-            /** @description The most that one debit may take, in paise. */
+            /** @description The largest amount that one debit may take, in paise. */
             max_amount_paise: number;
-            /** @description Where the customer of the bank authorises the mandate. */
+            /** @description The page on which the payer authorises the mandate; null when there is none. */
             authorization_url: string | null;
             /**
              * Format: date-time
-             * @description Until when the mandate can be authorised, ISO 8601 in UTC.
+             * @description Until when the mandate can be authorised, ISO 8601 in UTC; null when there is no limit.
              */
             authorization_expires_at: string | null;
-            /** @description What it replaces; null otherwise. */
+            /** @description The id of the mandate that this one replaces once it is active; null when it replaces none. */
             replaces: string | null;
         };
         /** @description A customer of a number: ids, newest messages, service window and opt-out. */
         Customer: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
@@ -4893,59 +4893,59 @@ export interface components {
             username: string | null;
             /**
              * Format: date-time
-             * @description When the customer wrote last, ISO 8601 in UTC.
+             * @description When the customer last wrote, ISO 8601 in UTC; null for a customer who never wrote.
              */
             last_inbound_at: string | null;
-            /** @description The wamid of the customer's last message, for a quote or a read mark. */
+            /** @description The wamid of the customer's last message, for a reply or a read mark; null for a customer who never wrote. */
             last_inbound_id: string | null;
-            /** @description Whether you may write without a template now. */
+            /** @description Whether you may write to the customer now without a template. */
             window_open: boolean;
             /**
              * Format: date-time
-             * @description Until when you may write without a template, ISO 8601 in UTC; null while you may not.
+             * @description Until when you may write to the customer without a template, ISO 8601 in UTC; null while you may not.
              */
             window_open_until: string | null;
             /**
              * Format: date-time
-             * @description When you wrote last, ISO 8601 in UTC.
+             * @description When you last wrote, ISO 8601 in UTC; null when you never wrote.
              */
             last_outbound_at: string | null;
-            /** @description The template that the customer was sent last. */
+            /** @description The template that you last sent to the customer; null when you sent none. */
             last_template: components["schemas"]["LastTemplate"] | null;
-            /** @description The ad or post that the customer came from last; null when there was none. */
+            /** @description The last ad or post that the customer came from; null when there was none. */
             last_referral: components["schemas"]["LastReferral"] | null;
             /** @description Whether the customer opted out of marketing messages. */
             opted_out: boolean;
             /**
              * Format: date-time
-             * @description When the customer stopped marketing messages, ISO 8601 in UTC; null otherwise.
+             * @description When the customer opted out of marketing messages, ISO 8601 in UTC; null for a customer who has not opted out.
              */
             opted_out_at: string | null;
             /**
-             * @description `whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for a customer who did not opt out.
+             * @description How the customer opted out of marketing messages. `whatsapp`: in WhatsApp's settings. `stop_word`: by writing a stop word to the number. Null for a customer who has not opted out.
              * @enum {string|null}
              */
             opted_out_source: "whatsapp" | "stop_word" | null;
         };
-        /** @description It is sent only in these hours of the customer's day, by the time zone of the phone number; without `send_at`, as soon as they begin. */
+        /** @description The hours of the customer's day in which the message may be sent. The customer's phone number determines the time zone. Without `send_at`, the message is sent as soon as these hours begin. */
         CustomerHours: {
             /**
-             * @description The first hour.
+             * @description The hour at which sending begins.
              * @example 9
              */
             from: number;
             /**
-             * @description The hour at which they are over.
+             * @description The hour at which sending ends.
              * @example 20
              */
             to: number;
         };
         /** @description The event `customer.opt_out`. */
         CustomerOptOutEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "customer.opt_out";
@@ -4953,33 +4953,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["OptOutData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -4987,42 +4987,42 @@ export interface components {
         Deleted: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
-            /** @description It was deleted. */
+            /** @description Whether the object was deleted. */
             deleted: boolean;
         };
         DeletedFlowEndpoint: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description It was deleted. */
+            /** @description Whether the object was deleted. */
             deleted: boolean;
         };
-        /** @description Deliveries to an endpoint of the business were given up; they are not tried again. */
+        /** @description Deliveries to an endpoint of yours that were given up. They are not tried again. */
         DeliveriesExhaustedData: {
             /**
              * Format: uuid
-             * @description The webhook endpoint, a uuid.
+             * @description The id of the webhook endpoint, a UUID.
              */
             endpoint_id: string;
-            /** @description An address. */
+            /** @description The address of the endpoint. */
             url: string;
-            /** @description Your own id for the endpoint. */
+            /** @description Your own id for the endpoint; null when you gave none. */
             uid: string | null;
-            /** @description How many this event reports. */
+            /** @description How many deliveries this event reports. */
             count: number;
-            /** @description The first 100 of them, the oldest first. */
+            /** @description The first 100 of these deliveries, oldest first. */
             deliveries: ({
-                /** @description The id. */
+                /** @description The id of the object. */
                 id: string;
-                /** @description The event: `evt_` and 26 characters. */
+                /** @description The id of the event: `evt_` and 26 characters. */
                 event_id: string;
                 /** @description The type of the event, such as `message.inbound`. */
                 event_type: string;
                 /** @description How many attempts were made. */
                 attempts: number;
-                /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when none did. */
+                /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when there was no failure. */
                 last_error: string | null;
                 /** @description The HTTP status of the last attempt; null when no answer came. */
                 last_http_status: number | null;
@@ -5034,15 +5034,15 @@ export interface components {
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Delivery: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
-            /** @description The event: `evt_` and 26 characters. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             event_id: string;
             /** @description The type of the event, such as `message.inbound`. */
             event_type: string;
             /**
              * Format: uuid
-             * @description The webhook endpoint, a uuid.
+             * @description The id of the webhook endpoint, a UUID.
              */
             endpoint_id: string;
             /**
@@ -5054,64 +5054,64 @@ export interface components {
             attempts: number;
             /** @description The HTTP status of the last attempt; null when no answer came. */
             last_http_status: number | null;
-            /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when none did. */
+            /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when there was no failure. */
             last_error: string | null;
-            /** @description How long the last answer took, in milliseconds. */
+            /** @description How long the endpoint's last answer took, in milliseconds; null when no answer came. */
             last_response_ms: number | null;
             /**
              * Format: date-time
-             * @description When the next attempt is due, ISO 8601 in UTC; null when there is none.
+             * @description When the next attempt is due, ISO 8601 in UTC; null when no attempt will follow.
              */
             next_attempt_at: string | null;
-            /** @description Whether it repeats an earlier delivery. */
+            /** @description Whether the delivery repeats an earlier delivery. */
             is_replay: boolean;
-            /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
+            /** @description The id of the delivery that this one repeats: `dlv_` and 26 characters; null for a delivery that repeats none. */
             replay_of: string | null;
         };
         /** @description An attempt. The receiver's answers to the newest failed attempts are stored as long as the event's body. */
         DeliveryAttempt: {
             /**
              * Format: date-time
-             * @description When it happened, ISO 8601 in UTC.
+             * @description When the attempt was made, ISO 8601 in UTC.
              */
             at: string;
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
-            /** @description The duration in milliseconds. */
+            /** @description How long the attempt took, in milliseconds. */
             ms: number;
             /** @description What went wrong; null when nothing did. */
             error: string | null;
             /** @description The first 500 characters of the endpoint's answer. */
             response_excerpt: string;
-            /** @description The headers of the endpoint's answer. */
+            /** @description The headers of the endpoint's answer; null when they are not stored. */
             response_headers: {
                 [key: string]: string;
             } | null;
-            /** @description The endpoint's answer. */
+            /** @description The endpoint's whole answer; null when it is not stored. */
             response_body: string | null;
         };
         /** @description How many deliveries have each status. */
         DeliveryCounts: {
-            /** @description How many wait. */
+            /** @description How many deliveries wait for their first attempt. */
             pending: number;
-            /** @description How many were delivered. */
+            /** @description How many deliveries were delivered. */
             delivered: number;
-            /** @description How many failed. */
+            /** @description How many deliveries failed and will be tried again. */
             failed: number;
-            /** @description Deliveries that are not tried any more. */
+            /** @description How many deliveries were given up. */
             dead: number;
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         DeliveryWithLog: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
-            /** @description The event: `evt_` and 26 characters. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             event_id: string;
             /** @description The type of the event, such as `message.inbound`. */
             event_type: string;
             /**
              * Format: uuid
-             * @description The webhook endpoint, a uuid.
+             * @description The id of the webhook endpoint, a UUID.
              */
             endpoint_id: string;
             /**
@@ -5123,20 +5123,20 @@ export interface components {
             attempts: number;
             /** @description The HTTP status of the last attempt; null when no answer came. */
             last_http_status: number | null;
-            /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when none did. */
+            /** @description Why the last attempt failed, such as `timeout` or `http_5xx`; null when there was no failure. */
             last_error: string | null;
-            /** @description How long the last answer took, in milliseconds. */
+            /** @description How long the endpoint's last answer took, in milliseconds; null when no answer came. */
             last_response_ms: number | null;
             /**
              * Format: date-time
-             * @description When the next attempt is due, ISO 8601 in UTC; null when there is none.
+             * @description When the next attempt is due, ISO 8601 in UTC; null when no attempt will follow.
              */
             next_attempt_at: string | null;
-            /** @description The last 20 attempts, oldest first. */
+            /** @description The last 20 attempts of the delivery, oldest first. */
             attempt_log: components["schemas"]["DeliveryAttempt"][];
-            /** @description Whether it repeats an earlier delivery. */
+            /** @description Whether the delivery repeats an earlier delivery. */
             is_replay: boolean;
-            /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
+            /** @description The id of the delivery that this one repeats: `dlv_` and 26 characters; null for a delivery that repeats none. */
             replay_of: string | null;
         };
         /** @description The destination of an endpoint that is not a webhook. Each kind has its own members (docs/destinations.md). */
@@ -5179,13 +5179,13 @@ export interface components {
             routing_key?: string | null;
         };
         DeviceCodeRequest: {
-            /** @description The code that the log-in began with. */
+            /** @description The `device_code` of the answer that started the log-in. */
             device_code: string;
         };
         DeviceKey: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /** @description The name. */
@@ -5195,7 +5195,7 @@ export interface components {
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters of the key, to recognise it. */
+            /** @description The first characters of the key, by which you can recognise it. */
             prefix: string;
             /** @description The full key: in this answer and nowhere else. */
             key: string;
@@ -5206,7 +5206,7 @@ export interface components {
             expires_at: string | null;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business that the key belongs to, a UUID.
              */
             tenant_id: string | null;
             /** @description The name of the business. */
@@ -5229,7 +5229,7 @@ export interface components {
             verification_url_complete: string;
             /**
              * Format: date-time
-             * @description The time of expiry, ISO 8601 in UTC; null for never.
+             * @description When both codes expire, ISO 8601 in UTC.
              */
             expires_at: string;
             /** @description How long to wait between two redemptions. */
@@ -5239,66 +5239,66 @@ export interface components {
             /** @description What the person sees, e.g. the computer's name. */
             client_name: string;
         };
-        /** @description By the `id` of an upload or by a public https `link`. */
+        /** @description The document file: the `id` of an upload, or a public https `link`. */
         DocumentContent: {
-            /** @description The id of an upload. */
+            /** @description The media id of an upload. */
             id?: string;
-            /** @description A public https address, which WhatsApp fetches. */
+            /** @description A public https address from which WhatsApp fetches the file. */
             link?: string;
-            /** @description Up to 1,024 characters. */
+            /** @description The text below the file, up to 1,024 characters. */
             caption?: string;
-            /** @description The name that the customer sees. */
+            /** @description The file name that the customer sees. */
             filename?: string;
         } & {
             [key: string]: unknown;
         };
         DocumentMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "document";
-            /** @description The document of the message. */
+            /** @description The document that the message contains. */
             document: components["schemas"]["DocumentContent"];
         } & {
             [key: string]: unknown;
         };
-        /** @description The member named like `type` holds the content. */
+        /** @description A message from the WhatsApp Business app. The member with the name that `type` gives holds the content. */
         EchoedMessage: {
-            /** @description The number that it came from, in digits. */
+            /** @description The phone number that the message came from, in digits. */
             from?: string;
-            /** @description The number that it went to, in digits. */
+            /** @description The phone number that the message went to, in digits. */
             to?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who received the message. */
             to_user_id?: string;
-            /** @description The id. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970, as text. */
+            /** @description When the message was sent, in seconds since 1970, as a string. */
             timestamp?: string;
-            /** @description The type. The content is in the member of the same name, where there is one. */
+            /** @description The type of the message. The member with the same name holds the content. */
             type: string;
-            /** @description The text. */
+            /** @description The text of the message. */
             text?: {
-                /** @description The text. */
+                /** @description The text of the message. */
                 body?: string;
             } & {
                 [key: string]: unknown;
@@ -5312,9 +5312,9 @@ export interface components {
             messaging_product?: string;
             /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The customers whom the notification concerns, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
-            /** @description The message. */
+            /** @description The message that was sent. */
             message: components["schemas"]["EchoedMessage"];
         } & {
             [key: string]: unknown;
@@ -5326,13 +5326,13 @@ export interface components {
             waba_id: string;
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The PIN of six digits. */
+            /** @description The six-digit PIN of the number's two-step verification. Null or left out, the stored PIN or a new one is used. */
             pin?: string | null;
         };
         Endpoint: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -5341,32 +5341,32 @@ export interface components {
              */
             environment: "live" | "test";
             /**
-             * @description The kind. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description Where the events go. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
             kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
             /** @description The address to which deliveries go. */
             url: string;
             /**
-             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The form in which events are sent. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format: "envelope" | "meta";
-            /** @description A text for people. */
+            /** @description Your own description of the endpoint. */
             description: string;
-            /** @description The types of events that the endpoint gets; `*` is all. */
+            /** @description The types of events that the endpoint receives; `*` is all. */
             event_types: string[];
-            /** @description Ids of WhatsApp Business accounts; null is all of them. */
+            /** @description Meta's ids of WhatsApp Business accounts. The endpoint receives only their events; null means all accounts. */
             waba_ids: string[] | null;
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of your numbers. The endpoint receives only their events; null means all numbers. */
             phone_number_ids: string[] | null;
-            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
+            /** @description The statuses whose `message.status` events the endpoint receives; null means all. */
             statuses: string[] | null;
-            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            /** @description A filter by content, such as `{"data.message.type": "button"}`. The endpoint receives only events that pass it; null means all events. */
             filter: {
                 [key: string]: unknown;
             } | null;
-            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
+            /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
@@ -5376,31 +5376,31 @@ export interface components {
             headers: {
                 [key: string]: string;
             };
-            /** @description Seconds that the endpoint may take for its answer; null is 15. */
+            /** @description How many seconds one attempt may take in all; null means 15. */
             timeout_seconds: number | null;
-            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
+            /** @description The largest number of deliveries that are made in a second, retries included; null sets no limit. */
             rate_per_second: number | null;
-            /** @description Whether the events of one customer come one after another, in their order. */
+            /** @description Whether the events of one customer are delivered one after another, in order. */
             ordered: boolean;
-            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            /** @description Whether the first 500 characters of the endpoint's answers to successful attempts are stored. */
             keep_answers: boolean;
-            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
+            /** @description How many deliveries must be given up within 24 hours before we send you a mail; null sends no mail. */
             exhausted_mail_threshold: number | null;
-            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            /** @description The waiting times between attempts, in seconds, each counted from a failed attempt; null means 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
-            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
+            /** @description The client certificate for connections to the endpoint, and the CAs that may sign the endpoint's certificate; null for the usual TLS settings. */
             tls: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null without OAuth2. */
+            /** @description The OAuth 2.0 client that obtains an access token for the requests; null when requests carry no such token. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
-            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            /** @description Whether each request also carries an Ed25519 signature (`v1a`), which `public_key` verifies. */
             asymmetric_signature: boolean;
-            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
+            /** @description The queue, topic, exchange or bucket that receives the events; null for an endpoint that is none of these. */
             destination: components["schemas"]["DestinationSettings"] | null;
-            /** @description The key that verifies the signature `v1a`: `whpk_` and base64; null without one. */
+            /** @description The key that verifies the signature `v1a`: `whpk_` and base64; null when requests carry no such signature. */
             public_key: string | null;
-            /** @description Several events in one request; null is one event in each. */
+            /** @description How several events are sent in one request; null sends each event in a request of its own. */
             batch: components["schemas"]["BatchSettings"] | null;
-            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
+            /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds: number | null;
             /**
              * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
@@ -5409,82 +5409,82 @@ export interface components {
             status: "pending" | "active" | "paused" | "disabled";
             /**
              * Format: date-time
-             * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
+             * @description When the endpoint last passed the verify ping, ISO 8601 in UTC; null before the first pass.
              */
             verified_at: string | null;
-            /** @description The first characters of the secret. */
+            /** @description The first characters of the secret, by which you can recognise it. */
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret also signs requests, ISO 8601 in UTC; null when there is no previous secret.
              */
             previous_secret_expires_at: string | null;
             /**
              * Format: date-time
-             * @description When an attempt succeeded last, ISO 8601 in UTC; null for never.
+             * @description When an attempt last succeeded, ISO 8601 in UTC; null before the first success.
              */
             last_success_at: string | null;
-            /** @description Failed attempts since the last success. */
+            /** @description How many attempts have failed since the last success. */
             consecutive_failures: number;
         };
         /** @description Fields that creation and changes have in common. */
         EndpointChangeRequest: {
-            /** @description Ids of WhatsApp Business accounts; null is all of them. */
+            /** @description Meta's ids of WhatsApp Business accounts. The endpoint receives only their events; null means all accounts. */
             waba_ids?: string[] | null;
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of your numbers. The endpoint receives only their events; null means all numbers. */
             phone_number_ids?: string[] | null;
-            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
+            /** @description The statuses whose `message.status` events the endpoint receives; null means all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
             statuses?: ("sent" | "delivered" | "read" | "played" | "failed" | "deleted")[] | null;
-            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            /** @description A filter by content, such as `{"data.message.type": "button"}`. The endpoint receives only events that pass it; null means all events. */
             filter?: {
                 [key: string]: unknown;
             } | null;
-            /** @description Headers of your own that each delivery carries; values are never shown again. */
+            /** @description Headers of your own that every request to the endpoint carries; null for none. No answer shows their values. */
             headers?: {
                 [key: string]: string;
             } | null;
-            /** @description Seconds that the endpoint may take for its answer; null is 15. */
+            /** @description How many seconds one attempt may take in all; null means 15. */
             timeout_seconds?: number | null;
-            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
+            /** @description The largest number of deliveries that are made in a second, retries included; null sets no limit. */
             rate_per_second?: number | null;
-            /** @description Whether the events of one customer come one after another, in their order. */
+            /** @description Whether the events of one customer are delivered one after another, in order. */
             ordered?: boolean;
-            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            /** @description Whether the first 500 characters of the endpoint's answers to successful attempts are stored. */
             keep_answers?: boolean;
-            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
+            /** @description How many deliveries must be given up within 24 hours before we send you a mail; null sends no mail. */
             exhausted_mail_threshold?: number | null;
-            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            /** @description The waiting times between attempts, in seconds, each counted from a failed attempt; null means 12 attempts in about 76 hours. */
             retry_schedule?: number[] | null;
-            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
+            /** @description The client certificate for connections to the endpoint, and the CAs that may sign the endpoint's certificate; null for the usual TLS settings. */
             tls?: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null without OAuth2. */
+            /** @description The OAuth 2.0 client that obtains an access token for the requests; null when requests carry no such token. */
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
-            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            /** @description Whether each request also carries an Ed25519 signature (`v1a`), which `public_key` verifies. */
             asymmetric_signature?: boolean;
-            /** @description Several events in one request; null is one event in each. */
+            /** @description How several events are sent in one request; null sends each event in a request of its own. */
             batch?: components["schemas"]["BatchSettings"] | null;
-            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
+            /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds?: number | null;
-            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
+            /** @description The queue, topic, exchange or bucket that receives the events; null for an endpoint that is none of these. */
             destination?: components["schemas"]["DestinationSettings"];
-            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
+            /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid?: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata?: {
                 [key: string]: string;
             };
             /**
-             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The form in which events are sent. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format?: "envelope" | "meta";
-            /** @description The token that Meta's own check of a callback carries. */
+            /** @description Only for the format `meta`: the token that the handshake of this format sends to your server. */
             verify_token?: string;
-            /** @description An address. */
+            /** @description The https address to which deliveries go. */
             url?: string;
-            /** @description A text for people. */
+            /** @description Your own description of the endpoint. */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            /** @description The types of events that the endpoint receives; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
             /**
              * @description The current status. `active`: gets events; `paused`: you paused it.
@@ -5492,47 +5492,47 @@ export interface components {
              */
             status?: "active" | "paused";
         };
-        /** @description An endpoint of the business was disabled; nothing is sent to it until it passes a ping. */
+        /** @description An endpoint of yours that the service disabled. Nothing is sent to it until it passes the verify ping. */
         EndpointDisabledData: {
             /**
              * Format: uuid
-             * @description The webhook endpoint, a uuid.
+             * @description The id of the webhook endpoint, a UUID.
              */
             endpoint_id: string;
-            /** @description An address. */
+            /** @description The address of the endpoint. */
             url: string;
-            /** @description Your own id for the endpoint. */
+            /** @description Your own id for the endpoint; null when you gave none. */
             uid: string | null;
             /**
              * Format: date-time
-             * @description The first failed attempt after the last success.
+             * @description When the first attempt after the last success failed, ISO 8601 in UTC; null when none failed.
              */
             since: string | null;
             /**
-             * @description Why it happened. `gone`: the endpoint answered 410; `failing`: it failed for days.
+             * @description Why the endpoint was disabled. `gone`: the endpoint answered 410; `failing`: it failed for days.
              * @enum {string}
              */
             cause: "gone" | "failing";
         } & {
             [key: string]: unknown;
         };
-        /** @description An endpoint of the business has had no success for 15 minutes. */
+        /** @description An endpoint of yours that has accepted no event for 15 minutes. */
         EndpointFailingData: {
             /**
              * Format: uuid
-             * @description The webhook endpoint, a uuid.
+             * @description The id of the webhook endpoint, a UUID.
              */
             endpoint_id: string;
-            /** @description An address. */
+            /** @description The address of the endpoint. */
             url: string;
-            /** @description Your own id for the endpoint. */
+            /** @description Your own id for the endpoint; null when you gave none. */
             uid: string | null;
             /**
              * Format: date-time
-             * @description The first failed attempt after the last success.
+             * @description When the first attempt after the last success failed, ISO 8601 in UTC.
              */
             since: string;
-            /** @description How the newest failed attempt ended. */
+            /** @description How the newest failed attempt ended; null when it is not known. */
             reason: ({
                 /** @description What went wrong; null when nothing did. */
                 error: string | null;
@@ -5543,11 +5543,11 @@ export interface components {
             }) | null;
             /** @description The deliveries that wait for the endpoint. */
             waiting: {
-                /** @description How many there are. */
+                /** @description How many deliveries wait. */
                 count: number;
                 /**
                  * Format: date-time
-                 * @description The time of the oldest, ISO 8601 in UTC; null when there is none.
+                 * @description When the oldest of these was created, ISO 8601 in UTC; null when there are none.
                  */
                 oldest: string | null;
             } & {
@@ -5559,60 +5559,60 @@ export interface components {
         /** @description Why an endpoint's deliveries wait, until when, and how it answered in the last hour. */
         EndpointHealth: {
             /**
-             * @description The state. `healthy`: it works; `failing`: attempts fail; `circuit_open`: it is not called for a while.
+             * @description How well the endpoint works now. `healthy`: it works; `failing`: attempts fail; `circuit_open`: it is not called for a while.
              * @enum {string}
              */
             state: "healthy" | "failing" | "circuit_open";
             /**
              * Format: date-time
-             * @description Since when, ISO 8601 in UTC.
+             * @description Since when the endpoint has failed or its secret could not be decrypted, ISO 8601 in UTC; null for an endpoint in order.
              */
             since: string | null;
-            /** @description Why. */
+            /** @description How the newest failed attempt ended; null for an endpoint that does not fail. */
             reason: components["schemas"]["EndpointReason"] | null;
             /**
              * Format: date-time
-             * @description When the next attempt is due, ISO 8601 in UTC; null when there is none.
+             * @description When a failing endpoint is called next, ISO 8601 in UTC; null when no such call is due.
              */
             retry_at: string | null;
             /** @description The deliveries that wait for the endpoint. */
             waiting: components["schemas"]["EndpointWaiting"];
-            /** @description The attempts of the last hour. */
+            /** @description The deliveries of the last hour that were attempted. */
             last_hour: components["schemas"]["EndpointLastHour"];
         };
         EndpointLastHour: {
-            /** @description Attempts in the last hour. */
+            /** @description How many deliveries of the last hour were attempted. */
             attempted: number;
             /**
              * Format: double
-             * @description The part that succeeded, 0 to 1; null without attempts.
+             * @description The share of these deliveries that were delivered, 0 to 1; null when none was attempted.
              */
             success_share: number | null;
-            /** @description Half of the answers came within this many milliseconds. */
+            /** @description Half of the answers came within this many milliseconds; null when no answer came. */
             p50_ms: number | null;
-            /** @description 95 of 100 answers came within this many milliseconds. */
+            /** @description 95 of 100 answers came within this many milliseconds; null when no answer came. */
             p95_ms: number | null;
         };
         EndpointReason: {
-            /** @description What went wrong; null when nothing did. */
+            /** @description What went wrong, such as `timeout` or `http_5xx`; null when it is not known. */
             error: string | null;
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
         };
-        /** @description An endpoint of the business that failed or was disabled accepts events again. */
+        /** @description An endpoint of yours that failed or was disabled and accepts events again. */
         EndpointRecoveredData: {
             /**
              * Format: uuid
-             * @description The webhook endpoint, a uuid.
+             * @description The id of the webhook endpoint, a UUID.
              */
             endpoint_id: string;
-            /** @description An address. */
+            /** @description The address of the endpoint. */
             url: string;
-            /** @description Your own id for the endpoint. */
+            /** @description Your own id for the endpoint; null when you gave none. */
             uid: string | null;
             /**
              * Format: date-time
-             * @description When it began to fail.
+             * @description When the endpoint began to fail, ISO 8601 in UTC.
              */
             since: string;
         } & {
@@ -5620,56 +5620,56 @@ export interface components {
         };
         /** @description Fields that creation and changes have in common. */
         EndpointRequest: {
-            /** @description Ids of WhatsApp Business accounts; null is all of them. */
+            /** @description Meta's ids of WhatsApp Business accounts. The endpoint receives only their events; null means all accounts. */
             waba_ids?: string[] | null;
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of your numbers. The endpoint receives only their events; null means all numbers. */
             phone_number_ids?: string[] | null;
-            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
+            /** @description The statuses whose `message.status` events the endpoint receives; null means all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
             statuses?: ("sent" | "delivered" | "read" | "played" | "failed" | "deleted")[] | null;
-            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            /** @description A filter by content, such as `{"data.message.type": "button"}`. The endpoint receives only events that pass it; null means all events. */
             filter?: {
                 [key: string]: unknown;
             } | null;
-            /** @description Headers of your own that each delivery carries; values are never shown again. */
+            /** @description Headers of your own that every request to the endpoint carries; null for none. No answer shows their values. */
             headers?: {
                 [key: string]: string;
             } | null;
-            /** @description Seconds that the endpoint may take for its answer; null is 15. */
+            /** @description How many seconds one attempt may take in all; null means 15. */
             timeout_seconds?: number | null;
-            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
+            /** @description The largest number of deliveries that are made in a second, retries included; null sets no limit. */
             rate_per_second?: number | null;
-            /** @description Whether the events of one customer come one after another, in their order. */
+            /** @description Whether the events of one customer are delivered one after another, in order. */
             ordered?: boolean;
-            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            /** @description Whether the first 500 characters of the endpoint's answers to successful attempts are stored. */
             keep_answers?: boolean;
-            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
+            /** @description How many deliveries must be given up within 24 hours before we send you a mail; null sends no mail. */
             exhausted_mail_threshold?: number | null;
-            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            /** @description The waiting times between attempts, in seconds, each counted from a failed attempt; null means 12 attempts in about 76 hours. */
             retry_schedule?: number[] | null;
-            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
+            /** @description The client certificate for connections to the endpoint, and the CAs that may sign the endpoint's certificate; null for the usual TLS settings. */
             tls?: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null without OAuth2. */
+            /** @description The OAuth 2.0 client that obtains an access token for the requests; null when requests carry no such token. */
             oauth2?: components["schemas"]["OAuth2Settings"] | null;
-            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            /** @description Whether each request also carries an Ed25519 signature (`v1a`), which `public_key` verifies. */
             asymmetric_signature?: boolean;
-            /** @description Several events in one request; null is one event in each. */
+            /** @description How several events are sent in one request; null sends each event in a request of its own. */
             batch?: components["schemas"]["BatchSettings"] | null;
-            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
+            /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds?: number | null;
-            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
+            /** @description The queue, topic, exchange or bucket that receives the events; null for an endpoint that is none of these. */
             destination?: components["schemas"]["DestinationSettings"];
-            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
+            /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid?: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata?: {
                 [key: string]: string;
             };
             /**
-             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The form in which events are sent. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format?: "envelope" | "meta";
-            /** @description The token that Meta's own check of a callback carries. */
+            /** @description Only for the format `meta`: the token that the handshake of this format sends to your server. */
             verify_token?: string;
             /**
              * @description Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a queue, topic, exchange or bucket, which `destination` describes. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
@@ -5679,13 +5679,13 @@ export interface components {
             /** @description The server's address; required for a `webhook`. */
             url?: string;
             /**
-             * @description A text for people.
+             * @description Your own description of the endpoint.
              * @default
              */
             description?: string;
             /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
-            /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
+            /** @description A secret of your own that signs deliveries: `whsec_` and the base64 of 24 to 64 bytes. Left out, the service makes a random one. */
             secret?: string;
             /**
              * @description The current status. `pending`: not verified yet.
@@ -5694,11 +5694,11 @@ export interface components {
             status?: "pending";
         };
         EndpointWaiting: {
-            /** @description How many there are. */
+            /** @description How many deliveries wait. */
             count: number;
             /**
              * Format: date-time
-             * @description The time of the oldest, ISO 8601 in UTC; null when there is none.
+             * @description When the oldest of these was created, ISO 8601 in UTC; null when there are none.
              */
             oldest: string | null;
         };
@@ -5706,7 +5706,7 @@ export interface components {
         EndpointWithHealth: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -5715,32 +5715,32 @@ export interface components {
              */
             environment: "live" | "test";
             /**
-             * @description The kind. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description Where the events go. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
              * @enum {string}
              */
             kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
-            /** @description An address. */
+            /** @description The address to which deliveries go. */
             url: string;
             /**
-             * @description The format. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
+             * @description The form in which events are sent. `envelope`: the event as this service delivers it; `meta`: Meta's own notification.
              * @enum {string}
              */
             format: "envelope" | "meta";
-            /** @description A text for people. */
+            /** @description Your own description of the endpoint. */
             description: string;
-            /** @description The types of events that the endpoint gets; `*` is all. */
+            /** @description The types of events that the endpoint receives; `*` is all. */
             event_types: string[];
-            /** @description Ids of WhatsApp Business accounts; null is all of them. */
+            /** @description Meta's ids of WhatsApp Business accounts. The endpoint receives only their events; null means all accounts. */
             waba_ids: string[] | null;
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of your numbers. The endpoint receives only their events; null means all numbers. */
             phone_number_ids: string[] | null;
-            /** @description Of `message.status` events, the statuses that the endpoint gets; null is all. */
+            /** @description The statuses whose `message.status` events the endpoint receives; null means all. */
             statuses: string[] | null;
-            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            /** @description A filter by content, such as `{"data.message.type": "button"}`. The endpoint receives only events that pass it; null means all events. */
             filter: {
                 [key: string]: unknown;
             } | null;
-            /** @description Your own id for the endpoint; a second endpoint with the same id is refused. */
+            /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid: string | null;
             /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
@@ -5750,31 +5750,31 @@ export interface components {
             headers: {
                 [key: string]: string;
             };
-            /** @description Seconds that the endpoint may take for its answer; null is 15. */
+            /** @description How many seconds one attempt may take in all; null means 15. */
             timeout_seconds: number | null;
-            /** @description The most deliveries that are made in a second; null sets no limit of yours. */
+            /** @description The largest number of deliveries that are made in a second, retries included; null sets no limit. */
             rate_per_second: number | null;
-            /** @description Whether the events of one customer come one after another, in their order. */
+            /** @description Whether the events of one customer are delivered one after another, in order. */
             ordered: boolean;
-            /** @description Whether the first 500 characters of answers to successful attempts are kept. */
+            /** @description Whether the first 500 characters of the endpoint's answers to successful attempts are stored. */
             keep_answers: boolean;
-            /** @description Mail is sent when this many deliveries were given up within 24 hours; null is no mail. */
+            /** @description How many deliveries must be given up within 24 hours before we send you a mail; null sends no mail. */
             exhausted_mail_threshold: number | null;
-            /** @description Seconds from each failed attempt to the next; null is 12 attempts in about 76 hours. */
+            /** @description The waiting times between attempts, in seconds, each counted from a failed attempt; null means 12 attempts in about 76 hours. */
             retry_schedule: number[] | null;
-            /** @description The client certificate and the CAs for connections to the endpoint; null for the usual settings. */
+            /** @description The client certificate for connections to the endpoint, and the CAs that may sign the endpoint's certificate; null for the usual TLS settings. */
             tls: components["schemas"]["TlsSettings"] | null;
-            /** @description The client whose tokens requests carry; null without OAuth2. */
+            /** @description The OAuth 2.0 client that obtains an access token for the requests; null when requests carry no such token. */
             oauth2: components["schemas"]["OAuth2Settings"] | null;
-            /** @description Whether requests also carry an Ed25519 signature, `v1a`, that `public_key` verifies. */
+            /** @description Whether each request also carries an Ed25519 signature (`v1a`), which `public_key` verifies. */
             asymmetric_signature: boolean;
-            /** @description Where the events go when the endpoint's kind is not `webhook`; null for a webhook. */
+            /** @description The queue, topic, exchange or bucket that receives the events; null for an endpoint that is none of these. */
             destination: components["schemas"]["DestinationSettings"] | null;
-            /** @description The key that verifies the signature `v1a`: `whpk_` and base64; null without one. */
+            /** @description The key that verifies the signature `v1a`: `whpk_` and base64; null when requests carry no such signature. */
             public_key: string | null;
-            /** @description Several events in one request; null is one event in each. */
+            /** @description How several events are sent in one request; null sends each event in a request of its own. */
             batch: components["schemas"]["BatchSettings"] | null;
-            /** @description For how many seconds a customer's messages are collected, from the first one on; null collects none. */
+            /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds: number | null;
             /**
              * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
@@ -5783,24 +5783,24 @@ export interface components {
             status: "pending" | "active" | "paused" | "disabled";
             /**
              * Format: date-time
-             * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
+             * @description When the endpoint last passed the verify ping, ISO 8601 in UTC; null before the first pass.
              */
             verified_at: string | null;
-            /** @description The first characters of the secret. */
+            /** @description The first characters of the secret, by which you can recognise it. */
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret also signs requests, ISO 8601 in UTC; null when there is no previous secret.
              */
             previous_secret_expires_at: string | null;
             /**
              * Format: date-time
-             * @description When an attempt succeeded last, ISO 8601 in UTC; null for never.
+             * @description When an attempt last succeeded, ISO 8601 in UTC; null before the first success.
              */
             last_success_at: string | null;
-            /** @description Failed attempts since the last success. */
+            /** @description How many attempts have failed since the last success. */
             consecutive_failures: number;
-            /** @description How well the endpoint works. */
+            /** @description How well the endpoint works now. */
             health: components["schemas"]["EndpointHealth"];
         };
         /** @description How many rows of each kind were erased. */
@@ -5824,7 +5824,7 @@ export interface components {
         Erasure: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -5848,9 +5848,9 @@ export interface components {
             erased: components["schemas"]["Erased"] | null;
         };
         ErasureList: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries of the page, in order. */
             data: components["schemas"]["Erasure"][];
-            /** @description The `cursor` of the next page; null on the last one. */
+            /** @description The value to send as `cursor` for the next page; null on the last page. */
             next_cursor: string | null;
         };
         /**
@@ -5858,22 +5858,22 @@ export interface components {
          * @enum {string}
          */
         ErrorCode: "billing_disabled" | "conflict" | "forbidden" | "headers_too_large" | "idempotency_conflict" | "internal_error" | "invalid_request" | "invoice_not_payable" | "meta_unreachable" | "method_not_allowed" | "not_found" | "number_not_connected" | "payload_too_large" | "payment_provider_refused" | "payment_provider_unreachable" | "rate_limited" | "request_timeout" | "service_unavailable" | "tenant_not_approved" | "tenant_suspended" | "too_many_in_flight" | "unauthorized" | "unsupported_media_type" | "uri_too_long" | "webhook_verify_failed";
-        /** @description An event as it is delivered; `type` says what `data` holds. */
+        /** @description An event as it is delivered. `type` determines the form of `data`. */
         Event: components["schemas"]["MessageInboundEvent"] | components["schemas"]["MessageStatusEvent"] | components["schemas"]["MessageErrorEvent"] | components["schemas"]["MessageEchoEvent"] | components["schemas"]["MessageOutboundEvent"] | components["schemas"]["MessageHistoryEvent"] | components["schemas"]["UserPreferencesEvent"] | components["schemas"]["CustomerOptOutEvent"] | components["schemas"]["BatchCompletedEvent"] | components["schemas"]["TemplateStatusEvent"] | components["schemas"]["TemplateQualityEvent"] | components["schemas"]["TemplateCategoryEvent"] | components["schemas"]["NumberQualityEvent"] | components["schemas"]["NumberNameEvent"] | components["schemas"]["NumberConnectionEvent"] | components["schemas"]["AccountUpdateEvent"] | components["schemas"]["AccountAlertsEvent"] | components["schemas"]["AccountCapabilityEvent"] | components["schemas"]["AccountSecurityEvent"] | components["schemas"]["TokenExpiringEvent"] | components["schemas"]["TokenInvalidEvent"] | components["schemas"]["WebhookFailingEvent"] | components["schemas"]["WebhookDisabledEvent"] | components["schemas"]["WebhookRecoveredEvent"] | components["schemas"]["WebhookDeliveryExhaustedEvent"] | components["schemas"]["MetaOtherEvent"];
-        /** @description The customer's profile. */
+        /** @description A customer whom the event concerns. */
         EventContact: {
             /** @description The customer's profile. */
             profile?: {
-                /** @description The name. */
+                /** @description The name in the customer's WhatsApp profile. */
                 name?: string;
                 /** @description The customer's WhatsApp user name; null without one. */
                 username?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The phone number; absent for a customer known only by username. */
+            /** @description The customer's phone number in digits. Absent for a customer who is known only by user name. */
             wa_id?: string;
-            /** @description The business-scoped user id. */
+            /** @description The customer's business-scoped user id. */
             user_id?: string;
             /** @description The customer's user id that all businesses of your portfolio share. */
             parent_user_id?: string;
@@ -5881,12 +5881,12 @@ export interface components {
             [key: string]: unknown;
         };
         EventList: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries of the page, in order. */
             data: components["schemas"]["EventSummary"][];
-            /** @description The `cursor` of the next page; null on the last one. */
+            /** @description The value to send as `cursor` for the next page; null on the last page. */
             next_cursor: string | null;
         };
-        /** @description The number that the event belongs to. */
+        /** @description Your number that the event concerns. */
         EventMetadata: {
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number?: string;
@@ -5897,9 +5897,9 @@ export interface components {
         };
         /** @description The envelope without `data` and `raw`, with the state of the event's message and deliveries. */
         EventSummary: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
-            /** @description The type. The content is in the member of the same name, where there is one. */
+            /** @description The type of the event. */
             type: components["schemas"]["EventType"];
             /** @description The version of the API that the event was made with, a date such as `2026-10-16`. */
             api_version: string;
@@ -5910,35 +5910,35 @@ export interface components {
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
             /**
-             * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
+             * @description Who wrote the event's message; null for an event without a message. `inbound`: the customer wrote it; `outbound`: you wrote it.
              * @enum {string|null}
              */
             direction: "inbound" | "outbound" | null;
-            /** @description The current status. */
+            /** @description The status of the event's message; null for an event without a message. */
             status: string | null;
-            /** @description The code of what went wrong; null when nothing did. */
+            /** @description The code of the error; null when there is no error. */
             error_code: number | null;
-            /** @description Whether the body is still kept. */
+            /** @description Whether the event's body is still stored. */
             payload_available: boolean;
             /** @description The deliveries to your endpoints. */
             deliveries: components["schemas"]["DeliveryCounts"];
@@ -5950,16 +5950,16 @@ export interface components {
         EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other";
         /** @description An event with its deliveries. `event` is null if the body is past retention. */
         EventWithDeliveries: {
-            /** @description What happened. */
+            /** @description The event, exactly as it is delivered; null when its body is no longer stored. */
             event: components["schemas"]["Event"] | null;
-            /** @description Whether the body is still kept. */
+            /** @description Whether the event's body is still stored. */
             payload_available: boolean;
             /** @description The deliveries to your endpoints. */
             deliveries: components["schemas"]["Delivery"][];
         };
         /** @description The example in the form that was sent, with `"test": true`, and the endpoint's answer. */
         Example: {
-            /** @description What happened. */
+            /** @description The event that was sent, with `"test": true`. */
             event: {
                 [key: string]: unknown;
             };
@@ -5967,11 +5967,11 @@ export interface components {
             delivered: boolean;
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
-            /** @description How long the answer took, in milliseconds. */
+            /** @description How long the endpoint's answer took, in milliseconds. */
             response_ms: number;
             /** @description What went wrong; null when nothing did. */
             error: string | null;
-            /** @description The beginning of what the endpoint answered. */
+            /** @description The beginning of the endpoint's answer. */
             body_excerpt: string;
         };
         ExampleRequest: {
@@ -5982,7 +5982,7 @@ export interface components {
         Export: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -6013,13 +6013,13 @@ export interface components {
             checked: number;
             /** @description How many of these events pass the filter. */
             passed: number;
-            /** @description A sentence for each path that no example of an event has. */
+            /** @description A hint for each path of the filter that no example event has. Such a path may be a mistake. */
             hints: string[];
             /** @description The recent events, each with whether it passes the filter. */
             events: components["schemas"]["PreviewedEvent"][];
         };
         FilterPreviewRequest: {
-            /** @description A filter by content, such as `{"data.message.type": "button"}`: which events come; null is all. */
+            /** @description The filter to evaluate, such as `{"data.message.type": "button"}`. */
             filter: {
                 [key: string]: unknown;
             };
@@ -6032,11 +6032,11 @@ export interface components {
             url: string;
             /** @description The address that WhatsApp calls: give it to your Flows as their `endpoint_uri`. */
             endpoint_uri: string;
-            /** @description The first characters of the secret. */
+            /** @description The first characters of the secret, by which you can recognise it. */
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret also signs requests, ISO 8601 in UTC; null when there is no previous secret.
              */
             previous_secret_expires_at: string | null;
             /**
@@ -6064,9 +6064,9 @@ export interface components {
             url: string;
         };
         Health: {
-            /** @description Whether everything works. */
+            /** @description Whether the check passed. */
             ok: boolean;
-            /** @description The version of the service. */
+            /** @description The build of the service, such as a git commit. */
             sha: string;
             /**
              * @description Whether the database answers. `ok`: yes; `error`: no.
@@ -6075,84 +6075,84 @@ export interface components {
             db: "ok" | "error";
         };
         HealthEntity: {
-            /** @description Meta's kind of the object concerned. */
+            /** @description Meta's name for the kind of the object, such as `PHONE_NUMBER`; null when Meta gave none. */
             entity_type: string | null;
-            /** @description The id. */
+            /** @description Meta's id of the object; null when Meta gave none. */
             id: string | null;
-            /** @description Meta's answer whether messages can be sent: `AVAILABLE`, `LIMITED` or `BLOCKED`. */
+            /** @description Meta's answer to whether messages can be sent: `AVAILABLE`, `LIMITED` or `BLOCKED`; null when Meta gave none. */
             can_send_message: string | null;
-            /** @description What is wrong. */
+            /** @description What Meta says is wrong with the object. */
             reasons: components["schemas"]["HealthReason"][];
         };
         HealthReason: {
-            /** @description The code. */
+            /** @description Meta's error code; null when Meta gave none. */
             code: number | null;
-            /** @description A text for people. */
+            /** @description What is wrong, in Meta's words; null when Meta does not say. */
             description: string | null;
             /** @description How to repair the problem; null when Meta does not say. */
             what_to_do: string | null;
         };
-        /** @description The members of all sections. */
+        /** @description The state of the service. Each part of the service adds its own members. */
         HealthReport: {
-            /** @description The date until which each table has partitions. */
+            /** @description The first moment for which each table has no partition. */
             partitions_through: components["schemas"]["PartitionsThrough"];
-            /** @description The last comparison of the keys in Valkey with the database. */
+            /** @description The last run that compared the API keys and tenants in Valkey with the database. */
             kv_reconcile: components["schemas"]["MirrorHealth"];
-            /** @description Retries that are due. */
+            /** @description How many retries are due now. */
             retries_due: number;
             /**
              * Format: date-time
-             * @description When the oldest retry was due, ISO 8601 in UTC; null when none is.
+             * @description The moment from which the oldest due retry could be made, ISO 8601 in UTC; null when no retry is due.
              */
             oldest_due_retry_at: string | null;
-            /** @description Deliveries that became dead in the last 24 hours. */
+            /** @description How many deliveries were given up in the last 24 hours. */
             dead_24h: number;
-            /** @description Endpoints that are not called for a while because they fail. */
+            /** @description How many endpoints are not called for a while, because attempts to call them failed. */
             endpoints_circuit_open: number;
-            /** @description Endpoints whose secret no key decrypts. */
+            /** @description How many endpoints have a secret that none of the encryption keys can decrypt. */
             endpoints_secret_unreadable: number;
-            /** @description Tokens of business accounts. */
+            /** @description The tokens of business accounts, counted. */
             tokens: components["schemas"]["TokensHealth"];
-            /** @description The state of billing. */
+            /** @description The state of billing and of the payment provider. */
             billing: components["schemas"]["BillingHealth"];
         };
-        /** @description By the `id` of an upload or by a public https `link`. */
+        /** @description The image file: the `id` of an upload, or a public https `link`. */
         ImageContent: {
-            /** @description The id of an upload. */
+            /** @description The media id of an upload. */
             id?: string;
-            /** @description A public https address, which WhatsApp fetches. */
+            /** @description A public https address from which WhatsApp fetches the file. */
             link?: string;
-            /** @description Up to 1,024 characters. */
+            /** @description The text below the file, up to 1,024 characters. */
             caption?: string;
         } & {
             [key: string]: unknown;
         };
         ImageMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "image";
-            /** @description The image of the message. */
+            /** @description The image that the message contains. */
             image: components["schemas"]["ImageContent"];
         } & {
             [key: string]: unknown;
@@ -6160,46 +6160,46 @@ export interface components {
         ImportedNumber: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
             /**
              * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
-            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null for a connected number. */
             connection_detail: string | null;
         };
         InboundAudioMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "audio";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6207,52 +6207,52 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The audio of the message. */
+            /** @description The audio that the message contains. */
             audio: components["schemas"]["InboundMedia"];
         } & {
             [key: string]: unknown;
         };
         InboundButtonMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "button";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6260,22 +6260,22 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The customer pressed a quick reply of a template. */
+            /** @description The quick reply button of a template that the customer pressed. */
             button: {
-                /** @description The text that you gave the button. */
+                /** @description The text that you attached to the button. */
                 payload: string;
-                /** @description The text. */
+                /** @description The text on the button. */
                 text: string;
             } & {
                 [key: string]: unknown;
@@ -6284,35 +6284,35 @@ export interface components {
             [key: string]: unknown;
         };
         InboundContactsMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "contacts";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6320,18 +6320,18 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The contact cards that the message contains. */
             contacts: {
                 [key: string]: unknown;
             }[];
@@ -6339,35 +6339,35 @@ export interface components {
             [key: string]: unknown;
         };
         InboundDocumentMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "document";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6375,52 +6375,52 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The document of the message. */
+            /** @description The document that the message contains. */
             document: components["schemas"]["InboundMedia"];
         } & {
             [key: string]: unknown;
         };
         InboundImageMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "image";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6428,52 +6428,52 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The image of the message. */
+            /** @description The image that the message contains. */
             image: components["schemas"]["InboundMedia"];
         } & {
             [key: string]: unknown;
         };
         InboundInteractiveMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "interactive";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6481,43 +6481,43 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The interactive content of the message. */
+            /** @description The customer's answer to an interactive message. */
             interactive: {
                 /**
-                 * @description The type. The content is in the member of the same name, where there is one.
+                 * @description Which kind of answer it is. The member with the same name holds the answer.
                  * @example button_reply
                  * @example list_reply
                  * @example nfm_reply
                  */
                 type: string;
-                /** @description The button that the customer pressed. */
+                /** @description The reply button that the customer pressed. */
                 button_reply?: components["schemas"]["ChosenReply"];
-                /** @description The row that the customer chose. */
+                /** @description The row that the customer chose from the list. */
                 list_reply?: components["schemas"]["ChosenReply"];
-                /** @description What the customer answered in a flow. */
+                /** @description The customer's answers in a Flow. */
                 nfm_reply?: {
                     /**
-                     * @description The name.
+                     * @description What the customer answered, such as `flow` or `address_message`.
                      * @example flow
                      * @example address_message
                      */
                     name?: string;
-                    /** @description The text. */
+                    /** @description The text that the customer's phone shows for the answer. */
                     body?: string;
-                    /** @description What the customer answered, as JSON in a string. */
+                    /** @description The customer's answers, as JSON in a string. */
                     response_json?: string;
-                    /** @description The object in `response_json`, added by the service; missing where it holds none. */
+                    /** @description The object that `response_json` holds, parsed by the service. Absent when `response_json` holds no object. */
                     response?: {
                         [key: string]: unknown;
                     };
@@ -6531,35 +6531,35 @@ export interface components {
             [key: string]: unknown;
         };
         InboundLocationMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "location";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6567,28 +6567,28 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description A place. */
+            /** @description The place that the message names. */
             location: {
-                /** @description Degrees north. */
+                /** @description The latitude in degrees. Degrees north are positive. */
                 latitude: number;
-                /** @description Degrees east. */
+                /** @description The longitude in degrees. Degrees east are positive. */
                 longitude: number;
-                /** @description The name. */
+                /** @description The name of the place. */
                 name?: string;
-                /** @description The postal address, one text. */
+                /** @description The address of the place. */
                 address?: string;
-                /** @description An address. */
+                /** @description A web address of the place. */
                 url?: string;
             } & {
                 [key: string]: unknown;
@@ -6596,69 +6596,69 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description Fetch the bytes with `GET /v1/media/{id}`; a `url` of WhatsApp needs a token that nobody has. */
+        /** @description A file. Download it with `GET /v1/media/{media_id}`. WhatsApp's own `url` needs a token that only the service has. */
         InboundMedia: {
-            /** @description The id. */
+            /** @description The media id, which `GET /v1/media/{media_id}` takes. */
             id: string;
             /** @description The media type, such as `image/jpeg`. */
             mime_type: string;
-            /** @description SHA-256 of the file. */
+            /** @description The SHA-256 of the file. */
             sha256: string;
-            /** @description The text below the file. */
+            /** @description The caption of the file. */
             caption?: string;
-            /** @description The name that the customer sees. */
+            /** @description The file name that the customer sees. */
             filename?: string;
             /** @description Whether it is a recorded voice note. */
             voice?: boolean;
-            /** @description Whether the sticker moves. */
+            /** @description Whether the sticker is animated. */
             animated?: boolean;
         } & {
             [key: string]: unknown;
         };
-        /** @description The member named like `type` holds the content. More types exist and new ones come. */
+        /** @description A message of a customer. The member with the name that `type` gives holds the content. Meta adds further types. */
         InboundMessage: components["schemas"]["InboundTextMessage"] | components["schemas"]["InboundImageMessage"] | components["schemas"]["InboundVideoMessage"] | components["schemas"]["InboundAudioMessage"] | components["schemas"]["InboundDocumentMessage"] | components["schemas"]["InboundStickerMessage"] | components["schemas"]["InboundLocationMessage"] | components["schemas"]["InboundContactsMessage"] | components["schemas"]["InboundInteractiveMessage"] | components["schemas"]["InboundButtonMessage"] | components["schemas"]["InboundOrderMessage"] | components["schemas"]["InboundReactionMessage"] | components["schemas"]["InboundSystemMessage"] | components["schemas"]["OtherInboundMessage"];
         InboundMessageData: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
             /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The customers whom the notification concerns, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
-            /** @description The message. */
+            /** @description The message that the customer sent. */
             message: components["schemas"]["InboundMessage"];
         } & {
             [key: string]: unknown;
         };
         InboundOrderMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "order";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6666,13 +6666,13 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6681,9 +6681,9 @@ export interface components {
             order: {
                 /** @description The id of the product catalogue. */
                 catalog_id: string;
-                /** @description The text. */
+                /** @description The customer's note on the order. */
                 text?: string;
-                /** @description The products. */
+                /** @description The products of the order. */
                 product_items: {
                     [key: string]: unknown;
                 }[];
@@ -6694,35 +6694,35 @@ export interface components {
             [key: string]: unknown;
         };
         InboundReactionMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "reaction";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6730,22 +6730,22 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
             /** @description A reaction to a message. */
             reaction: {
-                /** @description The wamid of the message. */
+                /** @description The wamid of the message that the customer reacted to. */
                 message_id: string;
-                /** @description Absent or empty when the reaction was taken back. */
+                /** @description The emoji. Absent or empty when the customer removed the reaction. */
                 emoji?: string;
             } & {
                 [key: string]: unknown;
@@ -6754,35 +6754,35 @@ export interface components {
             [key: string]: unknown;
         };
         InboundStickerMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "sticker";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6790,52 +6790,52 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The sticker of the message. */
+            /** @description The sticker that the message contains. */
             sticker: components["schemas"]["InboundMedia"];
         } & {
             [key: string]: unknown;
         };
         InboundSystemMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "system";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6843,18 +6843,18 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description What WhatsApp says about the customer, such as a new number. */
+            /** @description What WhatsApp reports about the customer, such as a new number. */
             system: {
                 [key: string]: unknown;
             };
@@ -6862,35 +6862,35 @@ export interface components {
             [key: string]: unknown;
         };
         InboundTextMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "text";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6898,20 +6898,20 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The text. */
+            /** @description The text of the message. */
             text: {
-                /** @description The text. */
+                /** @description The text of the message. */
                 body: string;
             } & {
                 [key: string]: unknown;
@@ -6920,35 +6920,35 @@ export interface components {
             [key: string]: unknown;
         };
         InboundVideoMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message. The member with the same name holds the content.
              * @constant
              */
             type: "video";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -6956,32 +6956,32 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The video of the message. */
+            /** @description The video that the message contains. */
             video: components["schemas"]["InboundMedia"];
         } & {
             [key: string]: unknown;
         };
         InteractiveAction: {
-            /** @description The name. */
+            /** @description WhatsApp's name of the action, such as `cta_url` or `flow`. */
             name?: string;
-            /** @description The text that opens a list, up to 20 characters. */
+            /** @description The text of the button that opens the list, up to 20 characters. */
             button?: string;
-            /** @description 1 to 3 buttons. */
+            /** @description The reply buttons, 1 to 3. */
             buttons?: components["schemas"]["ReplyButton"][];
-            /** @description 1 to 10 sections. */
+            /** @description The sections of the list, 1 to 10. */
             sections?: components["schemas"]["ListSection"][];
-            /** @description 2 to 10 cards of a carousel. */
+            /** @description The cards of the carousel, 2 to 10. */
             cards?: {
                 [key: string]: unknown;
             }[];
@@ -6991,62 +6991,62 @@ export interface components {
             };
             /** @description The id of the product catalogue. */
             catalog_id?: string;
-            /** @description Your id of the product. */
+            /** @description Your own id of the product. */
             product_retailer_id?: string;
         } & {
             [key: string]: unknown;
         };
-        /** @description Buttons, lists, link buttons, flows, products and requests; `type` says which. */
+        /** @description An interactive message: buttons, a list, a link button, a Flow, products or a request. `type` names the kind. */
         InteractiveContent: {
-            /** @description `button`, `list`, `cta_url`, `location_request_message`, `flow`, `product`, `product_list`, `catalog_message`, `address_message`, `call_permission_request`, `contact_request`, `voice_call`, `carousel`, `order_details` or `order_status`. */
+            /** @description The kind of interactive message: `button`, `list`, `cta_url`, `location_request_message`, `flow`, `product`, `product_list`, `catalog_message`, `address_message`, `call_permission_request`, `contact_request`, `voice_call`, `carousel`, `order_details` or `order_status`. */
             type: string;
-            /** @description The part above the text. */
+            /** @description The part above the body. */
             header?: components["schemas"]["InteractiveHeader"];
-            /** @description The text. */
+            /** @description The main text of the message. */
             body?: components["schemas"]["InteractiveText"];
-            /** @description The small text below the text. */
+            /** @description The small text below the body. */
             footer?: components["schemas"]["InteractiveText"];
-            /** @description What is done. */
+            /** @description What the customer can choose, such as buttons, the sections of a list, or a Flow. */
             action: components["schemas"]["InteractiveAction"];
         } & {
             [key: string]: unknown;
         };
         InteractiveHeader: {
-            /** @description `text`, `image`, `video` or `document`. */
+            /** @description The kind of header: `text`, `image`, `video` or `document`. */
             type: string;
-            /** @description Up to 60 characters. */
+            /** @description The text of a `text` header, up to 60 characters. */
             text?: string;
-            /** @description The image of the message. */
+            /** @description The image that the message contains. */
             image?: components["schemas"]["ImageContent"];
-            /** @description The video of the message. */
+            /** @description The video that the message contains. */
             video?: components["schemas"]["VideoContent"];
-            /** @description The document of the message. */
+            /** @description The document that the message contains. */
             document?: components["schemas"]["DocumentContent"];
         } & {
             [key: string]: unknown;
         };
         InteractiveMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "interactive";
@@ -7056,7 +7056,7 @@ export interface components {
             [key: string]: unknown;
         };
         InteractiveText: {
-            /** @description A body has up to 1,024 characters (of a list 4,096), a footer up to 60. */
+            /** @description The text. A body has up to 1,024 characters, the body of a list up to 4,096, and a footer up to 60. */
             text: string;
         } & {
             [key: string]: unknown;
@@ -7074,11 +7074,11 @@ export interface components {
             to: string;
         };
         Invoice: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /** @description The number of the document. */
             number: string;
-            /** @description The month, `YYYY-MM`. */
+            /** @description The billed month, `YYYY-MM`. */
             period: string;
             /** @description The current status. */
             status: string;
@@ -7089,12 +7089,12 @@ export interface components {
             issued_at: string;
             /**
              * Format: date-time
-             * @description Until when it is to be paid, ISO 8601 in UTC.
+             * @description The moment by which the invoice is to be paid, ISO 8601 in UTC.
              */
             due_at: string;
             /**
              * Format: date-time
-             * @description When it was paid, ISO 8601 in UTC; null before.
+             * @description When the invoice was paid, ISO 8601 in UTC; null before.
              */
             paid_at: string | null;
             /**
@@ -7102,56 +7102,56 @@ export interface components {
              * @default INR
              */
             currency: string;
-            /** @description Numbers that are charged. */
+            /** @description How many numbers are charged. */
             active_numbers: number;
             /** @description The sum with tax, in paise. */
             total_paise: number;
-            /** @description What is still to be paid, in paise. */
+            /** @description The amount that is still to be paid, in paise. */
             amount_due_paise: number;
-            /** @description Who bills. */
+            /** @description Who issues the invoice. */
             seller: components["schemas"]["Seller"];
-            /** @description Who is billed, as on the day of the invoice. */
+            /** @description Who is billed. The details are those of the day on which the invoice was issued. */
             buyer: components["schemas"]["Buyer"];
-            /** @description The state that the supply is taxed in. */
+            /** @description The state in which the supply is taxed. */
             place_of_supply: string;
-            /** @description The tax office's kind of supply. */
+            /** @description The kind of supply, as the tax law classifies it. */
             supply_type: string;
-            /** @description The sentence that the law asks for on this kind of invoice. */
+            /** @description The sentence that the law requires on invoices of this kind of supply; empty when it requires none. */
             endorsement: string;
-            /** @description What it replaces; null otherwise. */
+            /** @description The id of the invoice that this one replaces; null when it replaces none. */
             replaces: string | null;
             /**
-             * @description Whether the buyer pays the tax.
+             * @description Whether the buyer, and not the seller, pays the tax to the tax office.
              * @default false
              */
             reverse_charge: boolean;
-            /** @description The numbers. */
+            /** @description The numbers that are charged, each with the time for which it was connected. */
             numbers: components["schemas"]["InvoicedNumber"][];
             /** @description The lines of the invoice. */
             lines: components["schemas"]["InvoiceLine"][];
-            /** @description The sum without tax, in paise. */
+            /** @description The sum before tax, in paise. */
             subtotal_paise: number;
             /** @description The taxes, each with its rate and amount. */
             taxes: components["schemas"]["Tax"][];
-            /** @description What rounding to rupees changes, in paise. */
+            /** @description The amount that rounding to whole rupees adds, in paise. It is negative when rounding down. */
             round_off_paise: number;
-            /** @description The sum in words. */
+            /** @description The sum with tax, in words. */
             total_in_words: string;
-            /** @description What was paid, in paise, tax deducted at source included. */
+            /** @description The amount that was paid, in paise. It includes tax that the buyer deducted at source. */
             amount_paid_paise: number;
-            /** @description Tax that the buyer deducts at source, in paise. */
+            /** @description The tax that the buyer deducts at source (TDS), in paise. */
             tds_paise: number;
-            /** @description What credit notes take off, in paise. */
+            /** @description The sum of the credit notes on this invoice, in paise. */
             credited_paise: number;
-            /** @description Credit notes on this invoice. */
+            /** @description The credit notes that correct this invoice. */
             credit_notes: components["schemas"]["InvoiceCredit"][];
             /** @description The attempts to debit. */
             attempts: components["schemas"]["Attempt"][];
-            /** @description The registration number of the e-invoice; null without one. */
+            /** @description The Invoice Reference Number (IRN) of the registered e-invoice; null when the invoice is not registered. */
             irn: string | null;
         };
         InvoiceCredit: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /** @description The number of the document. */
             number: string;
@@ -7162,15 +7162,15 @@ export interface components {
             issued_at: string;
             /** @description The sum with tax, in paise. */
             total_paise: number;
-            /** @description Why. */
+            /** @description Why the invoice was credited. */
             reason: string;
         };
         InvoiceLine: {
-            /** @description A text for people. */
+            /** @description What the line charges. */
             description: string;
-            /** @description The tax office's code for the service. */
+            /** @description The Services Accounting Code (SAC) of what is charged. */
             sac: string;
-            /** @description How many. */
+            /** @description The number of units that are charged. */
             quantity: number;
             /** @description The price of one unit, in paise. */
             unit_paise: number;
@@ -7180,16 +7180,16 @@ export interface components {
             gst_percent: number;
             /**
              * Format: uuid
-             * @description The id of the version of the terms that set the line's price; null for the first terms.
+             * @description The id of the version of the terms that set the price of this line; null for the first terms.
              */
             plan_version: string | null;
         };
         InvoiceSummary: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /** @description The number of the document. */
             number: string;
-            /** @description The month, `YYYY-MM`. */
+            /** @description The billed month, `YYYY-MM`. */
             period: string;
             /** @description The current status. */
             status: string;
@@ -7200,12 +7200,12 @@ export interface components {
             issued_at: string;
             /**
              * Format: date-time
-             * @description Until when it is to be paid, ISO 8601 in UTC.
+             * @description The moment by which the invoice is to be paid, ISO 8601 in UTC.
              */
             due_at: string;
             /**
              * Format: date-time
-             * @description When it was paid, ISO 8601 in UTC; null before.
+             * @description When the invoice was paid, ISO 8601 in UTC; null before.
              */
             paid_at: string | null;
             /**
@@ -7213,21 +7213,21 @@ export interface components {
              * @default INR
              */
             currency: string;
-            /** @description Numbers that are charged. */
+            /** @description How many numbers are charged. */
             active_numbers: number;
             /** @description The sum with tax, in paise. */
             total_paise: number;
-            /** @description What is still to be paid, in paise. */
+            /** @description The amount that is still to be paid, in paise. */
             amount_due_paise: number;
         };
         InvoicedNumber: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
-            /** @description Seconds of the period in which the number was connected. */
+            /** @description For how many seconds of the month the number was connected. */
             connected_seconds: number;
-            /** @description When the number was connected. */
+            /** @description The periods in which the number was connected. */
             intervals: components["schemas"]["Interval"][];
         };
         LastMail: {
@@ -7238,11 +7238,11 @@ export interface components {
             to: string;
             /** @description The subject of the mail. */
             subject: string;
-            /** @description The links in the mail. */
+            /** @description The links that the mail contains. */
             links: string[];
             /**
              * Format: date-time
-             * @description When it was sent, ISO 8601 in UTC; null before.
+             * @description When the mail was sent, ISO 8601 in UTC.
              */
             sent_at: string;
         };
@@ -7252,40 +7252,40 @@ export interface components {
             source_type: string | null;
             /** @description Meta's id of the ad or post. */
             source_id: string | null;
-            /** @description Meta's id of the click on the advertisement. */
+            /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
             ctwa_clid: string | null;
             /** @description The message that came with it. */
             message_id: string;
             /**
              * Format: date-time
-             * @description When it happened, ISO 8601 in UTC.
+             * @description When the message was sent that came with the ad or post, ISO 8601 in UTC; null when it is not known.
              */
             at: string | null;
         };
         LastSnapshot: {
-            /** @description The month, `YYYY-MM`. */
+            /** @description The billed month, `YYYY-MM`. */
             period: string;
-            /** @description Numbers that are charged. */
+            /** @description How many numbers are charged. */
             active_numbers: number;
             /** @description The sum with tax, in paise. */
             total_paise: number;
         };
         /** @description The template that was last sent to the customer. */
         LastTemplate: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
-            /** @description The name. */
+            /** @description The name of the template. */
             name: string;
-            /** @description The language, such as `en_US`. */
+            /** @description The language of the template, such as `en_US`; null when it is not known. */
             language: string | null;
             /**
-             * @description The current status. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @description The status of the message. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the message with the template was sent, ISO 8601 in UTC.
              */
             created_at: string;
         };
@@ -7294,16 +7294,16 @@ export interface components {
         Ledger: {
             /**
              * Format: date
-             * @description The day, `YYYY-MM-DD` in UTC.
+             * @description The day that the ledger counts, `YYYY-MM-DD` in UTC.
              */
             day: string;
-            /** @description The hour of the day, 0 to 23 in UTC; null for the whole day. */
+            /** @description The hour that the ledger counts, 0 to 23 in UTC; null for the whole day. */
             hour: number | null;
             /** @description Events of the day, counted. */
             events: components["schemas"]["LedgerEvents"];
-            /** @description By webhook endpoint. */
+            /** @description The events of the period, counted for each webhook endpoint. */
             endpoints: components["schemas"]["LedgerEndpoint"][];
-            /** @description What was sent. */
+            /** @description The messages that were sent, counted by outcome. */
             sends: components["schemas"]["LedgerSends"];
             /** @description Every endpoint is balanced and nothing was doubled. */
             balanced: boolean;
@@ -7350,21 +7350,21 @@ export interface components {
             doubled: number;
         };
         ListRow: {
-            /** @description What the reply carries, up to 200 characters. */
+            /** @description Your id of the row, up to 200 characters. The reply of the customer carries it. */
             id: string;
-            /** @description Up to 24 characters. */
+            /** @description The title of the row, up to 24 characters. */
             title: string;
-            /** @description Up to 72 characters. */
+            /** @description The description of the row, up to 72 characters. */
             description?: string;
         } & {
             [key: string]: unknown;
         };
         ListSection: {
-            /** @description Up to 24 characters; required when there are several sections. */
+            /** @description The title of the section, up to 24 characters. Required when there are several sections. */
             title?: string;
-            /** @description Up to 10 rows in all sections together. */
+            /** @description The rows of the section. All sections together have at most 10. */
             rows?: components["schemas"]["ListRow"][];
-            /** @description Up to 30 products in all sections together. */
+            /** @description The products of the section. All sections together have at most 30. */
             product_items?: {
                 [key: string]: unknown;
             }[];
@@ -7372,55 +7372,55 @@ export interface components {
             [key: string]: unknown;
         };
         Live: {
-            /** @description Whether everything works. */
+            /** @description Whether the check passed. */
             ok: boolean;
-            /** @description The version of the service. */
+            /** @description The build of the service, such as a git commit. */
             sha: string;
         };
         LocationContent: {
-            /** @description Degrees north. */
+            /** @description The latitude in degrees. Degrees north are positive. */
             latitude: number | string;
-            /** @description Degrees east. */
+            /** @description The longitude in degrees. Degrees east are positive. */
             longitude: number | string;
-            /** @description The name. */
+            /** @description The name of the place. */
             name?: string;
-            /** @description The postal address, one text. */
+            /** @description The address of the place. */
             address?: string;
         } & {
             [key: string]: unknown;
         };
         LocationMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "location";
-            /** @description A place. */
+            /** @description The place that the message names. */
             location: components["schemas"]["LocationContent"];
         } & {
             [key: string]: unknown;
         };
         Mandate: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /** @description The current status. */
             status: string;
@@ -7429,33 +7429,33 @@ export interface components {
              * @enum {string}
              */
             method: "upi" | "card" | "emandate";
-            /** @description The bank account or card, shortened. */
+            /** @description The bank account or card that is debited, shortened; null when it is not known. */
             instrument: string | null;
-            /** @description The most that one debit may take, in paise. */
+            /** @description The largest amount that one debit may take, in paise. */
             max_amount_paise: number;
             /**
              * Format: date-time
-             * @description The time of expiry, ISO 8601 in UTC; null for never.
+             * @description When the mandate expires, ISO 8601 in UTC; null when it does not expire.
              */
             expires_at: string | null;
         };
         MandateRequest: {
-            /** @description Where your customer comes back to. */
+            /** @description The page to which the browser returns after the approval, with a payment provider that supports it. Razorpay does not. */
             return_url?: string | null;
             /**
-             * @description The method. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
+             * @description How the mandate is debited. `upi`: UPI AutoPay; `card`: a card; `emandate`: a bank account.
              * @default upi
              * @enum {string}
              */
             method?: "upi" | "card" | "emandate";
             /**
-             * @description The most that one debit may take, in paise.
+             * @description The largest amount that one debit may take, in paise.
              * @default 1500000
              */
             max_amount_paise?: number;
         };
         /**
-         * @description WhatsApp's description; its `url` needs a token that nobody but the service has.
+         * @description WhatsApp's description of the file. Its `url` needs a token that only the service has.
          * @example {
          *       "messaging_product": "whatsapp",
          *       "mime_type": "image/jpeg",
@@ -7465,17 +7465,17 @@ export interface components {
          *     }
          */
         MediaDescription: {
-            /** @description The id. */
+            /** @description The media id. */
             id?: string;
             /** @description Always `whatsapp`. */
             messaging_product?: string;
             /** @description The media type, such as `image/jpeg`. */
             mime_type?: string;
-            /** @description SHA-256 of the file. */
+            /** @description The SHA-256 of the file. */
             sha256?: string;
-            /** @description The size in bytes. */
+            /** @description The size of the file in bytes. */
             file_size?: number | string;
-            /** @description An address. */
+            /** @description WhatsApp's address of the file. It needs a token that only the service has. */
             url?: string;
         } & {
             [key: string]: unknown;
@@ -7495,10 +7495,10 @@ export interface components {
         Message: {
             /** @description The wamid, or the event's id of a message without one. */
             id: string;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
             /**
-             * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
+             * @description Who wrote the message. `inbound`: the customer wrote it; `outbound`: you wrote it.
              * @enum {string}
              */
             direction: "inbound" | "outbound";
@@ -7507,35 +7507,35 @@ export interface components {
              * @enum {string}
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
-            /** @description The code of what went wrong; null when nothing did. */
+            /** @description The code of the error; null when there is no error. */
             error_code: number | null;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the number's WhatsApp Business account; null when it is not known. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of your number that sent or received the message; null when it is not known. */
             phone_number_id: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The type. The content is in the member of the same name, where there is one. */
+            /** @description The type of the message, such as `text`; null when it is not known. */
             type: string | null;
-            /** @description The template of the message. */
+            /** @description The template of the message; null for a message without one. */
             template: components["schemas"]["SentTemplate"] | null;
-            /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
+            /** @description The id of the batch that the message belongs to: `bat_` and 26 characters; null for a message outside a batch. */
             batch_id: string | null;
-            /** @description The position in the batch, from 0. */
+            /** @description The position of the message in its batch, counted from 0; null for a message outside a batch. */
             idx: number | null;
-            /** @description The event: `evt_` and 26 characters. */
+            /** @description The id of the event that reported the message: `evt_` and 26 characters; null when there is none. */
             event_id: string | null;
-            /** @description What WhatsApp says about the price. */
+            /** @description What WhatsApp reported about the price of the message; null when it reported nothing. */
             pricing: components["schemas"]["Pricing"] | null;
             /** @description The ad or post that the customer came from with this message; else null. */
             referral: components["schemas"]["Referral"] | null;
             /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
             is_history: boolean;
-            /** @description Milliseconds that the service took; null where they were not measured. */
+            /** @description Milliseconds spent in the service; null when they were not measured. */
             service_ms: number | null;
-            /** @description Milliseconds that WhatsApp took; null where they were not measured. */
+            /** @description Milliseconds spent waiting for WhatsApp; null when they were not measured. */
             upstream_ms: number | null;
             /**
              * Format: date-time
@@ -7544,27 +7544,27 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When WhatsApp accepted it, ISO 8601 in UTC; null before.
+             * @description When WhatsApp accepted the message, ISO 8601 in UTC; null before.
              */
             accepted_at: string | null;
             /**
              * Format: date-time
-             * @description When it was sent, ISO 8601 in UTC; null before.
+             * @description When the message was sent, ISO 8601 in UTC; null before.
              */
             sent_at: string | null;
             /**
              * Format: date-time
-             * @description When it reached the phone, ISO 8601 in UTC; null before.
+             * @description When the message reached the customer's phone, ISO 8601 in UTC; null before.
              */
             delivered_at: string | null;
             /**
              * Format: date-time
-             * @description When it was read, ISO 8601 in UTC; null before.
+             * @description When the customer read the message, ISO 8601 in UTC; null before.
              */
             read_at: string | null;
             /**
              * Format: date-time
-             * @description When it failed, ISO 8601 in UTC; null otherwise.
+             * @description When the message failed, ISO 8601 in UTC; null for a message that has not failed.
              */
             failed_at: string | null;
         };
@@ -7587,31 +7587,31 @@ export interface components {
          *     }
          */
         MessageBatch: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
-            /** @description Your name of the batch. A repeated one returns the batch that has it, whatever the messages are. */
+            /** @description Your own name for the batch. A call with a name that a batch already has returns that batch and sends nothing. */
             client_ref?: string;
             /**
              * Format: date-time
-             * @description Send it from this time on and not before, ISO 8601 with an offset, at most 90 days ahead.
+             * @description The time from which the batch is sent: ISO 8601 with an offset, at most 90 days ahead. Left out, it is sent at once.
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
             /**
-             * @description Pass over customers who opted out of marketing messages when their turn comes. They are `skipped`.
+             * @description Whether messages to customers who opted out of marketing messages are `skipped`. The opt-out is checked when a message is about to be sent.
              * @default false
              */
             skip_opted_out?: boolean;
-            /** @description The messages. */
+            /** @description The messages of the batch, 1 to 10,000. */
             messages: components["schemas"]["BatchMessage"][];
         };
         /** @description The event `message.echo`. */
         MessageEchoEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.echo";
@@ -7619,33 +7619,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["EchoedMessageData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -7680,10 +7680,10 @@ export interface components {
         };
         /** @description The event `message.error`. */
         MessageErrorEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.error";
@@ -7691,46 +7691,46 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["MessageErrorData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description An event of the message, with all its deliveries. */
         MessageEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
-            /** @description The type. The content is in the member of the same name, where there is one. */
+            /** @description The type of the event. */
             type: components["schemas"]["EventType"];
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /** @description The deliveries to your endpoints. */
@@ -7740,7 +7740,7 @@ export interface components {
         MessageFigures: {
             /**
              * Format: date-time
-             * @description The beginning of the interval, ISO 8601 in UTC.
+             * @description The beginning of the hour or day, ISO 8601 in UTC.
              */
             start: string;
             /** @description Meta's id of your number. */
@@ -7748,25 +7748,25 @@ export interface components {
             /** @description Empty for messages without a template. */
             template?: string;
             /**
-             * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
+             * @description Who wrote the messages. Present when the figures are grouped by direction. `inbound`: the customer wrote it; `outbound`: you wrote it.
              * @enum {string}
              */
             direction?: "inbound" | "outbound";
-            /** @description How many came in. */
+            /** @description How many messages came from customers. */
             received: number;
-            /** @description How many were sent. */
+            /** @description How many messages were sent. */
             sent: number;
-            /** @description How many were delivered. */
+            /** @description How many messages were delivered. */
             delivered: number;
-            /** @description How many were read. */
+            /** @description How many messages were read. */
             read: number;
-            /** @description How many failed. */
+            /** @description How many messages failed. */
             failed: number;
-            /** @description How many failed with each of WhatsApp's error codes. */
+            /** @description How many messages failed with each of WhatsApp's error codes. */
             failed_by_code: {
                 [key: string]: number;
             };
-            /** @description How many have an outcome that is not known. */
+            /** @description How many messages have an outcome that is not known. */
             unknown: number;
             /** @description Messages by pricing category. */
             pricing: {
@@ -7776,17 +7776,17 @@ export interface components {
             referrals: {
                 [key: string]: number;
             };
-            /** @description Half of the messages reached the phone within this many seconds. */
+            /** @description Half of the messages reached the phone within this many seconds; null when none reached it. */
             median_seconds_to_delivered: number | null;
-            /** @description Half of the messages that were read were read within this many seconds. */
+            /** @description Half of the messages that were read were read within this many seconds; null when none was read. */
             median_seconds_to_read: number | null;
         };
         /** @description The event `message.history`. */
         MessageHistoryEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.history";
@@ -7794,43 +7794,43 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["OldMessageData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `message.inbound`. */
         MessageInboundEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.inbound";
@@ -7838,49 +7838,49 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["InboundMessageData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         MessageList: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries of the page, in order. */
             data: components["schemas"]["Message"][];
-            /** @description The `cursor` of the next page; null on the last one. */
+            /** @description The value to send as `cursor` for the next page; null on the last page. */
             next_cursor: string | null;
         };
         /** @description The event `message.outbound`. */
         MessageOutboundEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.outbound";
@@ -7888,33 +7888,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["OutboundMessageData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -7928,20 +7928,20 @@ export interface components {
              * @description When it happened; past retention, when it was stored.
              */
             at: string;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
             /** @description What went wrong; null when nothing did. */
             error: components["schemas"]["MessageError"] | null;
-            /** @description The event: `evt_` and 26 characters. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             event_id: string;
         };
         MessageStatus: {
             /** @description The wamid of your message. */
             id: string;
             /**
-             * @description The current status.
+             * @description The status that WhatsApp reports.
              * @example sent
              * @example delivered
              * @example read
@@ -7949,25 +7949,25 @@ export interface components {
              * @example failed
              */
             status: string;
-            /** @description Seconds since 1970, as text. */
+            /** @description When the status was reached, in seconds since 1970, as a string. */
             timestamp?: string;
-            /** @description The customer's number in digits. */
+            /** @description The phone number of the customer who received the message, in digits. */
             recipient_id?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who received the message. */
             recipient_user_id?: string;
-            /** @description The text that the message carried for you, up to 512 characters. */
+            /** @description The text that you attached to the message when you sent it, up to 512 characters. */
             biz_opaque_callback_data?: string;
-            /** @description WhatsApp's conversation that the message belongs to, in its own members. */
+            /** @description The WhatsApp conversation that the message belongs to, in WhatsApp's own form. */
             conversation?: {
                 [key: string]: unknown;
             };
-            /** @description What WhatsApp says about the price. */
+            /** @description What WhatsApp reported about the price of the message; null when it reported nothing. */
             pricing?: {
-                /** @description Whether WhatsApp charges the message. */
+                /** @description Whether WhatsApp charges for the message. */
                 billable?: boolean;
-                /** @description How WhatsApp counts: `PMP` is by message. */
+                /** @description How WhatsApp charges: `PMP` means for each message. */
                 pricing_model?: string;
-                /** @description The type. The content is in the member of the same name, where there is one. */
+                /** @description WhatsApp's pricing type, such as `regular`. */
                 type?: string;
                 /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
                 category?: string;
@@ -7984,19 +7984,19 @@ export interface components {
             messaging_product?: string;
             /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The customers whom the notification concerns, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
-            /** @description The current status. */
+            /** @description What WhatsApp reports about the message. */
             status: components["schemas"]["MessageStatus"];
         } & {
             [key: string]: unknown;
         };
         /** @description The event `message.status`. */
         MessageStatusEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "message.status";
@@ -8004,33 +8004,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["MessageStatusData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -8049,33 +8049,33 @@ export interface components {
          *     }
          */
         MessageTemplate: {
-            /** @description Up to 512 lower case letters, digits and `_`. */
+            /** @description The name of the template: up to 512 lower case letters, digits and `_`. */
             name: string;
-            /** @description The language, such as `en_US`. */
+            /** @description The language of the template, such as `en_US`. */
             language: string;
-            /** @description `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
+            /** @description The category: `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category: string;
-            /** @description `POSITIONAL` or `NAMED`. */
+            /** @description How variables are written: `POSITIONAL` or `NAMED`. */
             parameter_format?: string;
-            /** @description Its parts; a template of the library (`library_template_name`) has none. */
+            /** @description The parts of the template. Leave them out for a template of the library (`library_template_name`). */
             components?: components["schemas"]["TemplateComponent"][];
-            /** @description Seconds for which WhatsApp tries to deliver it. */
+            /** @description For how many seconds WhatsApp tries to deliver a message that uses the template. */
             message_send_ttl_seconds?: number;
             /** @description The name of the template in Meta's library from which this template is made. */
             library_template_name?: string;
-            /** @description The business account; needed when there are several. Not passed on. */
+            /** @description The business account. Required when you have several and `from` is left out. It is not passed on to WhatsApp. */
             waba_id?: string;
-            /** @description Names the account by one of its numbers instead. Not passed on. */
+            /** @description A number of the business account */
             from?: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `meta.other`. */
         MetaOtherEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "meta.other";
@@ -8083,35 +8083,35 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: {
                 [key: string]: unknown;
             };
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -8127,34 +8127,34 @@ export interface components {
         MirrorHealth: {
             /**
              * Format: date-time
-             * @description When it ran last, ISO 8601 in UTC.
+             * @description When the comparison last ran, ISO 8601 in UTC; null when it is not known.
              */
             last_run_at: string | null;
-            /** @description Entries that differed and were written again. */
+            /** @description How many entries differed from the database and were written again. */
             keys_rewritten: number;
         };
         NextCharge: {
-            /** @description The month, `YYYY-MM`. */
+            /** @description The billed month, `YYYY-MM`. */
             period: string;
             /**
              * Format: date
-             * @description The day of the next invoice.
+             * @description The day on which the next invoice is issued.
              */
             invoice_on: string;
-            /** @description The numbers. */
+            /** @description How many numbers are charged. */
             numbers: number;
             /** @description The lines of the invoice. */
             lines: components["schemas"]["ChargeLine"][];
             /** @description The taxes, each with its rate and amount. */
             taxes: components["schemas"]["Tax"][];
-            /** @description The sum without tax, in paise. */
+            /** @description The sum before tax, in paise. */
             subtotal_paise: number;
-            /** @description Tax in paise. */
+            /** @description The sum of all taxes, in paise. */
             tax_paise: number;
             /** @description The sum with tax, in paise. */
             total_paise: number;
             /**
-             * @description Whether the sum can still change.
+             * @description Whether the amounts can still change.
              * @default true
              */
             estimate: boolean;
@@ -8163,11 +8163,11 @@ export interface components {
         NumberAppData: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description Whether the number is in use in the WhatsApp Business app as well. */
+            /** @description Whether the number is also in use in the WhatsApp Business app. */
             coexistence: boolean;
-            /** @description The contacts of the WhatsApp Business app; null when they were never requested. */
+            /** @description The import of the contacts of the WhatsApp Business app; null when they were never requested. */
             contacts: components["schemas"]["AppData"] | null;
-            /** @description The chats of the WhatsApp Business app; null when they were never requested. */
+            /** @description The import of the chats of the WhatsApp Business app; null when they were never requested. */
             history: components["schemas"]["AppData"] | null;
         };
         /**
@@ -8176,7 +8176,7 @@ export interface components {
          *     }
          */
         NumberAtUpstream: {
-            /** @description The phone_number_id. */
+            /** @description Meta's id of the number. */
             id?: string;
         } & {
             [key: string]: unknown;
@@ -8195,10 +8195,10 @@ export interface components {
         };
         /** @description The event `number.connection`. */
         NumberConnectionEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "number.connection";
@@ -8206,33 +8206,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["NumberConnectionData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -8245,11 +8245,11 @@ export interface components {
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
-            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null for a connected number. */
             connection_detail: string | null;
-            /** @description Meta's answer whether messages can be sent: `AVAILABLE`, `LIMITED` or `BLOCKED`. */
+            /** @description Meta's answer to whether messages can be sent: `AVAILABLE`, `LIMITED` or `BLOCKED`; null when Meta gave none. */
             can_send_message: string | null;
-            /** @description The parts that Meta looked at, such as the number, the account and the app. */
+            /** @description The objects that Meta checked, such as the number, the account and the app. */
             entities: components["schemas"]["HealthEntity"][];
             /**
              * Format: date-time
@@ -8258,25 +8258,25 @@ export interface components {
             checked_at: string;
         };
         NumberNameData: {
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number?: string;
-            /** @description What Meta decided. */
+            /** @description Meta's decision about the display name. */
             decision?: string;
-            /** @description The display name that was requested. */
+            /** @description The display name that you requested. */
             requested_verified_name?: string;
-            /** @description Why Meta rejected it; null otherwise. */
+            /** @description Why Meta rejected the display name; null when Meta did not reject it. */
             rejection_reason?: string | null;
-            /** @description The field of Meta's notification. */
+            /** @description The `field` of Meta's notification, which says what the notification is about. */
             field: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `number.name`. */
         NumberNameEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "number.name";
@@ -8284,59 +8284,59 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["NumberNameData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         NumberQualityData: {
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number?: string;
-            /** @description What happened. */
+            /** @description What happened, in Meta's words. */
             event?: string;
-            /** @description The messaging limit before, such as `TIER_250`. */
+            /** @description The messaging limit before the change, such as `TIER_250`. */
             old_limit?: string;
-            /** @description The messaging limit now, such as `TIER_250`. */
+            /** @description The messaging limit after the change, such as `TIER_250`. */
             current_limit?: string;
             /** @description How many customers the business may write to first within 24 hours. */
             max_daily_conversations_per_business?: string | number;
-            /** @description The field of Meta's notification. */
+            /** @description The `field` of Meta's notification, which says what the notification is about. */
             field: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `number.quality`. */
         NumberQualityEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "number.quality";
@@ -8344,33 +8344,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["NumberQualityData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -8391,15 +8391,15 @@ export interface components {
             messaging_product?: string;
             /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
-            /** @description The message in WhatsApp's form, with `history_context.status`. It may be one of the customer or yours. */
+            /** @description An old message, in WhatsApp's form with `history_context.status`. The customer or you wrote it. */
             message: {
-                /** @description The id. */
+                /** @description The wamid of the message. */
                 id: string;
-                /** @description `media_placeholder`: the file comes later under the same id, if at all. */
+                /** @description The type of the message. With `media_placeholder`, the file may come later in an event with the same id. */
                 type: string;
-                /** @description The number that it came from, in digits. */
+                /** @description The phone number that the message came from, in digits. */
                 from?: string;
-                /** @description Seconds since 1970, as text. */
+                /** @description When the message was sent, in seconds since 1970, as a string. */
                 timestamp?: string;
             } & {
                 [key: string]: unknown;
@@ -8411,10 +8411,10 @@ export interface components {
         OneMessage: {
             /** @description The wamid, or the event's id of a message without one. */
             id: string;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
             /**
-             * @description Whether the customer wrote it or you. `inbound`: the customer wrote it; `outbound`: you wrote it.
+             * @description Who wrote the message. `inbound`: the customer wrote it; `outbound`: you wrote it.
              * @enum {string}
              */
             direction: "inbound" | "outbound";
@@ -8423,35 +8423,35 @@ export interface components {
              * @enum {string}
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
-            /** @description The code of what went wrong; null when nothing did. */
+            /** @description The code of the error; null when there is no error. */
             error_code: number | null;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the number's WhatsApp Business account; null when it is not known. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of your number that sent or received the message; null when it is not known. */
             phone_number_id: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The type. The content is in the member of the same name, where there is one. */
+            /** @description The type of the message, such as `text`; null when it is not known. */
             type: string | null;
-            /** @description The template of the message. */
+            /** @description The template of the message; null for a message without one. */
             template: components["schemas"]["SentTemplate"] | null;
-            /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
+            /** @description The id of the batch that the message belongs to: `bat_` and 26 characters; null for a message outside a batch. */
             batch_id: string | null;
-            /** @description The position in the batch, from 0. */
+            /** @description The position of the message in its batch, counted from 0; null for a message outside a batch. */
             idx: number | null;
-            /** @description The event: `evt_` and 26 characters. */
+            /** @description The id of the event that reported the message: `evt_` and 26 characters; null when there is none. */
             event_id: string | null;
-            /** @description What WhatsApp says about the price. */
+            /** @description What WhatsApp reported about the price of the message; null when it reported nothing. */
             pricing: components["schemas"]["Pricing"] | null;
             /** @description The ad or post that the customer came from with this message; else null. */
             referral: components["schemas"]["Referral"] | null;
             /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
             is_history: boolean;
-            /** @description Milliseconds that the service took; null where they were not measured. */
+            /** @description Milliseconds spent in the service; null when they were not measured. */
             service_ms: number | null;
-            /** @description Milliseconds that WhatsApp took; null where they were not measured. */
+            /** @description Milliseconds spent waiting for WhatsApp; null when they were not measured. */
             upstream_ms: number | null;
             /**
              * Format: date-time
@@ -8460,46 +8460,46 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When WhatsApp accepted it, ISO 8601 in UTC; null before.
+             * @description When WhatsApp accepted the message, ISO 8601 in UTC; null before.
              */
             accepted_at: string | null;
             /**
              * Format: date-time
-             * @description When it was sent, ISO 8601 in UTC; null before.
+             * @description When the message was sent, ISO 8601 in UTC; null before.
              */
             sent_at: string | null;
             /**
              * Format: date-time
-             * @description When it reached the phone, ISO 8601 in UTC; null before.
+             * @description When the message reached the customer's phone, ISO 8601 in UTC; null before.
              */
             delivered_at: string | null;
             /**
              * Format: date-time
-             * @description When it was read, ISO 8601 in UTC; null before.
+             * @description When the customer read the message, ISO 8601 in UTC; null before.
              */
             read_at: string | null;
             /**
              * Format: date-time
-             * @description When it failed, ISO 8601 in UTC; null otherwise.
+             * @description When the message failed, ISO 8601 in UTC; null for a message that has not failed.
              */
             failed_at: string | null;
-            /** @description Who wrote the message. */
+            /** @description The sender of the message; null when the sender is not known. */
             from: string | null;
-            /** @description Who received the message. */
+            /** @description The recipient of the message; null when the recipient is not known. */
             to: string | null;
             /** @description What went wrong; null when nothing did. */
             error: components["schemas"]["MessageError"] | null;
-            /** @description Whether the body is still kept. */
+            /** @description Whether the event's body is still stored. */
             payload_available: boolean;
-            /** @description What you sent. */
+            /** @description The body that you sent; null for a message that you did not send, or when it is no longer stored. */
             request: {
                 [key: string]: unknown;
             } | null;
-            /** @description WhatsApp's answer, byte for byte; null without an answer. */
+            /** @description WhatsApp's answer, byte for byte; null when no answer came. */
             response: {
                 [key: string]: unknown;
             } | null;
-            /** @description The message. */
+            /** @description The message in WhatsApp's form; null for a message that you sent, or when it is no longer stored. */
             message: {
                 [key: string]: unknown;
             } | null;
@@ -8509,7 +8509,7 @@ export interface components {
             events: components["schemas"]["MessageEvent"][];
         };
         OptOutData: {
-            /** @description `true`: no marketing messages from now on; `false`: they are welcome again. */
+            /** @description Whether the customer opted out of marketing messages (`true`) or opted in again (`false`). */
             opted_out: boolean;
             /**
              * @description `whatsapp`: the customer used WhatsApp's own switch; `stop_word`: the customer wrote it.
@@ -8518,10 +8518,10 @@ export interface components {
             source: "whatsapp" | "stop_word";
             /**
              * Format: date-time
-             * @description When the customer said so.
+             * @description When the customer opted out or in, ISO 8601 in UTC.
              */
             at: string;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
@@ -8532,58 +8532,58 @@ export interface components {
         OptedOutCustomer: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
             /**
              * Format: date-time
-             * @description When the customer stopped marketing messages, ISO 8601 in UTC; null otherwise.
+             * @description When the customer opted out of marketing messages, ISO 8601 in UTC; null for a customer who has not opted out.
              */
             opted_out_at: string;
             /**
-             * @description `whatsapp`: set in WhatsApp. `stop_word`: written to the number. Null for a customer who did not opt out.
+             * @description How the customer opted out of marketing messages. `whatsapp`: in WhatsApp's settings. `stop_word`: by writing a stop word to the number. Null for a customer who has not opted out.
              * @enum {string}
              */
             opted_out_source: "whatsapp" | "stop_word";
         };
         OptedOutCustomerList: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries of the page, in order. */
             data: components["schemas"]["OptedOutCustomer"][];
-            /** @description The `cursor` of the next page; null on the last one. */
+            /** @description The value to send as `cursor` for the next page; null on the last page. */
             next_cursor: string | null;
         };
-        /** @description The member named like `type` holds the content. More types exist and new ones come. */
+        /** @description A message of a customer. The member with the name that `type` gives holds the content. Meta adds further types. */
         OtherInboundMessage: {
-            /** @description The customer's phone number; absent when it is not known. */
+            /** @description The customer's phone number in digits. Absent when it is not known. */
             from?: string;
-            /** @description The customer's business-scoped user id. */
+            /** @description The business-scoped user id of the customer who wrote the message. */
             from_user_id?: string;
-            /** @description The wamid. */
+            /** @description The wamid of the message. */
             id: string;
-            /** @description Seconds since 1970. */
+            /** @description When the customer sent the message, in seconds since 1970, as a string. */
             timestamp: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description The type of the message, such as `edit` or `revoke`. Meta adds further types.
              * @enum {string}
              */
             type: "edit" | "revoke" | "request_welcome" | "unsupported" | "unknown";
             /** @description What went wrong, in WhatsApp's own form. */
             errors?: components["schemas"]["UpstreamProblem"][];
-            /** @description The message that the customer answered, or that the message was forwarded. */
+            /** @description The message that the customer replied to, or whether the customer forwarded the message. */
             context?: {
-                /** @description The number that it came from, in digits. */
+                /** @description The number that wrote the message that the customer replied to, in digits. */
                 from?: string;
-                /** @description The id. */
+                /** @description The wamid of the message that the customer replied to. */
                 id?: string;
-                /** @description Whether the customer forwarded it. */
+                /** @description Whether the customer forwarded the message. */
                 forwarded?: boolean;
-                /** @description Whether it was forwarded often. */
+                /** @description Whether the message has been forwarded many times. */
                 frequently_forwarded?: boolean;
             } & {
                 [key: string]: unknown;
             };
-            /** @description The advertisement or post from which the customer wrote. */
+            /** @description The advertisement or post from which the customer wrote the message. */
             referral?: {
                 /** @description The address of the advertisement or post. */
                 source_url?: string;
@@ -8591,13 +8591,13 @@ export interface components {
                 source_id?: string;
                 /** @description `ad` or `post`. */
                 source_type?: string;
-                /** @description The headline. */
+                /** @description The headline of the advertisement or post. */
                 headline?: string;
-                /** @description The text. */
+                /** @description The text of the advertisement or post. */
                 body?: string;
-                /** @description The kind of the medium. */
+                /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the click on the advertisement. */
+                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -8606,19 +8606,19 @@ export interface components {
             [key: string]: unknown;
         };
         OutboundMessageData: {
-            /** @description The body that was sent. */
+            /** @description The body that was sent to WhatsApp. */
             request: {
                 [key: string]: unknown;
             };
-            /** @description WhatsApp's answer. */
+            /** @description WhatsApp's answer; null when no answer came. */
             response: {
                 [key: string]: unknown;
             } | null;
-            /** @description Null when the outcome is unknown. */
+            /** @description The HTTP status of WhatsApp's answer; null when the outcome is unknown. */
             http_status: number | null;
-            /** @description The batch that the message was part of: `bat_` and 26 characters; null for a single message. */
+            /** @description The id of the batch that the message belongs to: `bat_` and 26 characters; null for a message outside a batch. */
             batch_id?: string | null;
-            /** @description The item's place in its batch. */
+            /** @description The position of the message in its batch */
             idx?: number | null;
         } & {
             [key: string]: unknown;
@@ -8629,49 +8629,49 @@ export interface components {
         PartitionsThrough: {
             /**
              * Format: date-time
-             * @description The date until which the request log has partitions.
+             * @description The first moment for which the request log has no partition, ISO 8601 in UTC; null without any partition.
              */
             api_requests: string | null;
             /**
              * Format: date-time
-             * @description The events.
+             * @description The first moment for which the table of events has no partition, ISO 8601 in UTC; null without any partition.
              */
             events: string | null;
             /**
              * Format: date-time
-             * @description The date until which the bodies of events have partitions.
+             * @description The first moment for which the table of event bodies has no partition, ISO 8601 in UTC; null without any partition.
              */
             event_payloads: string | null;
             /**
              * Format: date-time
-             * @description The date until which deliveries have partitions.
+             * @description The first moment for which the table of deliveries has no partition, ISO 8601 in UTC; null without any partition.
              */
             webhook_deliveries: string | null;
             /**
              * Format: date-time
-             * @description The messages.
+             * @description The first moment for which the table of messages has no partition, ISO 8601 in UTC; null without any partition.
              */
             messages: string | null;
         };
         Payment: {
-            /** @description The id. */
+            /** @description The id of the invoice. */
             id: string;
-            /** @description The current status. */
+            /** @description The status of the invoice. */
             status: string;
-            /** @description The attempt to charge. */
+            /** @description The attempt to collect the payment. */
             attempt: components["schemas"]["PaymentAttempt"];
-            /** @description Where it can be paid. */
+            /** @description The page on which the invoice can be paid. */
             payment_url: string;
             /**
              * Format: date-time
-             * @description The time of expiry, ISO 8601 in UTC; null for never.
+             * @description When the payment page expires, ISO 8601 in UTC.
              */
             expires_at: string;
         };
         PaymentAttempt: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
-            /** @description The kind. */
+            /** @description How the money is collected: `autopay`, `link`, `manual` (a bank transfer) or `tds` (tax deducted at source). */
             kind: string;
             /** @description The current status. */
             status: string;
@@ -8679,9 +8679,9 @@ export interface components {
         PhoneNumber: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
-            /** @description The display name that Meta approved. */
+            /** @description The display name that Meta approved; null when Meta has approved none. */
             verified_name: string | null;
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
@@ -8690,29 +8690,29 @@ export interface components {
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
-            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null for a connected number. */
             connection_detail: string | null;
-            /** @description Meta's rating of the number's quality, such as `GREEN`. */
+            /** @description Meta's rating of the number's quality, such as `GREEN`; null when Meta has not said. */
             quality_rating: string | null;
-            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
+            /** @description The limit on how many customers you may write to first within 24 hours, such as `TIER_250`; null when Meta has not said. */
             messaging_limit_tier: string | null;
-            /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
+            /** @description How fast the number may send: `STANDARD` is 80 messages a second, `HIGH` is 1,000. Null when Meta has not said. */
             throughput_level: string | null;
-            /** @description What Meta decided about the display name, such as `APPROVED`. */
+            /** @description Meta's decision about the display name, such as `APPROVED`; null when Meta has not said. */
             name_status: string | null;
             /**
              * Format: date-time
-             * @description When the number was registered, ISO 8601 in UTC.
+             * @description When the number was registered, ISO 8601 in UTC; null for a number that is not registered.
              */
             registered_at: string | null;
             /**
              * Format: date-time
-             * @description When the last event of the number came, ISO 8601 in UTC.
+             * @description When the newest event of the number came, ISO 8601 in UTC; null before the first event.
              */
             last_event_at: string | null;
         };
         Plan: {
-            /** @description The code. */
+            /** @description The code of the plan. */
             code: string;
             /** @description The currency, three letters of ISO 4217, such as `INR`. */
             currency: string;
@@ -8722,7 +8722,7 @@ export interface components {
             additional_number_paise: number;
             /** @description The rate of GST in percent. */
             gst_percent: number;
-            /** @description Whether prices include tax. */
+            /** @description Whether the prices include tax. */
             tax_inclusive: boolean;
             /** @description How many numbers the base price includes. */
             included_numbers: number;
@@ -8735,13 +8735,13 @@ export interface components {
             version: string | null;
         };
         PreviewedEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
-            /** @description The type. The content is in the member of the same name, where there is one. */
+            /** @description The type of the event. */
             type: components["schemas"]["EventType"];
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /** @description Whether the event passes the filter. */
@@ -8749,106 +8749,106 @@ export interface components {
         };
         /** @description What WhatsApp charges for the message, as the message's statuses report it. */
         Pricing: {
-            /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
+            /** @description WhatsApp's pricing category, such as `marketing`; null when WhatsApp has not named one. */
             category: string | null;
-            /** @description The type. The content is in the member of the same name, where there is one. */
+            /** @description WhatsApp's pricing type, such as `regular`; null when WhatsApp has not named one. */
             type: string | null;
-            /** @description Whether WhatsApp charges the message. */
+            /** @description Whether WhatsApp charges for the message; null when WhatsApp has not said. */
             billable: boolean | null;
         };
         Profile: {
-            /** @description The name of the business as the tax office knows it. */
+            /** @description The name under which the business is registered for tax; null while it is missing. */
             legal_name: string | null;
-            /** @description The kind of the tax id, such as `gstin` or `pan`. */
+            /** @description The kind of the tax id, such as `gstin` or `pan`; null when there is no tax id. */
             tax_id_type: string | null;
-            /** @description The tax id; null where the country has none. */
+            /** @description The tax id of the business; null while it is missing. */
             tax_id: string | null;
-            /** @description The state of India in the tax office's two digits, such as `29`. */
+            /** @description The Indian state, in the two digits that the tax office uses, such as `29`; null while it is missing. */
             state_code: string | null;
-            /** @description The postal address, one text. */
+            /** @description The postal address, in one text; null while it is missing. */
             address: string | null;
-            /** @description The city. */
+            /** @description The city; null while it is missing. */
             city: string | null;
-            /** @description The postal code, six digits. */
+            /** @description The postal code, six digits; null while it is missing. */
             pin: string | null;
-            /** @description The phone number. */
+            /** @description The phone number; null while it is missing. */
             phone: string | null;
             /** @description The country, two letters of ISO 3166, such as `IN`. */
             country: string;
-            /** @description Tax that the buyer deducts at source, in percent of the taxable value; 0 for none. */
+            /** @description The tax that the buyer deducts at source (TDS), in percent of the taxable value; 0 for none. */
             tds_percent: number;
-            /** @description Whether nothing is missing for an invoice. */
+            /** @description Whether the profile has everything that an invoice needs. */
             complete: boolean;
-            /** @description What is missing. */
+            /** @description The names of the details that an invoice still needs. */
             missing: string[];
         };
         ProfileRequest: {
-            /** @description The name of the business as the tax office knows it. */
+            /** @description The name under which the business is registered for tax. */
             legal_name?: string;
-            /** @description The postal address, one text. */
+            /** @description The postal address, in one text. */
             address?: string;
             /** @description The city. */
             city?: string;
             /** @description The postal code, six digits. */
             pin?: string;
             /**
-             * @description The state of India in the tax office's two digits, such as `29`. `01`: Jammu and Kashmir; `02`: Himachal Pradesh; `03`: Punjab; `04`: Chandigarh; `05`: Uttarakhand; `06`: Haryana; `07`: Delhi; `08`: Rajasthan; `09`: Uttar Pradesh; `10`: Bihar; `11`: Sikkim; `12`: Arunachal Pradesh; `13`: Nagaland; `14`: Manipur; `15`: Mizoram; `16`: Tripura; `17`: Meghalaya; `18`: Assam; `19`: West Bengal; `20`: Jharkhand; `21`: Odisha; `22`: Chhattisgarh; `23`: Madhya Pradesh; `24`: Gujarat; `26`: Dadra and Nagar Haveli and Daman and Diu; `27`: Maharashtra; `29`: Karnataka; `30`: Goa; `31`: Lakshadweep; `32`: Kerala; `33`: Tamil Nadu; `34`: Puducherry; `35`: Andaman and Nicobar Islands; `36`: Telangana; `37`: Andhra Pradesh; `38`: Ladakh.
+             * @description The Indian state, in the two digits that the tax office uses, such as `29`. `01`: Jammu and Kashmir; `02`: Himachal Pradesh; `03`: Punjab; `04`: Chandigarh; `05`: Uttarakhand; `06`: Haryana; `07`: Delhi; `08`: Rajasthan; `09`: Uttar Pradesh; `10`: Bihar; `11`: Sikkim; `12`: Arunachal Pradesh; `13`: Nagaland; `14`: Manipur; `15`: Mizoram; `16`: Tripura; `17`: Meghalaya; `18`: Assam; `19`: West Bengal; `20`: Jharkhand; `21`: Odisha; `22`: Chhattisgarh; `23`: Madhya Pradesh; `24`: Gujarat; `26`: Dadra and Nagar Haveli and Daman and Diu; `27`: Maharashtra; `29`: Karnataka; `30`: Goa; `31`: Lakshadweep; `32`: Kerala; `33`: Tamil Nadu; `34`: Puducherry; `35`: Andaman and Nicobar Islands; `36`: Telangana; `37`: Andhra Pradesh; `38`: Ladakh.
              * @enum {string}
              */
             state_code?: "01" | "02" | "03" | "04" | "05" | "06" | "07" | "08" | "09" | "10" | "11" | "12" | "13" | "14" | "15" | "16" | "17" | "18" | "19" | "20" | "21" | "22" | "23" | "24" | "26" | "27" | "29" | "30" | "31" | "32" | "33" | "34" | "35" | "36" | "37" | "38";
-            /** @description The tax id; null where the country has none. */
+            /** @description The tax id of the business. */
             tax_id?: string;
             /** @description The phone number. */
             phone?: string;
             /** @description The country, two letters of ISO 3166, such as `IN`. */
             country?: string;
             /**
-             * @description Tax that the buyer deducts at source, in percent of the taxable value; 0 for none. `0`: none; `2`: as from a technical service; `10`: as from a professional service.
+             * @description The tax that the buyer deducts at source (TDS), in percent of the taxable value; 0 for none. `0`: none; `2`: as from a technical service; `10`: as from a professional service.
              * @enum {integer}
              */
             tds_percent?: 0 | 2 | 10;
         };
         Queued: {
-            /** @description How many were queued. */
+            /** @description How many deliveries were queued. */
             queued: number;
         };
-        /** @description The message that this one answers. */
+        /** @description The message that this message replies to. */
         QuotedMessage: {
-            /** @description The wamid of the quoted message, up to 512 characters. */
+            /** @description The wamid of the message that is replied to, up to 512 characters. */
             message_id: string;
         } & {
             [key: string]: unknown;
         };
         ReactionContent: {
-            /** @description The wamid of the message reacted to, up to 512 characters and 30 days old. */
+            /** @description The wamid of the message that you react to, up to 512 characters. The message may be up to 30 days old. */
             message_id: string;
-            /** @description One emoji; an empty string takes the reaction back. */
+            /** @description One emoji. An empty string removes the reaction. */
             emoji: string;
         } & {
             [key: string]: unknown;
         };
         ReactionMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "reaction";
@@ -8862,10 +8862,10 @@ export interface components {
             from: string;
             /** @description The wamid of the customer's message. */
             message_id: string;
-            /** @description Shows that you are writing, for 25 seconds or until the answer is sent. */
+            /** @description Shows the customer that you are typing. The indicator ends with your next message, at the latest after 25 seconds. */
             typing_indicator?: {
                 /**
-                 * @description The type. The content is in the member of the same name, where there is one.
+                 * @description Always `text`.
                  * @constant
                  */
                 type: "text";
@@ -8876,9 +8876,9 @@ export interface components {
             [key: string]: unknown;
         };
         Ready: {
-            /** @description Whether everything works. */
+            /** @description Whether the check passed. */
             ok: boolean;
-            /** @description The version of the service. */
+            /** @description The build of the service, such as a git commit. */
             sha: string;
             /**
              * @description Whether the database answers. `ok`: yes; `error`: no.
@@ -8891,7 +8891,7 @@ export interface components {
              */
             migrations: "ok" | "error";
             /**
-             * @description Whether the tables have partitions for the next days. `ok`: yes; `error`: no.
+             * @description Whether the tables have partitions for the coming days. `ok`: yes; `error`: no.
              * @enum {string}
              */
             partitions: "ok" | "error";
@@ -8911,15 +8911,15 @@ export interface components {
             source_type: string | null;
             /** @description Meta's id of the ad or post. */
             source_id: string | null;
-            /** @description Meta's id of the click on the advertisement. */
+            /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
             ctwa_clid: string | null;
         };
         RefreshedPhoneNumber: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
-            /** @description The display name that Meta approved. */
+            /** @description The display name that Meta approved; null when Meta has approved none. */
             verified_name: string | null;
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
@@ -8928,37 +8928,37 @@ export interface components {
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
-            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null for a connected number. */
             connection_detail: string | null;
-            /** @description Meta's rating of the number's quality, such as `GREEN`. */
+            /** @description Meta's rating of the number's quality, such as `GREEN`; null when Meta has not said. */
             quality_rating: string | null;
-            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
+            /** @description The limit on how many customers you may write to first within 24 hours, such as `TIER_250`; null when Meta has not said. */
             messaging_limit_tier: string | null;
-            /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
+            /** @description How fast the number may send: `STANDARD` is 80 messages a second, `HIGH` is 1,000. Null when Meta has not said. */
             throughput_level: string | null;
-            /** @description What Meta decided about the display name, such as `APPROVED`. */
+            /** @description Meta's decision about the display name, such as `APPROVED`; null when Meta has not said. */
             name_status: string | null;
             /**
              * Format: date-time
-             * @description When the number was registered, ISO 8601 in UTC.
+             * @description When the number was registered, ISO 8601 in UTC; null for a number that is not registered.
              */
             registered_at: string | null;
             /**
              * Format: date-time
-             * @description When the last event of the number came, ISO 8601 in UTC.
+             * @description When the newest event of the number came, ISO 8601 in UTC; null before the first event.
              */
             last_event_at: string | null;
-            /** @description What Meta answered just now, in its own form. */
+            /** @description What Meta answered about the number just now, in Meta's own form. */
             meta_snapshot?: unknown;
         };
         RegisterRequest: {
-            /** @description The PIN of six digits. */
+            /** @description The six-digit PIN of the number's two-step verification. Null or left out, the stored PIN or a new one is used. */
             pin?: string | null;
         };
         Reinstated: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -8968,13 +8968,13 @@ export interface components {
             status: "pending_approval" | "active" | "rejected" | "suspended";
         };
         RejectRequest: {
-            /** @description Why. */
+            /** @description Why the business is rejected. The applicant receives this text. */
             reason: string;
         };
         Rejected: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -8982,40 +8982,40 @@ export interface components {
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
-            /** @description Why the business was rejected; null otherwise. */
+            /** @description Why staff rejected the business; null for a business that was not rejected. */
             rejected_reason: string | null;
         };
         ReleasedAccount: {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
-            /** @description Ids of your numbers; null is all of them. */
+            /** @description Meta's ids of the numbers that were released. */
             phone_number_ids: string[];
-            /** @description Whether it was released. */
+            /** @description Whether the number or account was released. */
             released: boolean;
         };
         ReleasedNumber: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description Whether it was released. */
+            /** @description Whether the number or account was released. */
             released: boolean;
         };
         RepeatedBatch: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /**
              * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
-            /** @description How many messages there are. */
+            /** @description How many messages the batch has. */
             total: number;
             /** @description How many messages WhatsApp accepted. */
             accepted: number;
-            /** @description How many failed. */
+            /** @description How many messages failed. */
             failed: number;
-            /** @description The most messages that are sent in a second. */
+            /** @description The largest number of messages that are sent in a second. */
             rate_per_sec: number;
-            /** @description Your name for the batch; null when you gave none. */
+            /** @description Your own name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
              * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
@@ -9038,7 +9038,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description The time of the start, ISO 8601 in UTC; null before.
+             * @description When sending began, ISO 8601 in UTC; null before.
              */
             started_at: string | null;
             /**
@@ -9051,14 +9051,14 @@ export interface components {
         };
         /** @description Preview of a replay: the number of deliveries, the oldest, and the fewest seconds that the release takes. */
         ReplayPreview: {
-            /** @description How many there are. */
+            /** @description How many deliveries the replay makes. */
             count: number;
             /**
              * Format: date-time
-             * @description The time of the oldest, ISO 8601 in UTC; null when there is none.
+             * @description When the oldest of these was created, ISO 8601 in UTC; null when there are none.
              */
             oldest: string | null;
-            /** @description The expected duration in seconds. */
+            /** @description The shortest time that the replay can take, in seconds. */
             expected_seconds: number;
         };
         /** @description The body of an endpoint replay. */
@@ -9074,24 +9074,24 @@ export interface components {
              */
             to: string;
             /**
-             * @description The current status. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again; `missed`: never had a delivery.
+             * @description The states of the deliveries to replay. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again; `missed`: never had a delivery.
              * @default [
              *       "failed",
              *       "dead"
              *     ]
              */
             status?: ("pending" | "delivered" | "failed" | "dead" | "missed")[];
-            /** @description The types of events that the endpoint gets; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            /** @description The types of events to replay; `*`, null or left out is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[] | null;
             /**
-             * @description `true` only counts the deliveries and replays nothing.
+             * @description `true` counts the deliveries and replays none.
              * @default false
              */
             preview?: boolean;
         };
         /** @description A delivery. While it is held back, `last_error` names the reason and `next_attempt_at` the earliest attempt. */
         Replayed: {
-            /** @description The id. */
+            /** @description The id of the object. */
             id: string;
             /**
              * @description The current status. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
@@ -9102,24 +9102,24 @@ export interface components {
             attempts: number;
             /** @description The HTTP status of the last attempt; null when no answer came. */
             last_http_status: number | null;
-            /** @description How long the last answer took, in milliseconds. */
+            /** @description How long the endpoint's last answer took, in milliseconds; null when no answer came. */
             last_response_ms: number | null;
-            /** @description Whether it repeats an earlier delivery. */
+            /** @description Whether the delivery repeats an earlier delivery. */
             is_replay: boolean;
-            /** @description The delivery that it repeats: `dlv_` and 26 characters; null for a first one. */
+            /** @description The id of the delivery that this one repeats: `dlv_` and 26 characters; null for a delivery that repeats none. */
             replay_of: string | null;
         };
         ReplyButton: {
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description Always `reply`.
              * @constant
              */
             type: "reply";
             /** @description The id and title of the button. */
             reply: {
-                /** @description What the reply carries, up to 256 characters. */
+                /** @description Your id of the button, up to 256 characters. The reply of the customer carries it. */
                 id: string;
-                /** @description Up to 20 characters. */
+                /** @description The text on the button, up to 20 characters. */
                 title: string;
             } & {
                 [key: string]: unknown;
@@ -9161,7 +9161,7 @@ export interface components {
         };
         RequestCodeRequest: {
             /**
-             * @description How the verification code is sent. `SMS`: a text message; `VOICE`: a call.
+             * @description The way in which Meta sends the verification code. `SMS`: a text message; `VOICE`: a call.
              * @enum {string}
              */
             code_method: "SMS" | "VOICE";
@@ -9169,30 +9169,30 @@ export interface components {
             language: string;
         };
         RequestList: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries of the page, in order. */
             data: components["schemas"]["Request"][];
-            /** @description The `cursor` of the next page; null on the last one. */
+            /** @description The value to send as `cursor` for the next page; null on the last page. */
             next_cursor: string | null;
         };
         ReturnUrlRequest: {
-            /** @description Where your customer comes back to. */
+            /** @description The page to which the browser returns after the payment; null or left out, a page of the service. */
             return_url?: string | null;
         };
         RevokedKey: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
              * Format: date-time
-             * @description When the key was revoked, ISO 8601 in UTC; null while it works.
+             * @description When the key was revoked, ISO 8601 in UTC; null for a key that was not revoked.
              */
             revoked_at: string;
         };
         RotateSecretRequest: {
             /**
-             * @description For how many hours deliveries are also signed with the old secret, 0 to 168.
+             * @description For how many hours the old secret also signs deliveries, 0 to 168.
              * @default 24
              */
             overlap_hours?: number;
@@ -9202,7 +9202,7 @@ export interface components {
         RotatedKey: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /** @description The name. */
@@ -9212,34 +9212,34 @@ export interface components {
              * @enum {string}
              */
             environment: "live" | "test";
-            /** @description The first characters of the key, to recognise it. */
+            /** @description The first characters of the key, by which you can recognise it. */
             prefix: string;
-            /** @description The whole key, shown this once. */
+            /** @description The full API key. Only this answer shows it. */
             key: string;
             /**
              * Format: uuid
-             * @description What it replaces; null otherwise.
+             * @description The id of the old key, which this key replaces.
              */
             replaces: string;
             /**
              * Format: date-time
-             * @description Until when the old key works, ISO 8601 in UTC.
+             * @description When the old key stops working, ISO 8601 in UTC.
              */
             old_key_expires_at: string;
         };
         RotatedSecret: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
-            /** @description The secret that signs deliveries: `whsec_` and base64. Shown this once. */
+            /** @description The secret that signs deliveries: `whsec_` and base64. Only this answer shows it. */
             secret: string;
-            /** @description The first characters of the secret. */
+            /** @description The first characters of the secret, by which you can recognise it. */
             secret_prefix: string;
             /**
              * Format: date-time
-             * @description Until when deliveries are also signed with the previous secret, ISO 8601 in UTC; null without one.
+             * @description Until when the previous secret also signs requests, ISO 8601 in UTC; null when there is no previous secret.
              */
             previous_secret_expires_at: string | null;
         };
@@ -9249,7 +9249,7 @@ export interface components {
          *     }
          */
         SampleHandle: {
-            /** @description The handle for `example.header_handle`. */
+            /** @description The handle of the sample */
             h: string;
         } & {
             [key: string]: unknown;
@@ -9305,179 +9305,179 @@ export interface components {
             created_at: string;
         };
         ScheduledAudioMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "audio";
-            /** @description The audio of the message. */
+            /** @description The audio that the message contains. */
             audio: components["schemas"]["AudioContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledContactsMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "contacts";
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The contact cards that the message contains. */
             contacts: components["schemas"]["ContactCards"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledDocumentMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "document";
-            /** @description The document of the message. */
+            /** @description The document that the message contains. */
             document: components["schemas"]["DocumentContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledImageMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "image";
-            /** @description The image of the message. */
+            /** @description The image that the message contains. */
             image: components["schemas"]["ImageContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledInteractiveMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "interactive";
@@ -9485,81 +9485,81 @@ export interface components {
             interactive: components["schemas"]["InteractiveContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledList: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries of the page, in order. */
             data: components["schemas"]["Scheduled"][];
-            /** @description The `cursor` of the next page; null on the last one. */
+            /** @description The value to send as `cursor` for the next page; null on the last page. */
             next_cursor: string | null;
         };
         ScheduledLocationMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "location";
-            /** @description A place. */
+            /** @description The place that the message names. */
             location: components["schemas"]["LocationContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledReactionMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "reaction";
@@ -9567,75 +9567,75 @@ export interface components {
             reaction: components["schemas"]["ReactionContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledStickerMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sticker";
-            /** @description The sticker of the message. */
+            /** @description The sticker that the message contains. */
             sticker: components["schemas"]["StickerContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledTemplateMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template";
@@ -9643,99 +9643,99 @@ export interface components {
             template: components["schemas"]["TemplateContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledTextMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "text";
-            /** @description The text. */
+            /** @description The text of the message. */
             text: components["schemas"]["TextContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         ScheduledVideoMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video";
-            /** @description The video of the message. */
+            /** @description The video that the message contains. */
             video: components["schemas"]["VideoContent"];
             /**
              * Format: date-time
-             * @description It is sent at this time and not before: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. WhatsApp never gets it.
+             * @description The time from which the message may be sent: ISO 8601 with an offset, at most 90 days ahead. Required without `customer_hours`. The time is not passed on to WhatsApp.
              * @example 2026-12-01T09:00:00+05:30
              */
             send_at?: string;
-            /** @description The hours of the customer's day in which messages are sent. */
+            /** @description The hours of the customer's day in which messages may be sent. Left out, every hour is allowed. */
             customer_hours?: components["schemas"]["CustomerHours"];
         } & {
             [key: string]: unknown;
         };
         Seller: {
-            /** @description The name. */
+            /** @description The name of the seller. */
             name: string;
-            /** @description The GST number; null for a buyer without one. */
+            /** @description The GST identification number (GSTIN); null without one. */
             gstin: string;
-            /** @description The postal address, one text. */
+            /** @description The postal address, in one text. */
             address: string;
-            /** @description The state of India in the tax office's two digits, such as `29`. */
+            /** @description The Indian state, in the two digits that the tax office uses, such as `29`. */
             state_code: string;
         };
         SendAtRequest: {
@@ -9743,7 +9743,7 @@ export interface components {
             send_at?: string;
         };
         /**
-         * @description WhatsApp took the message; whether it arrives is told by `message.status` events.
+         * @description WhatsApp accepted the message. `message.status` events report whether it arrives.
          * @example {
          *       "messaging_product": "whatsapp",
          *       "contacts": [
@@ -9762,24 +9762,24 @@ export interface components {
         SentMessage: {
             /** @description Always `whatsapp`. */
             messaging_product?: string;
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The recipient of the message. */
             contacts?: ({
                 /** @description The recipient as you wrote it. */
                 input?: string;
-                /** @description The customer's number in digits with its country code, such as `919812345678`. */
+                /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
                 wa_id?: string;
                 /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
                 user_id?: string;
             } & {
                 [key: string]: unknown;
             })[];
-            /** @description The messages. */
+            /** @description The message that WhatsApp accepted. */
             messages: ({
-                /** @description The wamid. */
+                /** @description The wamid of the message. */
                 id: string;
-                /** @description Only of templates. */
+                /** @description The first status of the message, such as `accepted`. Only for a template message. */
                 message_status?: string;
-                /** @description The group. */
+                /** @description The id of the group that the message went to. */
                 group_id?: string;
             } & {
                 [key: string]: unknown;
@@ -9788,9 +9788,9 @@ export interface components {
             [key: string]: unknown;
         };
         SentTemplate: {
-            /** @description The name. */
+            /** @description The name of the template. */
             name: string;
-            /** @description The language, such as `en_US`. */
+            /** @description The language of the template, such as `en_US`; null when it is not known. */
             language: string | null;
         };
         ServiceError: {
@@ -9802,7 +9802,7 @@ export interface components {
                 code: components["schemas"]["ErrorCode"];
                 /** @description What is wrong. */
                 message: string;
-                /** @description Further facts, in a form that depends on the case; null when there are none. */
+                /** @description Further facts about the case; null when there are none. Their form depends on the case. */
                 details: {
                     [key: string]: unknown;
                 } | null;
@@ -9814,15 +9814,15 @@ export interface components {
                  */
                 doc_url: string;
             };
-            /** @description The id of the request, for questions to support: `req_` and 26 characters. */
+            /** @description The id of the request, for questions to support: `req_` and 26 characters; null when there is none. */
             request_id: string | null;
         };
         SignedUpNumber: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description The number as people read it, such as `+91 98000 00001`. */
+            /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
-            /** @description The display name that Meta approved. */
+            /** @description The display name that Meta approved; null when Meta has approved none. */
             verified_name: string | null;
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
@@ -9831,64 +9831,64 @@ export interface components {
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
-            /** @description Why the number is not connected, such as `no_verified_endpoint`; null when it is. */
+            /** @description Why the number is not connected, such as `no_verified_endpoint`; null for a connected number. */
             connection_detail: string | null;
-            /** @description Meta's rating of the number's quality, such as `GREEN`. */
+            /** @description Meta's rating of the number's quality, such as `GREEN`; null when Meta has not said. */
             quality_rating: string | null;
-            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
+            /** @description The limit on how many customers you may write to first within 24 hours, such as `TIER_250`; null when Meta has not said. */
             messaging_limit_tier: string | null;
-            /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
+            /** @description How fast the number may send: `STANDARD` is 80 messages a second, `HIGH` is 1,000. Null when Meta has not said. */
             throughput_level: string | null;
-            /** @description What Meta decided about the display name, such as `APPROVED`. */
+            /** @description Meta's decision about the display name, such as `APPROVED`; null when Meta has not said. */
             name_status: string | null;
             /**
              * Format: date-time
-             * @description When the number was registered, ISO 8601 in UTC.
+             * @description When the number was registered, ISO 8601 in UTC; null for a number that is not registered.
              */
             registered_at: string | null;
             /**
              * Format: date-time
-             * @description When the last event of the number came, ISO 8601 in UTC.
+             * @description When the newest event of the number came, ISO 8601 in UTC; null before the first event.
              */
             last_event_at: string | null;
             /** @description The PIN that was made for the registration, once. */
             pin?: string;
         };
-        /** @description By the `id` of an upload or by a public https `link`. */
+        /** @description The sticker file: the `id` of an upload, or a public https `link`. */
         StickerContent: {
-            /** @description The id of an upload. */
+            /** @description The media id of an upload. */
             id?: string;
-            /** @description A public https address, which WhatsApp fetches. */
+            /** @description A public https address from which WhatsApp fetches the file. */
             link?: string;
         } & {
             [key: string]: unknown;
         };
         StickerMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sticker";
-            /** @description The sticker of the message. */
+            /** @description The sticker that the message contains. */
             sticker: components["schemas"]["StickerContent"];
         } & {
             [key: string]: unknown;
@@ -9908,23 +9908,23 @@ export interface components {
          *     }
          */
         SubmittedTemplate: {
-            /** @description The id. */
+            /** @description Meta's id of the template. */
             id: string;
             /** @description The current status. */
             status?: string;
-            /** @description The category that WhatsApp chose. */
+            /** @description The category that WhatsApp gave the template. */
             category?: string;
         } & {
             [key: string]: unknown;
         };
         SuspendRequest: {
             /**
-             * @description Why. `abuse`: abuse; `admin`: another reason.
+             * @description Why the business is suspended. `abuse`: abuse; `admin`: another reason.
              * @enum {string}
              */
             reason: "abuse" | "admin";
             /**
-             * @description A note for colleagues.
+             * @description A note for your colleagues.
              * @default
              */
             note?: string;
@@ -9932,7 +9932,7 @@ export interface components {
         Suspended: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -9940,23 +9940,23 @@ export interface components {
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
-            /** @description Why the account is suspended; null otherwise. */
+            /** @description Why the account is suspended; null for an account that is not suspended. */
             suspended_reason: string | null;
         };
         Sync: {
             /** @description Templates that WhatsApp has. */
             synced: number;
-            /** @description How many are new. */
+            /** @description How many templates are new. */
             added: number;
-            /** @description How many changed. */
+            /** @description How many templates changed. */
             updated: number;
-            /** @description How many are gone. */
+            /** @description How many templates no longer exist. */
             removed: number;
             /** @description Business accounts that could not be read; only there when some could not. */
             failed?: string[];
         };
         Tax: {
-            /** @description The type. The content is in the member of the same name, where there is one. */
+            /** @description The tax: `CGST`, `SGST` or `IGST`. */
             type: string;
             /**
              * Format: double
@@ -9968,61 +9968,61 @@ export interface components {
         };
         /** @description WhatsApp's template object as it was last received. It can lack these members and can have others. */
         Template: {
-            /** @description The id. */
+            /** @description Meta's id of the template. */
             id: string;
-            /** @description The name. */
+            /** @description The name of the template. */
             name: string;
-            /** @description The language, such as `en_US`. */
+            /** @description The language of the template, such as `en_US`. */
             language?: string;
             /** @description The current status. */
             status?: string;
             /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category?: string;
-            /** @description The parts of the template, in Meta's own form. */
+            /** @description The parts of the template, in WhatsApp's own form. */
             components?: {
                 [key: string]: unknown;
             }[];
         };
         TemplateButton: {
-            /** @description `QUICK_REPLY`, `URL`, `PHONE_NUMBER`, `COPY_CODE`, `OTP`, `FLOW` and others. */
+            /** @description The type of the button, such as `QUICK_REPLY`, `URL`, `PHONE_NUMBER`, `COPY_CODE`, `OTP` or `FLOW`. */
             type: string;
-            /** @description The text. */
+            /** @description The text on the button. */
             text?: string;
-            /** @description An address. */
+            /** @description The address that the button opens. */
             url?: string;
             /** @description The number that is called, with `+` and its country code. */
             phone_number?: string;
-            /** @description The sample values for the review. */
+            /** @description Example values */
             example?: unknown;
-            /** @description How the customer gets the code into your app. */
+            /** @description The way in which the customer passes the code to your app, such as `COPY_CODE`. */
             otp_type?: string;
         } & {
             [key: string]: unknown;
         };
         TemplateCategoryData: {
-            /** @description The id of the template at Meta. */
+            /** @description Meta's id of the template. */
             message_template_id?: number | string;
             /** @description The name of the template. */
             message_template_name?: string;
             /** @description The language of the template, such as `en_US`. */
             message_template_language?: string;
-            /** @description The category before. */
+            /** @description The category before the change. */
             previous_category?: string;
-            /** @description The category from now on. */
+            /** @description The category after the change. */
             new_category?: string;
-            /** @description The category that Meta considers right. */
+            /** @description The category that Meta considers correct for the template. */
             correct_category?: string;
-            /** @description The field of Meta's notification. */
+            /** @description The `field` of Meta's notification, which says what the notification is about. */
             field: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `template.category`. */
         TemplateCategoryEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template.category";
@@ -10030,70 +10030,70 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TemplateCategoryData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         TemplateComponent: {
-            /** @description `HEADER`, `BODY`, `FOOTER`, `BUTTONS`, `CAROUSEL` or `LIMITED_TIME_OFFER`. */
+            /** @description The kind of component: `HEADER`, `BODY`, `FOOTER`, `BUTTONS`, `CAROUSEL` or `LIMITED_TIME_OFFER`. */
             type: string;
-            /** @description Of a header: `TEXT`, `IMAGE`, `VIDEO`, `DOCUMENT` or `LOCATION`. */
+            /** @description The format of a header: `TEXT`, `IMAGE`, `VIDEO`, `DOCUMENT` or `LOCATION`. */
             format?: string;
-            /** @description Up to 1,024 characters in a body, up to 60 in a header or footer. */
+            /** @description The text: up to 1,024 characters in a body, up to 60 in a header or footer. */
             text?: string;
-            /** @description Example values that Meta's review sees. */
+            /** @description Example values, which Meta's reviewers see. */
             example?: {
                 [key: string]: unknown;
             };
-            /** @description Up to 10, of them 2 of type URL and 1 of type PHONE_NUMBER. */
+            /** @description The buttons, at most 10. At most 2 may be of the type URL, and at most 1 of the type PHONE_NUMBER. */
             buttons?: components["schemas"]["TemplateButton"][];
             /** @description The cards of a carousel, in their order. */
             cards?: {
                 [key: string]: unknown;
             }[];
-            /** @description Adds WhatsApp's sentence that the code is not to be shared. */
+            /** @description Whether WhatsApp adds a sentence that says to keep the code secret. */
             add_security_recommendation?: boolean;
-            /** @description Minutes after which the code is shown as expired, 1 to 90. */
+            /** @description Minutes after which WhatsApp shows the code as expired, 1 to 90. */
             code_expiration_minutes?: number;
         } & {
             [key: string]: unknown;
         };
-        /** @description The values of one component of the template. */
+        /** @description The values for the variables of one component of the template. */
         TemplateComponentValues: {
-            /** @description `header`, `body`, `button`, `carousel` or `limited_time_offer`. */
+            /** @description The component: `header`, `body`, `button`, `carousel` or `limited_time_offer`. */
             type: string;
-            /** @description Of a button: `url`, `quick_reply`, `copy_code`, `flow` and others. */
+            /** @description The kind of button, such as `url`, `quick_reply`, `copy_code` or `flow`. Only for the component `button`. */
             sub_type?: string;
-            /** @description The place of a button. */
+            /** @description The position of the button in the template, counted from 0. Only for the component `button`. */
             index?: string | number;
-            /** @description The values, in their order. */
+            /** @description The values for the component's variables, in order. */
             parameters?: components["schemas"]["TemplateParameter"][];
             /** @description The cards of a carousel, in their order. */
             cards?: {
@@ -10103,7 +10103,7 @@ export interface components {
             [key: string]: unknown;
         };
         TemplateContent: {
-            /** @description Up to 512 characters. */
+            /** @description The name of the template, up to 512 characters. */
             name: string;
             /** @description The language of the template, an object: `{"code": "en_US"}`. */
             language: {
@@ -10114,7 +10114,7 @@ export interface components {
             } & {
                 [key: string]: unknown;
             };
-            /** @description The parts of the template, in Meta's own form. */
+            /** @description The parts of the template, in WhatsApp's own form. */
             components?: components["schemas"]["TemplateComponentValues"][];
         } & {
             [key: string]: unknown;
@@ -10132,11 +10132,11 @@ export interface components {
         TemplateEdit: {
             /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category?: string;
-            /** @description The parts of the template, in Meta's own form. */
+            /** @description The parts of the template, in WhatsApp's own form. */
             components?: components["schemas"]["TemplateComponent"][];
             /** @description How variables are written: `POSITIONAL` or `NAMED`. */
             parameter_format?: string;
-            /** @description Seconds for which WhatsApp tries to deliver it. */
+            /** @description For how many seconds WhatsApp tries to deliver a message that uses the template. */
             message_send_ttl_seconds?: number;
         } & {
             [key: string]: unknown;
@@ -10156,26 +10156,26 @@ export interface components {
          *     }
          */
         TemplateLibrary: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The templates of the library. */
             data: ({
-                /** @description The id. */
+                /** @description The id of the template in the library. */
                 id?: string;
-                /** @description The name. */
+                /** @description The name of the template. */
                 name?: string;
-                /** @description The language, such as `en_US`. */
+                /** @description The language of the template, such as `en_US`. */
                 language?: string;
                 /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
                 category?: string;
-                /** @description The topic. */
+                /** @description The topic of the template. */
                 topic?: string;
-                /** @description The purpose. */
+                /** @description The purpose of the template. */
                 usecase?: string;
-                /** @description The text. */
+                /** @description The text of the template. */
                 body?: string;
             } & {
                 [key: string]: unknown;
             })[];
-            /** @description Meta's cursors. */
+            /** @description Meta's cursors to the pages before and after this page. */
             paging?: {
                 [key: string]: unknown;
             };
@@ -10183,27 +10183,27 @@ export interface components {
             [key: string]: unknown;
         };
         TemplateMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template";
@@ -10213,29 +10213,29 @@ export interface components {
             [key: string]: unknown;
         };
         TemplateParameter: {
-            /** @description `text`, `currency`, `date_time`, `image`, `video`, `document`, `payload` and others. */
+            /** @description The type of the value, such as `text`, `currency`, `date_time`, `image`, `video`, `document` or `payload`. */
             type: string;
-            /** @description The text. */
+            /** @description The text that replaces the variable. */
             text?: string;
-            /** @description Of a template with named parameters. */
+            /** @description The name of the variable. Only for a template with named variables. */
             parameter_name?: string;
-            /** @description The text that you gave the button. */
+            /** @description The text that you attached to the button. */
             payload?: string;
             /** @description The code that the button copies. */
             coupon_code?: string;
-            /** @description The image of the message. */
+            /** @description The image that the message contains. */
             image?: components["schemas"]["ImageContent"];
-            /** @description The video of the message. */
+            /** @description The video that the message contains. */
             video?: components["schemas"]["VideoContent"];
-            /** @description The document of the message. */
+            /** @description The document that the message contains. */
             document?: components["schemas"]["DocumentContent"];
-            /** @description A place. */
+            /** @description The place that the message names. */
             location?: components["schemas"]["LocationContent"];
             /** @description A sum, an object of WhatsApp's: `fallback_value`, `code` and `amount_1000`. */
             currency?: {
                 [key: string]: unknown;
             };
-            /** @description A date and time as WhatsApp's object. */
+            /** @description A date and time, as an object of WhatsApp's. */
             date_time?: {
                 [key: string]: unknown;
             };
@@ -10247,27 +10247,27 @@ export interface components {
             [key: string]: unknown;
         };
         TemplateQualityData: {
-            /** @description The quality before, such as `GREEN`. */
+            /** @description The quality before the change, such as `GREEN`. */
             previous_quality_score?: string;
-            /** @description The quality from now on, such as `GREEN`. */
+            /** @description The quality after the change, such as `GREEN`. */
             new_quality_score?: string;
-            /** @description The id of the template at Meta. */
+            /** @description Meta's id of the template. */
             message_template_id?: number | string;
             /** @description The name of the template. */
             message_template_name?: string;
             /** @description The language of the template, such as `en_US`. */
             message_template_language?: string;
-            /** @description The field of Meta's notification. */
+            /** @description The `field` of Meta's notification, which says what the notification is about. */
             field: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `template.quality`. */
         TemplateQualityEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template.quality";
@@ -10275,47 +10275,47 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TemplateQualityData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         TemplateStatusData: {
             /**
-             * @description What happened.
+             * @description Meta's decision about the template, such as `APPROVED`.
              * @example APPROVED
              * @example REJECTED
              * @example PAUSED
              * @example DISABLED
              */
             event?: string;
-            /** @description The id of the template at Meta. */
+            /** @description Meta's id of the template. */
             message_template_id?: number | string;
             /** @description The name of the template. */
             message_template_name?: string;
@@ -10323,23 +10323,23 @@ export interface components {
             message_template_language?: string;
             /** @description The category of the template. */
             message_template_category?: string;
-            /** @description Why. */
+            /** @description Meta's reason for the decision, such as `INVALID_FORMAT`; null when Meta gave none. */
             reason?: string | null;
             /** @description Meta's reasons for the rejection. */
             rejection_info?: {
                 [key: string]: unknown;
             };
-            /** @description WhatsApp's field. */
+            /** @description The `field` of Meta's notification, which says what the notification is about. */
             field: string;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `template.status`. */
         TemplateStatusEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "template.status";
@@ -10347,33 +10347,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TemplateStatusData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -10381,22 +10381,22 @@ export interface components {
         Tenant: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /** @description The name. */
             name: string;
-            /** @description Your own id for the business, unique among yours; null when you gave none. */
+            /** @description Your own id for the business; null when you gave none. No two of your businesses can share an id. */
             external_ref: string | null;
             /**
              * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
-            /** @description Whether everything of the business is in the sandbox. */
+            /** @description Whether the business works only in the sandbox. */
             sandbox: boolean;
             /**
-             * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
+             * @description For how many days the bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
              * @enum {integer}
              */
             retention_days: 30 | 90 | 180 | 365;
@@ -10407,7 +10407,7 @@ export interface components {
             billing_status: "trialing" | "active" | "past_due" | "exempt" | "" | null;
             /**
              * Format: date-time
-             * @description When the free trial ends, ISO 8601 in UTC; null without one.
+             * @description When the free trial ends, ISO 8601 in UTC; null for a business without a trial.
              */
             trial_ends_at: string | null;
             /**
@@ -10415,9 +10415,9 @@ export interface components {
              * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
-            /** @description Which of the first steps are done. */
+            /** @description The first steps of the business, each with whether it is done. */
             checklist: components["schemas"]["Checklist"];
-            /** @description Where invoices and reminders go; null is the owner's address. */
+            /** @description The address that receives invoices and reminders; null means the owner's address. */
             billing_email: (string | null) | string;
         };
         TenantChangeRequest: {
@@ -10425,11 +10425,11 @@ export interface components {
             name?: string;
             /**
              * Format: email
-             * @description Where invoices and reminders go; null is the owner's address.
+             * @description The address that receives invoices and reminders; null means the owner's address.
              */
             billing_email?: string | null;
             /**
-             * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
+             * @description For how many days the bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
              * @enum {integer}
              */
             retention_days?: 30 | 90 | 180 | 365;
@@ -10437,10 +10437,10 @@ export interface components {
         TenantCreateRequest: {
             /** @description The name. */
             name: string;
-            /** @description Your own id for the business, unique among yours; null when you gave none. */
+            /** @description Your own id for the business; null when you gave none. No two of your businesses can share an id. */
             external_ref?: string | null;
             /**
-             * @description How many days bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
+             * @description For how many days the bodies of events are kept. `30`: 30 days; `90`: 90 days; `180`: 180 days; `365`: 365 days.
              * @default 90
              * @enum {integer}
              */
@@ -10517,7 +10517,7 @@ export interface components {
             context?: unknown;
         };
         TestMessage: {
-            /** @description The id. */
+            /** @description The wamid of the message. */
             id: string;
             /** @description Meta's id of your number. */
             phone_number_id: string;
@@ -10537,22 +10537,22 @@ export interface components {
             change: string | null;
         };
         TestNumberEvent: {
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string;
-            /** @description Meta's rating of the number's quality, such as `GREEN`. */
+            /** @description Meta's rating of the number's quality, such as `GREEN`; null when Meta has not said. */
             quality_rating: string;
-            /** @description The limit of customers to whom you may write first within 24 hours, such as `TIER_250`. */
+            /** @description The limit on how many customers you may write to first within 24 hours, such as `TIER_250`; null when Meta has not said. */
             messaging_limit_tier: string;
-            /** @description How fast the number may send, `STANDARD` (80 messages a second) or `HIGH` (1,000). */
+            /** @description How fast the number may send: `STANDARD` is 80 messages a second, `HIGH` is 1,000. Null when Meta has not said. */
             throughput_level: string;
-            /** @description What Meta decided about the display name, such as `APPROVED`. */
+            /** @description Meta's decision about the display name, such as `APPROVED`; null when Meta has not said. */
             name_status: string;
         };
         TestNumberEventRequest: {
             /** @description The first number if left out. */
             phone_number_id?: string;
             /**
-             * @description What happened. `FLAGGED`: the quality became low; `UNFLAGGED`: the quality recovered; `UPGRADE`: a higher messaging limit; `DOWNGRADE`: a lower messaging limit; `THROUGHPUT_UPGRADE`: 1,000 messages a second; `NAME_APPROVED`: the display name was approved; `NAME_REJECTED`: the display name was rejected; `PIN_CHANGED`: the PIN was changed; `APP_REMOVED`: the business ended the connection in its app; `APP_RECONNECTED`: the app is back after a change of the phone.
+             * @description What WhatsApp decides about the number, or what happens to it. `FLAGGED`: the quality became low; `UNFLAGGED`: the quality recovered; `UPGRADE`: a higher messaging limit; `DOWNGRADE`: a lower messaging limit; `THROUGHPUT_UPGRADE`: 1,000 messages a second; `NAME_APPROVED`: the display name was approved; `NAME_REJECTED`: the display name was rejected; `PIN_CHANGED`: the PIN was changed; `APP_REMOVED`: the business ended the connection in its app; `APP_RECONNECTED`: the app is back after a change of the phone.
              * @enum {string}
              */
             event: "FLAGGED" | "UNFLAGGED" | "UPGRADE" | "DOWNGRADE" | "THROUGHPUT_UPGRADE" | "NAME_APPROVED" | "NAME_REJECTED" | "PIN_CHANGED" | "APP_REMOVED" | "APP_RECONNECTED";
@@ -10578,7 +10578,7 @@ export interface components {
             /** @description The first number if left out. */
             phone_number_id?: string;
             /**
-             * @description `stop` or `resume`. `stop`: no marketing messages; `resume`: marketing messages are welcome.
+             * @description Whether the customer stops or resumes marketing messages. `stop`: no marketing messages; `resume`: marketing messages are welcome.
              * @enum {string}
              */
             value: "stop" | "resume";
@@ -10586,13 +10586,13 @@ export interface components {
         TestRecipient: {
             /** @description The recipient's number. */
             to: string;
-            /** @description What this recipient or text makes the sandbox do. */
+            /** @description What the sandbox does with a message to this recipient, or with a message that ends in this text. */
             behaviour: string;
             /** @description WhatsApp's code, if it fails. */
             code: number | null;
         };
         TestStatus: {
-            /** @description The id. */
+            /** @description The wamid of the message. */
             id: string;
             /** @description The current status. */
             status: string;
@@ -10601,7 +10601,7 @@ export interface components {
             /** @description Of a message that a test number sent. */
             message_id: string;
             /**
-             * @description The current status. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered.
+             * @description The status that the message gets. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "sent" | "delivered" | "read" | "played" | "failed";
@@ -10609,17 +10609,17 @@ export interface components {
             code?: number;
         };
         TestTemplate: {
-            /** @description The id. */
+            /** @description Meta's id of the template. */
             id: string;
-            /** @description The name. */
+            /** @description The name of the template. */
             name: string;
-            /** @description The language, such as `en_US`. */
+            /** @description The language of the template, such as `en_US`. */
             language: string;
             /** @description The current status. */
             status: string;
             /** @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. */
             category: string;
-            /** @description The quality, such as `GREEN`. */
+            /** @description The quality of the template, such as `GREEN`. */
             quality: string;
         };
         /** @description One decision about a template. */
@@ -10627,7 +10627,7 @@ export interface components {
             /** @description The template's id. */
             template_id: string;
             /**
-             * @description What happened. `APPROVED`: can be sent; `REJECTED`: was rejected; `PENDING`: is being reviewed; `PAUSED`: paused for its quality; `DISABLED`: disabled for its quality; `FLAGGED`: will be disabled soon; `IN_APPEAL`: a rejection is being reviewed again; `REINSTATED`: can be sent again; `PENDING_DELETION`: is being deleted; `DELETED`: was deleted; `LOCKED`: cannot be changed; `UNLOCKED`: can be changed again; `ARCHIVED`: was archived; `UNARCHIVED`: is back from the archive; `LIMIT_EXCEEDED`: the account has too many templates.
+             * @description WhatsApp's decision about the template. `APPROVED`: can be sent; `REJECTED`: was rejected; `PENDING`: is being reviewed; `PAUSED`: paused for its quality; `DISABLED`: disabled for its quality; `FLAGGED`: will be disabled soon; `IN_APPEAL`: a rejection is being reviewed again; `REINSTATED`: can be sent again; `PENDING_DELETION`: is being deleted; `DELETED`: was deleted; `LOCKED`: cannot be changed; `UNLOCKED`: can be changed again; `ARCHIVED`: was archived; `UNARCHIVED`: is back from the archive; `LIMIT_EXCEEDED`: the account has too many templates.
              * @enum {string}
              */
             event?: "APPROVED" | "REJECTED" | "PENDING" | "PAUSED" | "DISABLED" | "FLAGGED" | "IN_APPEAL" | "REINSTATED" | "PENDING_DELETION" | "DELETED" | "LOCKED" | "UNLOCKED" | "ARCHIVED" | "UNARCHIVED" | "LIMIT_EXCEEDED";
@@ -10637,7 +10637,7 @@ export interface components {
              */
             reason?: "NONE" | "ABUSIVE_CONTENT" | "CATEGORY_NOT_AVAILABLE" | "INCORRECT_CATEGORY" | "INVALID_FORMAT" | "PROMOTIONAL" | "SCAM" | "TAG_CONTENT_MISMATCH";
             /**
-             * @description The quality, such as `GREEN`. `UNKNOWN`: not rated yet; `GREEN`: high; `YELLOW`: medium; `RED`: low.
+             * @description The quality of the template, such as `GREEN`. `UNKNOWN`: not rated yet; `GREEN`: high; `YELLOW`: medium; `RED`: low.
              * @enum {string}
              */
             quality?: "UNKNOWN" | "GREEN" | "YELLOW" | "RED";
@@ -10655,43 +10655,43 @@ export interface components {
         TestText: {
             /** @description The last line of a text, of a caption, or of the text above buttons. */
             text: string;
-            /** @description What this recipient or text makes the sandbox do. */
+            /** @description What the sandbox does with a message to this recipient, or with a message that ends in this text. */
             behaviour: string;
         };
         TextContent: {
-            /** @description Up to 4,096 characters. */
+            /** @description The text, up to 4,096 characters. */
             body: string;
-            /** @description Show a preview of the first link. */
+            /** @description Whether WhatsApp shows a preview of the first link. */
             preview_url?: boolean;
         } & {
             [key: string]: unknown;
         };
         TextMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "text";
-            /** @description The text. */
+            /** @description The text of the message. */
             text: components["schemas"]["TextContent"];
         } & {
             [key: string]: unknown;
@@ -10710,7 +10710,7 @@ export interface components {
             waba_id: string;
             /**
              * Format: date-time
-             * @description The time of expiry, ISO 8601 in UTC; null for never.
+             * @description When the token expires, ISO 8601 in UTC; null for a token that does not expire.
              */
             expires_at: string | null;
         } & {
@@ -10718,10 +10718,10 @@ export interface components {
         };
         /** @description The event `token.expiring`. */
         TokenExpiringEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "token.expiring";
@@ -10729,43 +10729,43 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TokenData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `token.invalid`. */
         TokenInvalidEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "token.invalid";
@@ -10773,45 +10773,45 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TokenData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         TokensHealth: {
-            /** @description How many end soon. */
+            /** @description How many tokens expire within 7 days. */
             expiring: number;
-            /** @description How many do not work. */
+            /** @description How many tokens no longer work. */
             invalid: number;
         };
         TwoStepRequest: {
-            /** @description The PIN of six digits. */
+            /** @description The six-digit PIN of the number's two-step verification. */
             pin: string;
         };
         /**
@@ -10820,7 +10820,7 @@ export interface components {
          *     }
          */
         UploadedMedia: {
-            /** @description The media id for messages; it lives 30 days. */
+            /** @description The media id that a message names. It is valid for 30 days. */
             id: string;
         } & {
             [key: string]: unknown;
@@ -10861,22 +10861,22 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description An error in WhatsApp's words. */
+        /** @description An error as WhatsApp describes it. */
         UpstreamProblem: {
-            /** @description The code. */
+            /** @description WhatsApp's error code, such as `131047`. */
             code: number;
-            /** @description A short name. */
+            /** @description WhatsApp's short name of the error. */
             title?: string;
             /** @description Meta's sentence about the error. */
             message?: string;
-            /** @description Particulars in Meta's own form. */
+            /** @description Details of the error, in Meta's own form. */
             error_data?: {
-                /** @description Further facts, in a form that depends on the case; null when there are none. */
+                /** @description WhatsApp's sentence about this case of the error. */
                 details?: string;
             } & {
                 [key: string]: unknown;
             };
-            /** @description Meta's page about the error. */
+            /** @description The address of Meta's page about the error. */
             href?: string;
         } & {
             [key: string]: unknown;
@@ -10887,7 +10887,7 @@ export interface components {
          *     }
          */
         UpstreamSuccess: {
-            /** @description Whether Meta did it. */
+            /** @description Whether Meta did what the request asked for. */
             success: boolean;
         } & {
             [key: string]: unknown;
@@ -10895,12 +10895,12 @@ export interface components {
         Usage: {
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
             /** @description The name. */
             name: string;
-            /** @description Your own id for the business, unique among yours; null when you gave none. */
+            /** @description Your own id for the business; null when you gave none. No two of your businesses can share an id. */
             external_ref: string | null;
             /** @description Messages that WhatsApp accepted. */
             sent: number;
@@ -10916,9 +10916,9 @@ export interface components {
             delivered: number;
         };
         UsageList: {
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The entries of the page, in order. */
             data: components["schemas"]["Usage"][];
-            /** @description The `cursor` of the next page; null on the last one. */
+            /** @description The value to send as `cursor` for the next page; null on the last page. */
             next_cursor: string | null;
         };
         UserPreferenceData: {
@@ -10926,11 +10926,11 @@ export interface components {
             messaging_product?: string;
             /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
-            /** @description The customers that it is about, in WhatsApp's own form. */
+            /** @description The customers whom the notification concerns, in WhatsApp's own form. */
             contacts?: components["schemas"]["EventContact"][];
-            /** @description What the customer decided. */
+            /** @description The customer's decision. */
             preference: {
-                /** @description The customer's number in digits with its country code, such as `919812345678`. */
+                /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
                 wa_id?: string;
                 /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
                 user_id?: string;
@@ -10939,12 +10939,12 @@ export interface components {
                 /** @description What the customer decided about, such as `marketing_messages`. */
                 category?: string;
                 /**
-                 * @description `stop` or `resume`.
+                 * @description `stop` or `resume`: whether the customer stops or resumes marketing messages.
                  * @example stop
                  * @example resume
                  */
                 value?: string;
-                /** @description Seconds since 1970, as text. */
+                /** @description The time of the decision, in seconds since 1970. */
                 timestamp?: number;
             } & {
                 [key: string]: unknown;
@@ -10954,10 +10954,10 @@ export interface components {
         };
         /** @description The event `user.preferences`. */
         UserPreferencesEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "user.preferences";
@@ -10965,33 +10965,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["UserPreferenceData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -10999,7 +10999,7 @@ export interface components {
         Verified: {
             /**
              * Format: uuid
-             * @description The id.
+             * @description The id of the object.
              */
             id: string;
             /**
@@ -11009,75 +11009,75 @@ export interface components {
             status: "pending" | "active" | "paused" | "disabled";
             /**
              * Format: date-time
-             * @description When the endpoint passed its ping, ISO 8601 in UTC; null before.
+             * @description When the endpoint last passed the verify ping, ISO 8601 in UTC; null before the first pass.
              */
             verified_at: string;
-            /** @description How long the answer took, in milliseconds. */
+            /** @description How long the endpoint's answer took, in milliseconds. */
             response_ms: number;
         };
         VerifyCodeRequest: {
             /** @description The code that Meta sent to the number. */
             code: string;
         };
-        /** @description Answer 2xx with the challenge, as plain text or as `{"challenge": "…"}`. */
+        /** @description The verify ping. Answer it 2xx with the challenge, as plain text or as `{"challenge": "…"}`. */
         VerifyPing: {
             /**
-             * @description The type. The content is in the member of the same name, where there is one.
+             * @description Always `webhook.verify`.
              * @constant
              */
             type: "webhook.verify";
-            /** @description The text that the endpoint answers the ping with. */
+            /** @description The text that the endpoint must return in its answer. */
             challenge: string;
         } & {
             [key: string]: unknown;
         };
-        /** @description By the `id` of an upload or by a public https `link`. */
+        /** @description The video file: the `id` of an upload, or a public https `link`. */
         VideoContent: {
-            /** @description The id of an upload. */
+            /** @description The media id of an upload. */
             id?: string;
-            /** @description A public https address, which WhatsApp fetches. */
+            /** @description A public https address from which WhatsApp fetches the file. */
             link?: string;
-            /** @description Up to 1,024 characters. */
+            /** @description The text below the file, up to 1,024 characters. */
             caption?: string;
         } & {
             [key: string]: unknown;
         };
         VideoMessage: {
-            /** @description A phone_number_id, or the E.164 number with or without `+`, of one of your connected numbers. */
+            /** @description One of your connected numbers: its phone_number_id, or the E.164 number with or without `+`. */
             from: string;
             /** @description The customer's phone number. */
             to?: string;
-            /** @description Instead of `to`, the business-scoped id of a customer whose phone number is not known. */
+            /** @description The business-scoped user id of a customer whose phone number is not known. Send it instead of `to`. */
             recipient?: string;
             /**
-             * @description Added when it is missing.
+             * @description Always `whatsapp`. The service adds it when it is missing.
              * @constant
              */
             messaging_product?: "whatsapp";
-            /** @description `individual` unless it says `group`. */
+            /** @description `individual`, the default, or `group`. */
             recipient_type?: string;
-            /** @description The message that this one answers. */
+            /** @description The message that this message replies to. */
             context?: components["schemas"]["QuotedMessage"];
-            /** @description Up to 512 characters that come back in every status of this message. */
+            /** @description A text of yours, up to 512 characters. Every status of this message carries it. */
             biz_opaque_callback_data?: string;
-            /** @description The customer's identity hash; another one refuses the message. */
+            /** @description The identity hash that you know of the customer. WhatsApp rejects the message when the customer's hash differs. */
             recipient_identity_key_hash?: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the message. The member with the same name holds the content. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video";
-            /** @description The video of the message. */
+            /** @description The video that the message contains. */
             video: components["schemas"]["VideoContent"];
         } & {
             [key: string]: unknown;
         };
         /** @description The event `webhook.delivery.exhausted`. */
         WebhookDeliveryExhaustedEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.delivery.exhausted";
@@ -11085,43 +11085,43 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["DeliveriesExhaustedData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `webhook.disabled`. */
         WebhookDisabledEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.disabled";
@@ -11129,43 +11129,43 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["EndpointDisabledData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
         };
         /** @description The event `webhook.failing`. */
         WebhookFailingEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.failing";
@@ -11173,33 +11173,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["EndpointFailingData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -11208,24 +11208,24 @@ export interface components {
         WebhookFigures: {
             /**
              * Format: date-time
-             * @description The beginning of the interval, ISO 8601 in UTC.
+             * @description The beginning of the hour or day, ISO 8601 in UTC.
              */
             start: string;
-            /** @description How many were delivered. */
+            /** @description How many deliveries were delivered. */
             delivered: number;
             /** @description Given up. */
             failed: number;
             /** @description Waiting, or to be tried again, when the hour was counted. */
             open: number;
-            /** @description 95 of 100 answers came within this many milliseconds. */
+            /** @description 95 of 100 deliveries were answered within this many milliseconds; null when none was delivered. */
             p95_ms: number | null;
         };
         /** @description The event `webhook.recovered`. */
         WebhookRecoveredEvent: {
-            /** @description The id. */
+            /** @description The id of the event: `evt_` and 26 characters. */
             id: string;
             /**
-             * @description The type. The content is in the member of the same name, where there is one. (enum property replaced by openapi-typescript)
+             * @description The type of the event. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.recovered";
@@ -11233,33 +11233,33 @@ export interface components {
             api_version: string;
             /**
              * Format: date-time
-             * @description The time of creation, ISO 8601 in UTC.
+             * @description When the event was created, ISO 8601 in UTC.
              */
             created_at: string;
             /**
              * Format: uuid
-             * @description The business, a uuid.
+             * @description The id of the business, a UUID.
              */
             tenant_id: string;
-            /** @description Meta's id of the WhatsApp Business account. */
+            /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of your number. */
+            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
             /** @description Your number in digits, such as `919800000001`. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null where there is no message. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
-            /** @description The customer's number in digits with its country code, such as `919812345678`. */
+            /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
             /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
             user_id: string | null;
-            /** @description The same for every repeat of an event, so that you can drop repeats; `msg:<wamid>` for an inbound message. */
+            /** @description A key that all repeats of one event share, so that you can drop the repeats. An inbound message has `msg:<wamid>`. */
             dedupe_key: string;
-            /** @description In a list: its entries in their order. In an event: its content, in the form of the event's type. */
+            /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["EndpointRecoveredData"];
-            /** @description Meta's whole notification, byte for byte; null for the service's own events. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
             raw: unknown;
-            /** @description The place in `raw` of what this event reports, such as `entry[0].changes[0].value.messages[0]`; null without `raw`. */
+            /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
         } & {
             [key: string]: unknown;
@@ -21344,11 +21344,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21360,14 +21360,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21380,11 +21380,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21396,14 +21396,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21416,11 +21416,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21432,14 +21432,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21452,11 +21452,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21468,14 +21468,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21488,11 +21488,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21504,14 +21504,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21524,11 +21524,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21540,14 +21540,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21560,11 +21560,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21576,14 +21576,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21596,11 +21596,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21612,14 +21612,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21632,11 +21632,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21648,14 +21648,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21668,11 +21668,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21684,14 +21684,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21704,11 +21704,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21720,14 +21720,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21740,11 +21740,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21756,14 +21756,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21776,11 +21776,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21792,14 +21792,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21812,11 +21812,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21828,14 +21828,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21848,11 +21848,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21864,14 +21864,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21884,11 +21884,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21900,14 +21900,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21920,11 +21920,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21936,14 +21936,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21956,11 +21956,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -21972,14 +21972,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -21992,11 +21992,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -22008,14 +22008,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22028,11 +22028,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -22044,14 +22044,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22064,11 +22064,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -22080,14 +22080,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22100,11 +22100,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -22116,14 +22116,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22136,11 +22136,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -22152,14 +22152,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22172,11 +22172,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -22188,14 +22188,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22208,11 +22208,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -22224,14 +22224,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22244,11 +22244,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -22260,14 +22260,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -22280,11 +22280,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The event's id, the same at every attempt and replay. */
+                /** @description The id of the event. It is the same in every attempt and replay. */
                 "webhook-id": string;
-                /** @description Seconds since 1970, of this attempt. */
+                /** @description The time of this attempt, in seconds since 1970. */
                 "webhook-timestamp": string;
-                /** @description `v1,<base64>` for each secret in force, separated by spaces. */
+                /** @description `v1,<base64>` for each secret that is in force. Several are separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -22296,14 +22296,14 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Accepted. Any other answer is a failure, and the event is sent again. */
+            /** @description The endpoint accepts the event. After any other answer, the event is sent again. */
             "2XX": {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description Rejected: the event is sent again, except after 410, which disables the endpoint. */
+            /** @description The endpoint rejects the event, which is sent again. 410 disables the endpoint. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;

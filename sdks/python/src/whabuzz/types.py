@@ -226,7 +226,7 @@ class AttemptError(TypedDict):
 
 class AudioContent(TypedDict):
     """
-    By the `id` of an upload or by a public https `link`.
+    The audio file: the `id` of an upload, or a public https `link`.
     """
 
     id: NotRequired[str]
@@ -504,7 +504,7 @@ class Delivery(TypedDict):
 
 class DeliveriesExhaustedData(TypedDict):
     """
-    Deliveries to an endpoint of the business were given up; they are not tried again.
+    Deliveries to an endpoint of yours that were given up. They are not tried again.
     """
 
     endpoint_id: str
@@ -633,7 +633,7 @@ class DeviceLoginRequest(TypedDict, closed=True):
 
 class DocumentContent(TypedDict):
     """
-    By the `id` of an upload or by a public https `link`.
+    The document file: the `id` of an upload, or a public https `link`.
     """
 
     id: NotRequired[str]
@@ -644,7 +644,7 @@ class DocumentContent(TypedDict):
 
 class Text(TypedDict):
     """
-    The text.
+    The text of the message.
     """
 
     body: NotRequired[str]
@@ -679,7 +679,7 @@ RetryScheduleItem: TypeAlias = int
 
 class EndpointDisabledData(TypedDict):
     """
-    An endpoint of the business was disabled; nothing is sent to it until it passes a ping.
+    An endpoint of yours that the service disabled. Nothing is sent to it until it passes the verify ping.
     """
 
     endpoint_id: str
@@ -691,7 +691,7 @@ class EndpointDisabledData(TypedDict):
 
 class Reason(TypedDict):
     """
-    How the newest failed attempt ended.
+    How the newest failed attempt ended; null when it is not known.
     """
 
     error: str | None
@@ -709,7 +709,7 @@ class Waiting(TypedDict):
 
 class EndpointFailingData(TypedDict):
     """
-    An endpoint of the business has had no success for 15 minutes.
+    An endpoint of yours that has accepted no event for 15 minutes.
     """
 
     endpoint_id: str
@@ -734,7 +734,7 @@ class EndpointReason(TypedDict):
 
 class EndpointRecoveredData(TypedDict):
     """
-    An endpoint of the business that failed or was disabled accepts events again.
+    An endpoint of yours that failed or was disabled and accepts events again.
     """
 
     endpoint_id: str
@@ -820,7 +820,7 @@ class Profile1(TypedDict):
 
 class EventContact(TypedDict):
     """
-    The customer's profile.
+    A customer whom the event concerns.
     """
 
     profile: NotRequired[Profile1]
@@ -831,7 +831,7 @@ class EventContact(TypedDict):
 
 class EventMetadata(TypedDict):
     """
-    The number that the event belongs to.
+    Your number that the event concerns.
     """
 
     display_phone_number: NotRequired[str]
@@ -940,7 +940,7 @@ class HealthReason(TypedDict):
 
 class ImageContent(TypedDict):
     """
-    By the `id` of an upload or by a public https `link`.
+    The image file: the `id` of an upload, or a public https `link`.
     """
 
     id: NotRequired[str]
@@ -968,7 +968,7 @@ Context = TypedDict(
 
 class Referral(TypedDict):
     """
-    The advertisement or post from which the customer wrote.
+    The advertisement or post from which the customer wrote the message.
     """
 
     source_url: NotRequired[str]
@@ -982,7 +982,7 @@ class Referral(TypedDict):
 
 class Button(TypedDict):
     """
-    The customer pressed a quick reply of a template.
+    The quick reply button of a template that the customer pressed.
     """
 
     payload: str
@@ -991,7 +991,7 @@ class Button(TypedDict):
 
 class NfmReply(TypedDict):
     """
-    What the customer answered in a flow.
+    The customer's answers in a Flow.
     """
 
     name: NotRequired[str]
@@ -1002,7 +1002,7 @@ class NfmReply(TypedDict):
 
 class Interactive(TypedDict):
     """
-    The interactive content of the message.
+    The customer's answer to an interactive message.
     """
 
     type: str
@@ -1013,7 +1013,7 @@ class Interactive(TypedDict):
 
 class Location(TypedDict):
     """
-    A place.
+    The place that the message names.
     """
 
     latitude: float
@@ -1025,7 +1025,7 @@ class Location(TypedDict):
 
 class InboundMedia(TypedDict):
     """
-    Fetch the bytes with `GET /v1/media/{id}`; a `url` of WhatsApp needs a token that nobody has.
+    A file. Download it with `GET /v1/media/{media_id}`. WhatsApp's own `url` needs a token that only the service has.
     """
 
     id: str
@@ -1058,7 +1058,7 @@ class Reaction(TypedDict):
 
 class Text1(TypedDict):
     """
-    The text.
+    The text of the message.
     """
 
     body: str
@@ -1219,7 +1219,7 @@ class MandateRequest(TypedDict, closed=True):
 
 class MediaDescription(TypedDict):
     """
-    WhatsApp's description; its `url` needs a token that nobody but the service has.
+    WhatsApp's description of the file. Its `url` needs a token that only the service has.
     """
 
     id: NotRequired[str]
@@ -1301,7 +1301,7 @@ class MessageReport(TypedDict):
 
 class Pricing1(TypedDict):
     """
-    What WhatsApp says about the price.
+    What WhatsApp reported about the price of the message; null when it reported nothing.
     """
 
     billable: NotRequired[bool]
@@ -1647,7 +1647,7 @@ class Queued(TypedDict):
 
 class QuotedMessage(TypedDict):
     """
-    The message that this one answers.
+    The message that this message replies to.
     """
 
     message_id: str
@@ -1677,7 +1677,7 @@ ReactionMessage = TypedDict(
 
 class TypingIndicator(TypedDict):
     """
-    Shows that you are writing, for 25 seconds or until the answer is sent.
+    Shows the customer that you are typing. The indicator ends with your next message, at the latest after 25 seconds.
     """
 
     type: Literal["text"]
@@ -2034,7 +2034,7 @@ class Message2(TypedDict):
 
 class SentMessage(TypedDict):
     """
-    WhatsApp took the message; whether it arrives is told by `message.status` events.
+    WhatsApp accepted the message. `message.status` events report whether it arrives.
     """
 
     messaging_product: NotRequired[str]
@@ -2083,7 +2083,7 @@ class SignedUpNumber(TypedDict):
 
 class StickerContent(TypedDict):
     """
-    By the `id` of an upload or by a public https `link`.
+    The sticker file: the `id` of an upload, or a public https `link`.
     """
 
     id: NotRequired[str]
@@ -2635,7 +2635,7 @@ class UpstreamError(TypedDict):
 
 class ErrorData(TypedDict):
     """
-    Particulars in Meta's own form.
+    Details of the error, in Meta's own form.
     """
 
     details: NotRequired[str]
@@ -2643,7 +2643,7 @@ class ErrorData(TypedDict):
 
 class UpstreamProblem(TypedDict):
     """
-    An error in WhatsApp's words.
+    An error as WhatsApp describes it.
     """
 
     code: int
@@ -2676,7 +2676,7 @@ class UsageList(TypedDict):
 
 class Preference(TypedDict):
     """
-    What the customer decided.
+    The customer's decision.
     """
 
     wa_id: NotRequired[str]
@@ -2729,7 +2729,7 @@ class VerifyCodeRequest(TypedDict, closed=True):
 
 class VerifyPing(TypedDict):
     """
-    Answer 2xx with the challenge, as plain text or as `{"challenge": "…"}`.
+    The verify ping. Answer it 2xx with the challenge, as plain text or as `{"challenge": "…"}`.
     """
 
     type: Literal["webhook.verify"]
@@ -2738,7 +2738,7 @@ class VerifyPing(TypedDict):
 
 class VideoContent(TypedDict):
     """
-    By the `id` of an upload or by a public https `link`.
+    The video file: the `id` of an upload, or a public https `link`.
     """
 
     id: NotRequired[str]
@@ -3159,7 +3159,7 @@ class ContactCard(TypedDict):
 
 ContactCards: TypeAlias = list[ContactCard]
 """
-Up to 257 cards.
+The contact cards, at most 257.
 """
 
 
@@ -3575,7 +3575,7 @@ class HealthEntity(TypedDict):
 
 class HealthReport(TypedDict):
     """
-    The members of all sections.
+    The state of the service. Each part of the service adds its own members.
     """
 
     partitions_through: PartitionsThrough
@@ -4367,7 +4367,7 @@ class InboundMessageData(TypedDict):
 
 class InteractiveContent(TypedDict):
     """
-    Buttons, lists, link buttons, flows, products and requests; `type` says which.
+    An interactive message: buttons, a list, a link button, a Flow, products or a request. `type` names the kind.
     """
 
     type: str
@@ -4437,7 +4437,7 @@ ScheduledInteractiveMessage = TypedDict(
 
 class TemplateComponentValues(TypedDict):
     """
-    The values of one component of the template.
+    The values for the variables of one component of the template.
     """
 
     type: str
