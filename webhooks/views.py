@@ -159,8 +159,8 @@ class EventsView(ResourceViewSet):
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             *(OpenApiParameter(name, str) for name in FILTERS),
-            OpenApiParameter("from", datetime, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", datetime, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("from", datetime, description=query.FROM),
+            OpenApiParameter("to", datetime, description=query.TO),
         ],
         responses=EventOut(many=True),
     )
@@ -391,8 +391,8 @@ class DeliveriesView(ResourceViewSet):
             OpenApiParameter("event_id", str),
             OpenApiParameter("event_type", str, description="Event types, separated by commas."),
             OpenApiParameter("http_status", int, description="HTTP status of the last attempt's answer."),
-            OpenApiParameter("from", datetime, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", datetime, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("from", datetime, description=query.FROM),
+            OpenApiParameter("to", datetime, description=query.TO),
         ],
         responses=DeliveryOut(many=True),
     )

@@ -75,7 +75,7 @@ class InvalidRequest(ServiceError):
     status = 400
     code = "invalid_request"
     message = "The request is not valid."
-    hint = "Correct what details.fields names, then send the request again."
+    hint = "Correct the fields that details.fields names, then send the request again."
     repeat = "after correcting it"
 
     def __init__(
@@ -145,7 +145,7 @@ class NotFound(ServiceError):
 class MethodNotAllowed(ServiceError):
     status = 405
     code = "method_not_allowed"
-    message = "This resource does not support that method."
+    message = "This resource does not support the method of the request."
     hint = "The Allow header lists the methods it supports. All operations, with their paths, are in /v1/openapi.json."
     repeat = "no"
 
@@ -154,7 +154,7 @@ class MethodNotAllowed(ServiceError):
         """The error of a resource that supports only these methods."""
         named = ", ".join(method for method in methods if method != "OPTIONS")
         return cls(
-            f"This resource does not support that method, only {named}.",
+            f"This resource supports only {named}.",
             headers={"Allow": ", ".join(methods)},
         )
 
@@ -165,7 +165,7 @@ class RequestTimeout(ServiceError):
     status = 408
     code = "request_timeout"
     message = "The request did not arrive in time."
-    hint = "Send it again over a faster connection; large files go through POST /v1/media."
+    hint = "Send the request again over a faster connection. Upload large files with POST /v1/media."
     repeat = "yes"
 
 
@@ -174,16 +174,16 @@ class Conflict(ServiceError):
 
     status = 409
     code = "conflict"
-    message = "The state of this resource does not allow that."
+    message = "The state of this resource does not allow this request."
     hint = "Read the resource to see its state, then decide."
-    repeat = "after its state has changed"
+    repeat = "after the state has changed"
 
 
 class PayloadTooLarge(ServiceError):
     status = 413
     code = "payload_too_large"
     message = "The request body is too large."
-    hint = "Split it. Files go through POST /v1/media, many messages through POST /v1/messages/batch."
+    hint = "Split the request. Upload files with POST /v1/media, and send many messages with POST /v1/messages/batch."
     repeat = "no"
 
 
@@ -198,8 +198,8 @@ class UriTooLong(ServiceError):
 class UnsupportedMediaType(ServiceError):
     status = 415
     code = "unsupported_media_type"
-    message = "This operation does not accept that content type."
-    hint = "Send `Content-Type: application/json`; uploads are multipart/form-data."
+    message = "This operation does not accept the content type of the request."
+    hint = "Send `Content-Type: application/json`, or multipart/form-data for an upload."
     repeat = "after correcting it"
 
 
@@ -238,15 +238,15 @@ class MetaUnreachable(ServiceError):
     status = 502
     code = "meta_unreachable"
     message = "WhatsApp gave no usable answer."
-    hint = "A read may be repeated. A change may have been made: read its state before repeating it."
-    repeat = "reads yes; messages only if no message.status has come"
+    hint = "You may repeat a read. A change may have been made: read the object before you repeat the change."
+    repeat = "a read, yes; a message, only if no message.status has come for it"
 
 
 class ServiceUnavailable(ServiceError):
     status = 503
     code = "service_unavailable"
     message = "The service cannot reach its database right now. Nothing was done."
-    hint = "Repeat it after Retry-After, a message with its Idempotency-Key."
+    hint = "Repeat the request after Retry-After. Repeat a message with the same Idempotency-Key."
     repeat = "yes, after Retry-After"
 
     def __init__(self, message: str | None = None) -> None:

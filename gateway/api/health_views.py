@@ -137,7 +137,7 @@ class HealthView(OpenView):
     @extend_schema(
         operation_id="health",
         summary="Check that the service is up",
-        description="Needs no credentials. 200 while the database answers, otherwise 503.",
+        description="Answers 200 while the database answers, and 503 otherwise. The operation needs no credentials.",
         auth=[],
         responses={200: HealthOut, 503: HealthOut},
     )
@@ -151,8 +151,8 @@ class LiveView(OpenView):
     @extend_schema(
         operation_id="health_live",
         summary="Check that the process is alive",
-        description="200 from every process that can answer, whatever the state of the database. For supervisors "
-        "that restart processes.",
+        description="Answers 200 as long as the process can answer, whatever the state of the database. A supervisor "
+        "can use it to decide whether to restart a process.",
         auth=[],
         responses=LiveOut,
     )
@@ -166,7 +166,7 @@ class ReadyView(OpenView):
     @extend_schema(
         operation_id="health_ready",
         summary="Check that the process is ready",
-        description="200 once the database answers with every migration and partition in place, otherwise 503.",
+        description="Answers 200 when the database answers and has all migrations and partitions, and 503 otherwise.",
         auth=[],
         responses={200: ReadyOut, 503: ReadyOut},
     )

@@ -18,6 +18,10 @@ _BETWEEN_DIGITS = re.compile(r"[\s().-]")
 _DIGITS = re.compile(r"[0-9]{1,20}")
 _Row = TypeVar("_Row", bound=Model)
 
+FROM = "The beginning of the range, an ISO 8601 date-time. The beginning itself is in the range."
+TO = "The end of the range, an ISO 8601 date-time. The end itself is not in the range."
+"""Descriptions of the parameters that `span` reads."""
+
 
 def moment(request: Request, name: str) -> datetime | None:
     """An ISO 8601 date-time, UTC if it has no offset. None when the parameter is absent. Raises InvalidRequest."""

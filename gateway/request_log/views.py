@@ -115,20 +115,21 @@ _TEXTS = {"method": 16, "route": 200, "error_code": 64, "key_prefix": 16}
 class RequestOut(serializers.ModelSerializer[ApiRequest]):
     """A call of the API."""
 
-    id = serializers.CharField(source="public_id", help_text="`X-Service-Request-Id` of its answer.")
-    created_at = serializers.DateTimeField(help_text="When it arrived.")
+    id = serializers.CharField(source="public_id", help_text="The id of the call: the `X-Service-Request-Id` of its answer.")
+    created_at = serializers.DateTimeField(help_text="When the call arrived, ISO 8601 in UTC.")
     route = serializers.CharField(
-        allow_null=True, help_text="The pattern of its path; null for a path that no route has."
+        allow_null=True, help_text="The pattern of the call's path; null for an unknown path."
     )
     error_code = serializers.CharField(
-        allow_null=True, help_text="The service's code, or WhatsApp's number as text."
+        allow_null=True,
+        help_text="The code of the error: the service's code, or WhatsApp's number as a string; null without an error.",
     )
     key_prefix = serializers.CharField(
-        allow_null=True, help_text="First characters of the API key; null for a console token."
+        allow_null=True, help_text="The first characters of the API key; null for a call with a console token."
     )
-    environment = serializers.CharField(help_text="`live` or `test`.")
-    service_ms = serializers.FloatField(source="own_ms", help_text="Milliseconds in the service.")
-    upstream_ms = serializers.FloatField(help_text="Milliseconds of waiting for WhatsApp.")
+    environment = serializers.CharField(help_text="The environment of the call: `live` or `test`.")
+    service_ms = serializers.FloatField(source="own_ms", help_text="Milliseconds spent in the service.")
+    upstream_ms = serializers.FloatField(help_text="Milliseconds spent waiting for WhatsApp.")
 
     class Meta:
         model = ApiRequest
@@ -156,19 +157,30 @@ class RequestsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_requests",
         summary="List the calls of the last days",
-        description="Every call that acted on the business, newest first. A call appears about a second after its "
-        "end. With filters a page can be short or empty before the last page: continue while `next_cursor` is not "
-        "null.",
+        description="Returns every call that acted on the business, newest first. A call appears about a second "
+        "after it ended. With filters, any page can hold fewer calls than `limit`, or none. Continue until "
+        "`next_cursor` is null.",
         parameters=[
-            OpenApiParameter("method", str, description="E.g. `POST`."),
+            OpenApiParameter("method", str, description="Only calls with this HTTP method, such as `POST`."),
             OpenApiParameter(
-                "route", str, description="The pattern of the path, e.g. `/v1/numbers/{phone_number_id}`."
+                "route",
+                str,
+                description="Only calls whose path has this pattern, such as `/v1/numbers/{phone_number_id}`.",
             ),
-            OpenApiParameter("status", str, description="A status (`409`) or a class of them (`4xx`)."),
-            OpenApiParameter("error_code", str, description="E.g. `number_not_connected`, or `131047`."),
-            OpenApiParameter("key_prefix", str, description="The `prefix` of an API key."),
-            OpenApiParameter("from", datetime, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", datetime, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter(
+                "status",
+                str,
+                description="Only calls with this HTTP status, such as `409`, or with a status of this class, such "
+                "as `4xx`.",
+            ),
+            OpenApiParameter(
+                "error_code",
+                str,
+                description="Only calls with this error code, such as `number_not_connected` or `131047`.",
+            ),
+            OpenApiParameter("key_prefix", str, description="Only calls with the API key of this `prefix`."),
+            OpenApiParameter("from", datetime, description=query.FROM),
+            OpenApiParameter("to", datetime, description=query.TO),
         ],
         responses=RequestOut(many=True),
     )
@@ -191,8 +203,8 @@ class RequestsView(ResourceViewSet):
 
     @extend_schema(
         operation_id="get_request",
-        summary="Get a call by its request id",
-        description="The entry of the request log with this `X-Service-Request-Id`.",
+        summary="Get a call by the request id",
+        description="Returns the call whose answer carried this `X-Service-Request-Id`.",
         responses=RequestOut,
     )
     def retrieve(self, request: Request, request_id: str) -> Response:

@@ -55,8 +55,8 @@ class MessageLogView(ResourceViewSet):
                 str,
                 description="Meta's id of the ad or post that the customer came from.",
             ),
-            OpenApiParameter("from", datetime, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", datetime, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("from", datetime, description=query.FROM),
+            OpenApiParameter("to", datetime, description=query.TO),
         ],
         responses=MessageOut(many=True),
     )

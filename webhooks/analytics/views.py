@@ -96,8 +96,8 @@ class AnalyticsView(ResourceViewSet):
         description="Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a "
         "message was sent or received, whenever its statuses came.",
         parameters=[
-            OpenApiParameter("from", datetime, required=True, description="ISO 8601 date-time, inclusive."),
-            OpenApiParameter("to", datetime, required=True, description="ISO 8601 date-time, exclusive."),
+            OpenApiParameter("from", datetime, required=True, description=query.FROM),
+            OpenApiParameter("to", datetime, required=True, description=query.TO),
             OpenApiParameter("interval", str, enum=list(HOURS), description="`day` unless given."),
             OpenApiParameter(
                 "group_by",

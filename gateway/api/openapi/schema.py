@@ -26,28 +26,30 @@ BODIES_IN_METAS_FORM = frozenset({"TestInboundIn"})
 """Bodies of a serializer that also accept other members. The simulator validates those like Meta."""
 
 ERRORS = {
-    "400": "`invalid_request`: the request fails validation; `details.fields` names each field.",
-    "401": "`unauthorized`: missing or invalid credentials.",
-    "403": "`forbidden`, `tenant_not_approved` or `tenant_suspended`.",
-    "404": "`not_found`: unknown, or another tenant's.",
-    "409": "`conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`.",
-    "413": "`payload_too_large`.",
+    "400": "`invalid_request`: the request fails validation. `details.fields` names each wrong field.",
+    "401": "`unauthorized`: the credentials are missing or invalid.",
+    "403": "The credentials do not allow the request: `forbidden`, `tenant_not_approved` or `tenant_suspended`.",
+    "404": "`not_found`: the object does not exist, or belongs to another business.",
+    "409": "The state of the object does not allow the request: `conflict`, `number_not_connected`, "
+    "`idempotency_conflict` or `invoice_not_payable`.",
+    "413": "`payload_too_large`: the body is too large.",
     "414": "`uri_too_long`: the URL is longer than 16 KiB.",
-    "415": "`unsupported_media_type`.",
+    "415": "`unsupported_media_type`: the operation does not accept this content type.",
     "422": "`idempotency_conflict` or `webhook_verify_failed`.",
-    "429": "`rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling; wait as `Retry-After` says.",
-    "431": "`headers_too_large`.",
-    "500": "`internal_error`.",
-    "502": "`meta_unreachable`: no usable answer of WhatsApp; the outcome is unknown. "
-    "`payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`.",
-    "503": "`service_unavailable`: the database cannot be reached. `billing_disabled` on `/v1/billing`.",
+    "429": "Too many calls: `rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling. Wait for the time in "
+    "`Retry-After`.",
+    "431": "`headers_too_large`: the headers of the request are too large.",
+    "500": "`internal_error`: the service failed.",
+    "502": "`meta_unreachable`: WhatsApp gave no usable answer, so the outcome is not known. On `/v1/billing`: "
+    "`payment_provider_unreachable` or `payment_provider_refused`.",
+    "503": "`service_unavailable`: the database cannot be reached. On `/v1/billing` also `billing_disabled`.",
 }
 
 _SERVICE_ERROR = {
     "type": "object",
     "required": ["source", "error", "request_id"],
     "properties": {
-        "source": {"type": "string", "description": "The service's own name.", "not": {"const": "meta"}},
+        "source": {"type": "string", "description": "The name of the service.", "not": {"const": "meta"}},
         "error": {
             "type": "object",
             "required": ["code", "message", "details", "hint", "doc_url"],
@@ -55,11 +57,11 @@ _SERVICE_ERROR = {
                 "code": {"$ref": "#/components/schemas/ErrorCode"},
                 "message": {"type": "string", "description": "What is wrong."},
                 "details": {"type": ["object", "null"], "additionalProperties": True},
-                "hint": {"type": "string", "description": "What to do."},
+                "hint": {"type": "string", "description": "What the caller can do about it."},
                 "doc_url": {
                     "type": "string",
                     "format": "uri",
-                    "description": "This code's place on the error page.",
+                    "description": "The address of the page that explains this code.",
                 },
             },
         },
@@ -68,35 +70,35 @@ _SERVICE_ERROR = {
 }
 _UPSTREAM_ERROR = {
     "type": "object",
-    "description": "WhatsApp's own error body. Beside it stand `source`, and what is known of its code.",
+    "description": "An error that WhatsApp answered. `error` is WhatsApp's own; the service adds the other members.",
     "required": ["source"],
     "properties": {
-        "source": {"type": "string", "const": "meta", "description": "Meta answered, not this service."},
+        "source": {"type": "string", "const": "meta", "description": "Always `meta`: the error is Meta's, not the service's."},
         "hint": {
             "type": "string",
-            "description": "What went wrong and what repairs it, where the code is known.",
+            "description": "What went wrong, and how to repair it. Absent for an unknown code.",
         },
         "doc_url": {
             "type": "string",
             "format": "uri",
-            "description": "The page about this code, where it is known.",
+            "description": "The address of the page that explains this code. Absent for an unknown code.",
         },
         "request_id": {
             "type": ["string", "null"],
             "pattern": "^req_",
-            "description": "The id of the request, for questions to support.",
+            "description": "The id of the request, for questions to support; null when there is none.",
         },
         "error": {
             "type": "object",
             "description": "The error, byte for byte as Meta wrote it.",
             "additionalProperties": True,
             "properties": {
-                "message": {"type": "string", "description": "The code and Meta's short name of the error."},
-                "type": {"type": "string", "description": "Meta's kind of error, e.g. `OAuthException`."},
-                "code": {"type": "integer", "description": "Meta's error code; act on it."},
-                "error_subcode": {"type": "integer", "description": "A closer code, where Meta gives one."},
-                "error_data": {"description": "Particulars; its `details` is the most useful sentence."},
-                "fbtrace_id": {"type": "string", "description": "Meta's id of the call, for Meta's support."},
+                "message": {"type": "string", "description": "Meta's message, which begins with the code, such as `(#131047) Re-engagement message`."},
+                "type": {"type": "string", "description": "Meta's name for the kind of error, such as `OAuthException`."},
+                "code": {"type": "integer", "description": "Meta's error code. Programs should decide by this code."},
+                "error_subcode": {"type": "integer", "description": "Meta's more precise code. Absent when Meta gives none."},
+                "error_data": {"description": "Meta's details of the error. `details` is the most useful sentence."},
+                "fbtrace_id": {"type": "string", "description": "Meta's id of the call. Meta's support asks for it."},
             },
         },
     },
@@ -104,7 +106,7 @@ _UPSTREAM_ERROR = {
 }
 
 
-_UPSTREAM_PASSED = "WhatsApp's own error, passed through with its status."
+_UPSTREAM_PASSED = "An error that WhatsApp answered, passed through with WhatsApp's status."
 _ERROR_DESCRIPTIONS = {*ERRORS.values(), _UPSTREAM_PASSED}
 
 
@@ -156,7 +158,7 @@ class ServiceSchema(AutoSchema):
                     "in": "header",
                     "name": TENANT_HEADER,
                     "schema": {"type": "string", "format": "uuid"},
-                    "description": "The tenant to act on; required with a platform key.",
+                    "description": "The id of the business to act on. Required with a platform key.",
                 }
             )
         return parameters
@@ -197,7 +199,7 @@ class ServiceSchema(AutoSchema):
         codes = sorted({kind.code for kind in error_kinds()})
         self._component(
             "ErrorCode",
-            {"type": "string", "enum": codes, "description": "Each is explained at /errors#code."},
+            {"type": "string", "enum": codes, "description": "The code of the error. `/errors` explains each code."},
         )
         service_error = self._component("ServiceError", _SERVICE_ERROR)
         body: dict[str, Any] = service_error.ref
@@ -264,31 +266,31 @@ _HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string", "pattern": "^req_"},
     },
     "Server-Timing": {
-        "description": "`wb`: milliseconds in the service. `meta`: milliseconds at WhatsApp.",
+        "description": "`wb`: milliseconds spent in the service. `meta`: milliseconds spent waiting for WhatsApp.",
         "schema": {"type": "string"},
     },
     "X-Service-Error-Source": {
-        "description": "Whose error it is: `meta` or the service's own name.",
+        "description": "Who made the error: `meta`, or the name of the service.",
         "schema": {"type": "string"},
     },
     "Retry-After": {
-        "description": "Seconds after which a repeat can succeed.",
+        "description": "The number of seconds to wait before the request is repeated.",
         "schema": {"type": "integer", "minimum": 0},
     },
     "RateLimit-Limit": {
-        "description": "Calls that the tenant's bucket holds.",
+        "description": "The number of calls that the business can make at once (its burst).",
         "schema": {"type": "integer", "minimum": 0},
     },
     "RateLimit-Remaining": {
-        "description": "Calls left in the tenant's bucket.",
+        "description": "The number of calls that the business can still make at once.",
         "schema": {"type": "integer", "minimum": 0},
     },
     "RateLimit-Reset": {
-        "description": "Seconds until the bucket is full again.",
+        "description": "The number of seconds until the whole burst is available again.",
         "schema": {"type": "integer", "minimum": 0},
     },
     "Idempotent-Replayed": {
-        "description": "`true`: the answer of an earlier request with this Idempotency-Key or `client_ref`.",
+        "description": "`true` when the answer is that of an earlier request with this Idempotency-Key or `client_ref`.",
         "schema": {"type": "string", "const": "true"},
     },
 }

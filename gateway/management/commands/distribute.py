@@ -10,7 +10,7 @@ from gateway.database.distribution import NoCitusError
 
 
 class Command(BaseCommand):
-    help = "Distribute the large tables by tenant over a Citus cluster. Safe to repeat."
+    help = "Distribute the large tables over a Citus cluster by tenant. The command can be repeated."
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.DATABASE_IS_DISTRIBUTED:

@@ -18,7 +18,7 @@ class Command(migrate.Command):
             type=float,
             default=0.0,
             metavar="SECONDS",
-            help="how long the database may take to answer first",
+            help="how many seconds to wait for the database to answer before migrating",
         )
 
     def execute(self, *args: Any, **options: Any) -> str | None:
