@@ -39,9 +39,13 @@ def main() -> None:
         prog="python -m gateway",
         description="Run one process of the service. Without named roles it has all roles.",
     )
-    parser.add_argument("roles", nargs="*", metavar="ROLE", help=f"the roles of the process: {', '.join(ROLES)}")
+    parser.add_argument(
+        "roles", nargs="*", metavar="ROLE", help=f"the roles of the process: {', '.join(ROLES)}"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="the address that the web role listens on")
-    parser.add_argument("--port", type=int, help="the port that the web role listens on (default: the setting PORT)")
+    parser.add_argument(
+        "--port", type=int, help="the port that the web role listens on (default: the setting PORT)"
+    )
     parser.add_argument("--name", help="a name that distinguishes this worker from others on the same host")
     options = parser.parse_args()
     if unknown := set(options.roles) - set(ROLES):

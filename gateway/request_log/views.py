@@ -115,7 +115,9 @@ _TEXTS = {"method": 16, "route": 200, "error_code": 64, "key_prefix": 16}
 class RequestOut(serializers.ModelSerializer[ApiRequest]):
     """A call of the API."""
 
-    id = serializers.CharField(source="public_id", help_text="The id of the call: the `X-Service-Request-Id` of its answer.")
+    id = serializers.CharField(
+        source="public_id", help_text="The id of the call: the `X-Service-Request-Id` of its answer."
+    )
     created_at = serializers.DateTimeField(help_text="When the call arrived, ISO 8601 in UTC.")
     route = serializers.CharField(
         allow_null=True, help_text="The pattern of the call's path; null for an unknown path."
@@ -125,7 +127,8 @@ class RequestOut(serializers.ModelSerializer[ApiRequest]):
         help_text="The code of the error: the service's code, or WhatsApp's number as a string; null without an error.",
     )
     key_prefix = serializers.CharField(
-        allow_null=True, help_text="The first characters of the API key; null for a call with a console token."
+        allow_null=True,
+        help_text="The first characters of the API key; null for a call with a console token.",
     )
     environment = serializers.CharField(help_text="The environment of the call: `live` or `test`.")
     service_ms = serializers.FloatField(source="own_ms", help_text="Milliseconds spent in the service.")

@@ -73,7 +73,11 @@ _UPSTREAM_ERROR = {
     "description": "An error that WhatsApp answered. `error` is WhatsApp's own; the service adds the other members.",
     "required": ["source"],
     "properties": {
-        "source": {"type": "string", "const": "meta", "description": "Always `meta`: the error is Meta's, not the service's."},
+        "source": {
+            "type": "string",
+            "const": "meta",
+            "description": "Always `meta`: the error is Meta's, not the service's.",
+        },
         "hint": {
             "type": "string",
             "description": "What went wrong, and how to repair it. Absent for an unknown code.",
@@ -93,12 +97,29 @@ _UPSTREAM_ERROR = {
             "description": "The error, byte for byte as Meta wrote it.",
             "additionalProperties": True,
             "properties": {
-                "message": {"type": "string", "description": "Meta's message, which begins with the code, such as `(#131047) Re-engagement message`."},
-                "type": {"type": "string", "description": "Meta's name for the kind of error, such as `OAuthException`."},
-                "code": {"type": "integer", "description": "Meta's error code. Programs should decide by this code."},
-                "error_subcode": {"type": "integer", "description": "Meta's more precise code. Absent when Meta gives none."},
-                "error_data": {"description": "Meta's details of the error. `details` is the most useful sentence."},
-                "fbtrace_id": {"type": "string", "description": "Meta's id of the call. Meta's support asks for it."},
+                "message": {
+                    "type": "string",
+                    "description": "Meta's message: the error code in brackets and a short name of the error.",
+                },
+                "type": {
+                    "type": "string",
+                    "description": "Meta's name for the kind of error, such as `OAuthException`.",
+                },
+                "code": {
+                    "type": "integer",
+                    "description": "Meta's error code. Programs should decide by this code.",
+                },
+                "error_subcode": {
+                    "type": "integer",
+                    "description": "Meta's more precise code. Absent when Meta gives none.",
+                },
+                "error_data": {
+                    "description": "Meta's details of the error. `details` is the most useful sentence."
+                },
+                "fbtrace_id": {
+                    "type": "string",
+                    "description": "Meta's id of the call. Meta's support asks for it.",
+                },
             },
         },
     },
@@ -199,7 +220,11 @@ class ServiceSchema(AutoSchema):
         codes = sorted({kind.code for kind in error_kinds()})
         self._component(
             "ErrorCode",
-            {"type": "string", "enum": codes, "description": "The code of the error. `/errors` explains each code."},
+            {
+                "type": "string",
+                "enum": codes,
+                "description": "The code of the error. `/errors` explains each code.",
+            },
         )
         service_error = self._component("ServiceError", _SERVICE_ERROR)
         body: dict[str, Any] = service_error.ref
@@ -290,7 +315,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "integer", "minimum": 0},
     },
     "Idempotent-Replayed": {
-        "description": "`true` when the answer is that of an earlier request with this Idempotency-Key or `client_ref`.",
+        "description": "`true`: the answer is that of an earlier request with this Idempotency-Key or `client_ref`.",
         "schema": {"type": "string", "const": "true"},
     },
 }

@@ -889,7 +889,7 @@ export interface paths {
         };
         /**
          * Check that the service is up
-         * @description Needs no credentials. 200 while the database answers, otherwise 503.
+         * @description Answers 200 while the database answers, and 503 otherwise. The operation needs no credentials.
          */
         get: operations["health"];
         put?: never;
@@ -909,7 +909,7 @@ export interface paths {
         };
         /**
          * Check that the process is alive
-         * @description 200 from every process that can answer, whatever the state of the database. For supervisors that restart processes.
+         * @description Answers 200 as long as the process can answer, whatever the state of the database. A supervisor can use it to decide whether to restart a process.
          */
         get: operations["health_live"];
         put?: never;
@@ -929,7 +929,7 @@ export interface paths {
         };
         /**
          * Check that the process is ready
-         * @description 200 once the database answers with every migration and partition in place, otherwise 503.
+         * @description Answers 200 when the database answers and has all migrations and partitions, and 503 otherwise.
          */
         get: operations["health_ready"];
         put?: never;
@@ -1711,7 +1711,7 @@ export interface paths {
         };
         /**
          * List the calls of the last days
-         * @description Every call that acted on the business, newest first. A call appears about a second after its end. With filters a page can be short or empty before the last page: continue while `next_cursor` is not null.
+         * @description Returns every call that acted on the business, newest first. A call appears about a second after it ended. With filters, any page can hold fewer calls than `limit`, or none. Continue until `next_cursor` is null.
          */
         get: operations["list_requests"];
         put?: never;
@@ -1730,8 +1730,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get a call by its request id
-         * @description The entry of the request log with this `X-Service-Request-Id`.
+         * Get a call by the request id
+         * @description Returns the call whose answer carried this `X-Service-Request-Id`.
          */
         get: operations["get_request"];
         put?: never;
@@ -3192,7 +3192,7 @@ export interface components {
             /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -3218,7 +3218,7 @@ export interface components {
             /** @description Your own id for the business; null when you gave none. No two of your businesses can share an id. */
             external_ref: string | null;
             /**
-             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for approval by staff; `active`: approved; `rejected`: staff did not approve it; `suspended`: sends nothing until staff end the suspension.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -3230,7 +3230,7 @@ export interface components {
              */
             retention_days: 30 | 90 | 180 | 365;
             /**
-             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing; ``: not approved yet.
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: an invoice is overdue; `exempt`: pays nothing; ``: not approved yet.
              * @enum {string|null}
              */
             billing_status: "trialing" | "active" | "past_due" | "exempt" | "" | null;
@@ -3409,7 +3409,7 @@ export interface components {
              * @description When the key expires. Null or left out: when the key that creates it expires, otherwise never.
              */
             expires_at?: string | null;
-            /** @description The scopes of the key; left out: all that its creator has. `messages`: send and read messages; `numbers`: connect and change numbers; `templates`: manage templates; `webhooks`: manage endpoints and deliveries; `events`: read events; `billing`: billing; `settings`: the settings of the business; `keys`: API keys. */
+            /** @description The scopes of the key; left out: all that its creator has. `messages`: send and read messages; `numbers`: connect and change numbers; `templates`: manage templates; `webhooks`: manage endpoints and deliveries; `events`: read events; `billing`: read and change billing; `settings`: read and change the settings of the business; `keys`: manage API keys. */
             scopes?: ("messages" | "numbers" | "templates" | "webhooks" | "events" | "billing" | "settings" | "keys")[];
             /** @description The numbers that the key is limited to; null or left out: all that its creator reaches. Such a key can have only the scopes `events`, `messages`, `numbers`. */
             phone_number_ids?: string[] | null;
@@ -3426,7 +3426,7 @@ export interface components {
         /** @description The sync of the contacts or of the chats in the WhatsApp Business app. */
         AppData: {
             /**
-             * @description The current status. `pending`: will be requested; `requested`: WhatsApp accepted the request; `receiving`: some data came; `completed`: all data came; `declined`: the business did not share them; `expired`: WhatsApp did not take the request in time; `failed`: WhatsApp could not send them.
+             * @description The current status. `pending`: not requested yet; `requested`: WhatsApp accepted the request; `receiving`: some data has come; `completed`: all data has come; `declined`: the business does not share the data; `expired`: the time for the request passed before WhatsApp accepted it; `failed`: WhatsApp could not send the data.
              * @enum {string}
              */
             status: "pending" | "requested" | "receiving" | "completed" | "declined" | "expired" | "failed";
@@ -3490,7 +3490,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for approval by staff; `active`: approved; `rejected`: staff did not approve it; `suspended`: sends nothing until staff end the suspension.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -3500,7 +3500,7 @@ export interface components {
              */
             approved_at: string | null;
             /**
-             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing; ``: not approved yet.
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: an invoice is overdue; `exempt`: pays nothing; ``: not approved yet.
              * @enum {string|null}
              */
             billing_status: "trialing" | "active" | "past_due" | "exempt" | "" | null;
@@ -3580,7 +3580,7 @@ export interface components {
             [key: string]: unknown;
         };
         AuditEntry: {
-            /** @description The number of the entry, ascending. */
+            /** @description The number of the entry. Later entries have larger numbers. */
             id: number;
             /**
              * Format: uuid
@@ -3625,7 +3625,7 @@ export interface components {
             /** @description Your own name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
-             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
+             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: the sending number is not connected; `number_released`: the sending number no longer belongs to you; `tenant_suspended`: your account is suspended; `scheduled`: the time for sending has not come.
              * @enum {string|null}
              */
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
@@ -3822,7 +3822,7 @@ export interface components {
             /** @description Your own name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
-             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
+             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: the sending number is not connected; `number_released`: the sending number no longer belongs to you; `tenant_suspended`: your account is suspended; `scheduled`: the time for sending has not come.
              * @enum {string|null}
              */
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
@@ -3962,7 +3962,7 @@ export interface components {
             /** @description The position of the item in its batch, counted from 0. */
             idx: number;
             /**
-             * @description The current status. `pending`: not tried yet; `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or its outcome is unknown; `skipped`: not sent.
+             * @description The current status. `pending`: not sent yet; `accepted`: WhatsApp accepted it; `failed`: WhatsApp rejected it or its outcome is not known; `skipped`: will not be sent.
              * @enum {string}
              */
             status: "pending" | "accepted" | "failed" | "skipped";
@@ -4095,10 +4095,10 @@ export interface components {
         };
         /** @description Several events in one request. */
         BatchSettings: {
-            /** @description The most events in one request. */
+            /** @description The largest number of events in one request. */
             events: number;
             /**
-             * @description How long the first event waits for others, in milliseconds.
+             * @description How long the first event of a request waits for further events, in milliseconds.
              * @default 200
              */
             milliseconds?: number;
@@ -4275,7 +4275,7 @@ export interface components {
             /** @description The name. */
             name: string;
             /**
-             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing.
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: an invoice is overdue; `exempt`: pays nothing.
              * @enum {string|null}
              */
             billing_status: "trialing" | "active" | "past_due" | "exempt" | null;
@@ -4291,7 +4291,7 @@ export interface components {
         };
         Billing: {
             /**
-             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing.
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: an invoice is overdue; `exempt`: pays nothing.
              * @enum {string|null}
              */
             billing_status: "trialing" | "active" | "past_due" | "exempt" | null;
@@ -4449,7 +4449,7 @@ export interface components {
         ConnectSession: {
             /** @description The id of the object. */
             id: string;
-            /** @description The hosted link to send your customer to. */
+            /** @description The hosted page to which you send your customer. */
             url: string;
             /**
              * Format: date-time
@@ -4493,7 +4493,7 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -4698,7 +4698,7 @@ export interface components {
             /** @description Your own name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
-             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
+             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: the sending number is not connected; `number_released`: the sending number no longer belongs to you; `tenant_suspended`: your account is suspended; `scheduled`: the time for sending has not come.
              * @enum {string|null}
              */
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
@@ -4732,7 +4732,7 @@ export interface components {
         CreatedConnectSession: {
             /** @description The id of the object. */
             id: string;
-            /** @description The hosted link to send your customer to. */
+            /** @description The hosted page to which you send your customer. */
             url: string;
             /**
              * Format: date-time
@@ -4771,7 +4771,7 @@ export interface components {
              */
             environment: "live" | "test";
             /**
-             * @description Where the events go. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description Where the events go. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: an SQS queue; `s3`: an S3 bucket; `kafka`: a Kafka topic; `rabbitmq`: a RabbitMQ exchange.
              * @enum {string}
              */
             kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
@@ -4833,7 +4833,7 @@ export interface components {
             /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds: number | null;
             /**
-             * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -5046,7 +5046,7 @@ export interface components {
              */
             endpoint_id: string;
             /**
-             * @description The current status. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
+             * @description The current status. `pending`: not tried yet; `delivered`: the endpoint answered 2xx; `failed`: will be tried again; `dead`: will not be tried again.
              * @enum {string}
              */
             status: "pending" | "delivered" | "failed" | "dead";
@@ -5115,7 +5115,7 @@ export interface components {
              */
             endpoint_id: string;
             /**
-             * @description The current status. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
+             * @description The current status. `pending`: not tried yet; `delivered`: the endpoint answered 2xx; `failed`: will be tried again; `dead`: will not be tried again.
              * @enum {string}
              */
             status: "pending" | "delivered" | "failed" | "dead";
@@ -5145,37 +5145,37 @@ export interface components {
             queue_url?: string | null;
             /** @description `sqs`, `s3`: the AWS region, such as `ap-south-1`. */
             region?: string | null;
-            /** @description `sqs`, `s3`: id of the access key. */
+            /** @description `sqs`, `s3`: the id of the access key. */
             access_key_id?: string | null;
-            /** @description `sqs`, `s3`: the secret of the access key; never shown again. */
+            /** @description `sqs`, `s3`: the secret of the access key. No answer shows it. */
             secret_access_key?: string | null;
-            /** @description `sqs`, `s3`: the https URL of a compatible service; null is AWS. */
+            /** @description `sqs`, `s3`: the https URL of a compatible service; null means AWS. */
             endpoint_url?: string | null;
-            /** @description `s3`: name of the bucket. */
+            /** @description `s3`: the name of the bucket. */
             bucket?: string | null;
-            /** @description `s3`: what the names of objects begin with. */
+            /** @description `s3`: the text with which the names of objects begin. */
             prefix?: string | null;
-            /** @description `kafka`: brokers, as `host:port` with commas between. */
+            /** @description `kafka`: the brokers, as `host:port`, separated by commas. */
             bootstrap_servers?: string | null;
             /** @description `kafka`: the topic. */
             topic?: string | null;
-            /** @description `kafka`: `SASL_SSL`, the default, or `SSL`. */
+            /** @description `kafka`: how connections are secured, `SASL_SSL` (the default) or `SSL`. */
             security_protocol?: string | null;
-            /** @description `kafka`: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`, the default. */
+            /** @description `kafka`: how the user authenticates, with `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512` (the default). */
             sasl_mechanism?: string | null;
-            /** @description `kafka`: name of the user. */
+            /** @description `kafka`: the name of the user. */
             sasl_username?: string | null;
-            /** @description `kafka`: the user's password; never shown again. */
+            /** @description `kafka`: the user's password. No answer shows it. */
             sasl_password?: string | null;
-            /** @description `rabbitmq`: the server and virtual host, `amqps://host/vhost`. */
+            /** @description `rabbitmq`: the server and the virtual host, as `amqps://host/vhost`. */
             url?: string | null;
-            /** @description `rabbitmq`: name of the user. */
+            /** @description `rabbitmq`: the name of the user. */
             username?: string | null;
-            /** @description `rabbitmq`: the user's password; never shown again. */
+            /** @description `rabbitmq`: the user's password. No answer shows it. */
             password?: string | null;
-            /** @description `rabbitmq`: the exchange; null is the default one. */
+            /** @description `rabbitmq`: the exchange; null means the default exchange. */
             exchange?: string | null;
-            /** @description `rabbitmq`: the routing key; null is the event's type. */
+            /** @description `rabbitmq`: the routing key; null means the type of the event. */
             routing_key?: string | null;
         };
         DeviceCodeRequest: {
@@ -5341,7 +5341,7 @@ export interface components {
              */
             environment: "live" | "test";
             /**
-             * @description Where the events go. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description Where the events go. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: an SQS queue; `s3`: an S3 bucket; `kafka`: a Kafka topic; `rabbitmq`: a RabbitMQ exchange.
              * @enum {string}
              */
             kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
@@ -5403,7 +5403,7 @@ export interface components {
             /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds: number | null;
             /**
-             * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -5433,7 +5433,7 @@ export interface components {
             waba_ids?: string[] | null;
             /** @description Meta's ids of your numbers. The endpoint receives only their events; null means all numbers. */
             phone_number_ids?: string[] | null;
-            /** @description The statuses whose `message.status` events the endpoint receives; null means all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
+            /** @description The statuses whose `message.status` events the endpoint receives; null means all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: the customer listened to it; `failed`: it was not delivered; `deleted`: the customer deleted it. */
             statuses?: ("sent" | "delivered" | "read" | "played" | "failed" | "deleted")[] | null;
             /** @description A filter by content, such as `{"data.message.type": "button"}`. The endpoint receives only events that pass it; null means all events. */
             filter?: {
@@ -5484,10 +5484,10 @@ export interface components {
             url?: string;
             /** @description Your own description of the endpoint. */
             description?: string;
-            /** @description The types of events that the endpoint receives; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            /** @description The types of events that the endpoint receives; `*` is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of one of your numbers; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: WhatsApp accepted a message of yours, or the service tried to send an item of a batch; `message.history`: an old message was imported from the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing messages; `customer.opt_out`: a customer opted out of marketing messages, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or messaging limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token no longer works; `webhook.failing`: an endpoint has accepted no event for 15 minutes; `webhook.disabled`: the service disabled an endpoint; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
             /**
-             * @description The current status. `active`: gets events; `paused`: you paused it.
+             * @description The current status. `active`: receives events; `paused`: you paused it.
              * @enum {string}
              */
             status?: "active" | "paused";
@@ -5509,7 +5509,7 @@ export interface components {
              */
             since: string | null;
             /**
-             * @description Why the endpoint was disabled. `gone`: the endpoint answered 410; `failing`: it failed for days.
+             * @description Why the endpoint was disabled. `gone`: the endpoint answered 410; `failing`: the endpoint failed for five days.
              * @enum {string}
              */
             cause: "gone" | "failing";
@@ -5559,7 +5559,7 @@ export interface components {
         /** @description Why an endpoint's deliveries wait, until when, and how it answered in the last hour. */
         EndpointHealth: {
             /**
-             * @description How well the endpoint works now. `healthy`: it works; `failing`: attempts fail; `circuit_open`: it is not called for a while.
+             * @description How well the endpoint works now. `healthy`: the endpoint accepts events; `failing`: attempts fail; `circuit_open`: the endpoint is not called for a while.
              * @enum {string}
              */
             state: "healthy" | "failing" | "circuit_open";
@@ -5624,7 +5624,7 @@ export interface components {
             waba_ids?: string[] | null;
             /** @description Meta's ids of your numbers. The endpoint receives only their events; null means all numbers. */
             phone_number_ids?: string[] | null;
-            /** @description The statuses whose `message.status` events the endpoint receives; null means all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered; `deleted`: the customer deleted it. */
+            /** @description The statuses whose `message.status` events the endpoint receives; null means all. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: the customer listened to it; `failed`: it was not delivered; `deleted`: the customer deleted it. */
             statuses?: ("sent" | "delivered" | "read" | "played" | "failed" | "deleted")[] | null;
             /** @description A filter by content, such as `{"data.message.type": "button"}`. The endpoint receives only events that pass it; null means all events. */
             filter?: {
@@ -5672,7 +5672,7 @@ export interface components {
             /** @description Only for the format `meta`: the token that the handshake of this format sends to your server. */
             verify_token?: string;
             /**
-             * @description Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a queue, topic, exchange or bucket, which `destination` describes. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a queue, topic, exchange or bucket, which `destination` describes. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: an SQS queue; `s3`: an S3 bucket; `kafka`: a Kafka topic; `rabbitmq`: a RabbitMQ exchange.
              * @enum {string}
              */
             kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
@@ -5683,7 +5683,7 @@ export interface components {
              * @default
              */
             description?: string;
-            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            /** @description The types of events that the endpoint gets; `*` is all, which is the default. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of one of your numbers; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: WhatsApp accepted a message of yours, or the service tried to send an item of a batch; `message.history`: an old message was imported from the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing messages; `customer.opt_out`: a customer opted out of marketing messages, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or messaging limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token no longer works; `webhook.failing`: an endpoint has accepted no event for 15 minutes; `webhook.disabled`: the service disabled an endpoint; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[];
             /** @description A secret of your own that signs deliveries: `whsec_` and the base64 of 24 to 64 bytes. Left out, the service makes a random one. */
             secret?: string;
@@ -5715,7 +5715,7 @@ export interface components {
              */
             environment: "live" | "test";
             /**
-             * @description Where the events go. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: a queue of SQS; `s3`: a bucket of S3; `kafka`: a topic of Kafka; `rabbitmq`: an exchange of RabbitMQ.
+             * @description Where the events go. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: an SQS queue; `s3`: an S3 bucket; `kafka`: a Kafka topic; `rabbitmq`: a RabbitMQ exchange.
              * @enum {string}
              */
             kind: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
@@ -5777,7 +5777,7 @@ export interface components {
             /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds: number | null;
             /**
-             * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -5805,19 +5805,19 @@ export interface components {
         };
         /** @description How many rows of each kind were erased. */
         Erased: {
-            /** @description Scheduled messages that were cancelled. */
+            /** @description The number of scheduled messages that were cancelled. */
             scheduled_messages: number;
-            /** @description Opt-outs, one for each id and number. */
+            /** @description The number of opt-outs that were deleted. Each belongs to one id of the customer and one of your numbers. */
             opt_outs: number;
-            /** @description Events whose contents and ids are gone. */
+            /** @description The number of events whose contents and customer ids were deleted. */
             events: number;
-            /** @description Ids of media that are gone. */
+            /** @description The number of media ids that were deleted. */
             media: number;
-            /** @description Answers of Idempotency-Keys that are gone. */
+            /** @description The number of deleted answers that were stored for Idempotency-Keys. */
             idempotency_answers: number;
-            /** @description Marks of how far conversations were read. */
+            /** @description The number of deleted marks of how far conversations were read. */
             read_marks: number;
-            /** @description Files of exports that may have named the customer. */
+            /** @description The number of deleted export files that may have named the customer. */
             export_files: number;
         };
         /** @description The receipt of an erasure. It does not name the customer. */
@@ -5828,7 +5828,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description Whether the erasure is completed. `pending`: under way; `completed`: done.
+             * @description Whether the erasure is completed. `pending`: in progress; `completed`: done.
              * @enum {string}
              */
             status: "pending" | "completed";
@@ -5842,9 +5842,9 @@ export interface components {
              * @description When everything was erased, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
-            /** @description A keyed hash of the customer's id. */
+            /** @description A keyed hash of the customer's id. The hash does not reveal the id. */
             customer_hash: string;
-            /** @description What was erased; null before completion. */
+            /** @description How many objects of each kind were erased; null before completion. */
             erased: components["schemas"]["Erased"] | null;
         };
         ErasureList: {
@@ -5854,7 +5854,7 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * @description Each is explained at /errors#code. `billing_disabled`: Billing is not switched on. Nothing is charged; `conflict`: The state of this resource does not allow that; `forbidden`: These credentials may not use this operation; `headers_too_large`: The headers of the request are too large; `idempotency_conflict`: This Idempotency-Key was used with a different body; `internal_error`: Something went wrong in the service; `invalid_request`: The request is not valid; `invoice_not_payable`: This invoice cannot be paid now; `meta_unreachable`: WhatsApp gave no usable answer; `method_not_allowed`: This resource does not support that method; `not_found`: There is no such resource; `number_not_connected`: This number is not connected; `payload_too_large`: The request body is too large; `payment_provider_refused`: The payment provider refused the request; `payment_provider_unreachable`: The payment provider did not answer. Try again in a minute; nothing is charged twice; `rate_limited`: Too many requests; `request_timeout`: The request did not arrive in time; `service_unavailable`: The service cannot reach its database right now. Nothing was done; `tenant_not_approved`: This account is not approved yet. Until it is, only GET /v1/tenant works; `tenant_suspended`: This account is suspended; `too_many_in_flight`: Too many calls of this business are waiting for an answer; `unauthorized`: Missing or invalid credentials; `unsupported_media_type`: This operation does not accept that content type; `uri_too_long`: The address of the request is too long; `webhook_verify_failed`: The endpoint did not answer the verify ping with its challenge.
+         * @description The code of the error. `/errors` explains each code. `billing_disabled`: Billing is not switched on. Nothing is charged; `conflict`: The state of this resource does not allow this request; `forbidden`: These credentials may not use this operation; `headers_too_large`: The headers of the request are too large; `idempotency_conflict`: This Idempotency-Key was used with a different body; `internal_error`: Something went wrong in the service; `invalid_request`: The request is not valid; `invoice_not_payable`: This invoice cannot be paid now; `meta_unreachable`: WhatsApp gave no usable answer; `method_not_allowed`: This resource does not support the method of the request; `not_found`: There is no such resource; `number_not_connected`: This number is not connected; `payload_too_large`: The request body is too large; `payment_provider_refused`: The payment provider refused the request; `payment_provider_unreachable`: The payment provider did not answer. Try again in a minute; nothing is charged twice; `rate_limited`: Too many requests; `request_timeout`: The request did not arrive in time; `service_unavailable`: The service cannot reach its database right now. Nothing was done; `tenant_not_approved`: This account is not approved yet. Until it is, only GET /v1/tenant works; `tenant_suspended`: This account is suspended; `too_many_in_flight`: Too many calls of this business are waiting for an answer; `unauthorized`: Missing or invalid credentials; `unsupported_media_type`: This operation does not accept the content type of the request; `uri_too_long`: The address of the request is too long; `webhook_verify_failed`: The endpoint did not answer the verify ping with its challenge.
          * @enum {string}
          */
         ErrorCode: "billing_disabled" | "conflict" | "forbidden" | "headers_too_large" | "idempotency_conflict" | "internal_error" | "invalid_request" | "invoice_not_payable" | "meta_unreachable" | "method_not_allowed" | "not_found" | "number_not_connected" | "payload_too_large" | "payment_provider_refused" | "payment_provider_unreachable" | "rate_limited" | "request_timeout" | "service_unavailable" | "tenant_not_approved" | "tenant_suspended" | "too_many_in_flight" | "unauthorized" | "unsupported_media_type" | "uri_too_long" | "webhook_verify_failed";
@@ -5944,7 +5944,7 @@ export interface components {
             deliveries: components["schemas"]["DeliveryCounts"];
         };
         /**
-         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta.
+         * @description `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of one of your numbers; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: WhatsApp accepted a message of yours, or the service tried to send an item of a batch; `message.history`: an old message was imported from the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing messages; `customer.opt_out`: a customer opted out of marketing messages, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or messaging limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token no longer works; `webhook.failing`: an endpoint has accepted no event for 15 minutes; `webhook.disabled`: the service disabled an endpoint; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta.
          * @enum {string}
          */
         EventType: "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other";
@@ -5986,12 +5986,12 @@ export interface components {
              */
             id: string;
             /**
-             * @description What the file contains: everything of the account, or one customer's data. `account`: everything of the account; `customer`: what is stored about one customer.
+             * @description What the file contains. `account`: all data of the business; `customer`: the data about one customer.
              * @enum {string}
              */
             kind: "account" | "customer";
             /**
-             * @description Whether the file is ready for download. `pending`: under way; `completed`: done.
+             * @description Whether the file is ready for download. `pending`: in progress; `completed`: done.
              * @enum {string}
              */
             status: "pending" | "completed";
@@ -6004,7 +6004,7 @@ export interface components {
             created_at: string;
         };
         ExportRequest: {
-            /** @description The customer, by wa_id or user_id; without it the whole account. */
+            /** @description The wa_id or user_id of the customer whose data is exported. Left out, all data of the business is exported. */
             customer_id?: string;
         };
         /** @description The result of a filter for the endpoint's recent events. */
@@ -6069,7 +6069,7 @@ export interface components {
             /** @description The build of the service, such as a git commit. */
             sha: string;
             /**
-             * @description Whether the database answers. `ok`: yes; `error`: no.
+             * @description Whether the database answers. `ok`: the check passed; `error`: the check failed.
              * @enum {string}
              */
             db: "ok" | "error";
@@ -6163,7 +6163,7 @@ export interface components {
             /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -7064,12 +7064,12 @@ export interface components {
         Interval: {
             /**
              * Format: date-time
-             * @description When the number was connected, ISO 8601 in UTC.
+             * @description The beginning of a period in which the number was connected, ISO 8601 in UTC.
              */
             from: string;
             /**
              * Format: date-time
-             * @description Until when the number was connected, ISO 8601 in UTC.
+             * @description The end of the period in which the number was connected, ISO 8601 in UTC.
              */
             to: string;
         };
@@ -7279,7 +7279,7 @@ export interface components {
             /** @description The language of the template, such as `en_US`; null when it is not known. */
             language: string | null;
             /**
-             * @description The status of the message. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @description The status of the message. `accepted`: WhatsApp accepted it; `unknown`: its outcome is not known; `received`: the customer sent it; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
@@ -7299,7 +7299,7 @@ export interface components {
             day: string;
             /** @description The hour that the ledger counts, 0 to 23 in UTC; null for the whole day. */
             hour: number | null;
-            /** @description Events of the day, counted. */
+            /** @description The events of the period, counted. */
             events: components["schemas"]["LedgerEvents"];
             /** @description The events of the period, counted for each webhook endpoint. */
             endpoints: components["schemas"]["LedgerEndpoint"][];
@@ -7488,7 +7488,7 @@ export interface components {
             file: string;
             /** @description The media type, when the file part names none. */
             type?: string;
-            /** @description The number that the file is for, its phone_number_id or E.164. */
+            /** @description The number that will send the file: its phone_number_id or its E.164 number. */
             from: string;
         };
         /** @description A message's progress, without its content. */
@@ -7503,7 +7503,7 @@ export interface components {
              */
             direction: "inbound" | "outbound";
             /**
-             * @description The current status. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @description The current status. `accepted`: WhatsApp accepted it; `unknown`: its outcome is not known; `received`: the customer sent it; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
@@ -8241,7 +8241,7 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -8377,11 +8377,11 @@ export interface components {
         };
         /** @description Client credentials: requests carry a token that your authorisation server issues. */
         OAuth2Settings: {
-            /** @description The address at which tokens are requested, with HTTP Basic. */
+            /** @description The address at which the service requests tokens. It authenticates with HTTP Basic. */
             token_url: string;
-            /** @description The client's id. */
+            /** @description The id of the OAuth 2.0 client. */
             client_id: string;
-            /** @description The client's secret; never shown again. */
+            /** @description The secret of the OAuth 2.0 client. No answer shows it. */
             client_secret: string;
             /** @description The scopes to request; null for none. */
             scope?: string | null;
@@ -8419,7 +8419,7 @@ export interface components {
              */
             direction: "inbound" | "outbound";
             /**
-             * @description The current status. `accepted`: WhatsApp took it; `unknown`: its outcome is not known; `received`: it came in; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
+             * @description The current status. `accepted`: WhatsApp accepted it; `unknown`: its outcome is not known; `received`: the customer sent it; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "accepted" | "unknown" | "received" | "sent" | "delivered" | "read" | "failed";
@@ -8503,9 +8503,9 @@ export interface components {
             message: {
                 [key: string]: unknown;
             } | null;
-            /** @description What WhatsApp reported about the message, in the order in which it came. */
+            /** @description What WhatsApp reported about the message, in the order in which the reports came. */
             statuses: components["schemas"]["MessageReport"][];
-            /** @description The events about the message, in the order in which they came. */
+            /** @description The events about the message, in the order in which the events came. */
             events: components["schemas"]["MessageEvent"][];
         };
         OptOutData: {
@@ -8686,7 +8686,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -8803,7 +8803,7 @@ export interface components {
             /** @description The country, two letters of ISO 3166, such as `IN`. */
             country?: string;
             /**
-             * @description The tax that the buyer deducts at source (TDS), in percent of the taxable value; 0 for none. `0`: none; `2`: as from a technical service; `10`: as from a professional service.
+             * @description The tax that the buyer deducts at source (TDS), in percent of the taxable value; 0 for none. `0`: no tax is deducted; `2`: the rate for technical services; `10`: the rate for professional services.
              * @enum {integer}
              */
             tds_percent?: 0 | 2 | 10;
@@ -8881,24 +8881,24 @@ export interface components {
             /** @description The build of the service, such as a git commit. */
             sha: string;
             /**
-             * @description Whether the database answers. `ok`: yes; `error`: no.
+             * @description Whether the database answers. `ok`: the check passed; `error`: the check failed.
              * @enum {string}
              */
             db: "ok" | "error";
             /**
-             * @description Whether the database has the schema of this version. `ok`: yes; `error`: no.
+             * @description Whether the database has the schema of this version. `ok`: the check passed; `error`: the check failed.
              * @enum {string}
              */
             migrations: "ok" | "error";
             /**
-             * @description Whether the tables have partitions for the coming days. `ok`: yes; `error`: no.
+             * @description Whether the tables have partitions for the coming days. `ok`: the check passed; `error`: the check failed.
              * @enum {string}
              */
             partitions: "ok" | "error";
         };
         RedeemedDeviceLogin: {
             /**
-             * @description The current status. `waiting`: nobody has decided yet; `confirmed`: a person confirmed it; `denied`: a person denied it; `expired`: it was not confirmed in time.
+             * @description The current status. `waiting`: nobody has decided yet; `confirmed`: a person confirmed the key; `denied`: a person denied the key; `expired`: nobody confirmed the key in time.
              * @enum {string}
              */
             status: "waiting" | "confirmed" | "denied" | "expired";
@@ -8924,7 +8924,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -8962,7 +8962,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for approval by staff; `active`: approved; `rejected`: staff did not approve it; `suspended`: sends nothing until staff end the suspension.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -8978,7 +8978,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for approval by staff; `active`: approved; `rejected`: staff did not approve it; `suspended`: sends nothing until staff end the suspension.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -9018,7 +9018,7 @@ export interface components {
             /** @description Your own name for the batch; null when you gave none. */
             client_ref: string | null;
             /**
-             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: its number is not connected; `number_released`: its number is not yours any more; `tenant_suspended`: the account is suspended; `scheduled`: its time has not come.
+             * @description Why the batch sends nothing at the moment; null while it sends or is next in turn. `number_not_connected`: the sending number is not connected; `number_released`: the sending number no longer belongs to you; `tenant_suspended`: your account is suspended; `scheduled`: the time for sending has not come.
              * @enum {string|null}
              */
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
@@ -9070,18 +9070,18 @@ export interface components {
             from: string;
             /**
              * Format: date-time
-             * @description The end of the range, ISO 8601, not included.
+             * @description The end of the range, ISO 8601. The end itself is not in the range.
              */
             to: string;
             /**
-             * @description The states of the deliveries to replay. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again; `missed`: never had a delivery.
+             * @description The states of the deliveries to replay. `pending`: not tried yet; `delivered`: the endpoint answered 2xx; `failed`: will be tried again; `dead`: will not be tried again; `missed`: the event has no delivery.
              * @default [
              *       "failed",
              *       "dead"
              *     ]
              */
             status?: ("pending" | "delivered" | "failed" | "dead" | "missed")[];
-            /** @description The types of events to replay; `*`, null or left out is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of a number; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: a message of yours was accepted, or an item of a batch was tried; `message.history`: an old message of the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing; `customer.opt_out`: a customer opted out of marketing, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token does not work any more; `webhook.failing`: an endpoint fails; `webhook.disabled`: an endpoint was stopped; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
+            /** @description The types of events to replay; `*`, null or left out is all. `*`: all types but `message.history` and `customer.opt_out`; `message.inbound`: a customer wrote; `message.status`: a message of yours was sent, delivered, read or failed; `message.error`: WhatsApp reported an error of one of your numbers; `message.echo`: a message was sent from the WhatsApp Business app; `message.outbound`: WhatsApp accepted a message of yours, or the service tried to send an item of a batch; `message.history`: an old message was imported from the WhatsApp Business app; `user.preferences`: a customer stopped or resumed marketing messages; `customer.opt_out`: a customer opted out of marketing messages, or opted in again; `batch.completed`: a batch ended; `template.status`: Meta decided about a template; `template.quality`: the quality of a template changed; `template.category`: the category of a template changed; `number.quality`: the quality or messaging limit of a number changed; `number.name`: Meta decided about a display name; `number.connection`: a number was connected or disconnected; `account.update`: Meta changed an account; `account.alerts`: Meta warns about an account; `account.capability`: what an account may do changed; `account.security`: the PIN of a number changed; `token.expiring`: a token expires soon; `token.invalid`: a token no longer works; `webhook.failing`: an endpoint has accepted no event for 15 minutes; `webhook.disabled`: the service disabled an endpoint; `webhook.recovered`: an endpoint works again; `webhook.delivery.exhausted`: deliveries to an endpoint were given up; `meta.other`: any other notification of Meta. */
             event_types?: ("*" | "message.inbound" | "message.status" | "message.error" | "message.echo" | "message.outbound" | "message.history" | "user.preferences" | "customer.opt_out" | "batch.completed" | "template.status" | "template.quality" | "template.category" | "number.quality" | "number.name" | "number.connection" | "account.update" | "account.alerts" | "account.capability" | "account.security" | "token.expiring" | "token.invalid" | "webhook.failing" | "webhook.disabled" | "webhook.recovered" | "webhook.delivery.exhausted" | "meta.other")[] | null;
             /**
              * @description `true` counts the deliveries and replays none.
@@ -9094,7 +9094,7 @@ export interface components {
             /** @description The id of the object. */
             id: string;
             /**
-             * @description The current status. `pending`: not tried yet; `delivered`: answered 2xx; `failed`: is tried again; `dead`: is not tried again.
+             * @description The current status. `pending`: not tried yet; `delivered`: the endpoint answered 2xx; `failed`: will be tried again; `dead`: will not be tried again.
              * @enum {string}
              */
             status: "pending" | "delivered" | "failed" | "dead";
@@ -9129,33 +9129,33 @@ export interface components {
         };
         /** @description A call of the API. */
         Request: {
-            /** @description `X-Service-Request-Id` of its answer. */
+            /** @description The id of the call: the `X-Service-Request-Id` of its answer. */
             id: string;
             /**
              * Format: date-time
-             * @description When it arrived.
+             * @description When the call arrived, ISO 8601 in UTC.
              */
             created_at: string;
             /** @description The HTTP method. */
             method: string;
-            /** @description The pattern of its path; null for a path that no route has. */
+            /** @description The pattern of the call's path; null for an unknown path. */
             route: string | null;
             /** @description The current status. */
             status: number;
-            /** @description The service's code, or WhatsApp's number as text. */
+            /** @description The code of the error: the service's code, or WhatsApp's number as a string; null without an error. */
             error_code: string | null;
-            /** @description First characters of the API key; null for a console token. */
+            /** @description The first characters of the API key; null for a call with a console token. */
             key_prefix: string | null;
-            /** @description `live` or `test`. */
+            /** @description The environment of the call: `live` or `test`. */
             environment: string;
             /**
              * Format: double
-             * @description Milliseconds in the service.
+             * @description Milliseconds spent in the service.
              */
             service_ms: number;
             /**
              * Format: double
-             * @description Milliseconds of waiting for WhatsApp.
+             * @description Milliseconds spent waiting for WhatsApp.
              */
             upstream_ms: number;
         };
@@ -9270,7 +9270,7 @@ export interface components {
             /** @description The scheduled message: `sch_` and 26 characters. */
             id: string;
             /**
-             * @description How far it is: it waits, is on its way, or has ended. `scheduled`: waits for its time; `sending`: is on its way; `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or it could not be sent; `cancelled`: was cancelled.
+             * @description How far it is: it waits, is on its way, or has ended. `scheduled`: waits for its time; `sending`: is being sent; `accepted`: WhatsApp accepted it; `failed`: WhatsApp rejected it or it could not be sent; `cancelled`: was cancelled.
              * @enum {string}
              */
             status: "scheduled" | "sending" | "accepted" | "failed" | "cancelled";
@@ -9794,7 +9794,7 @@ export interface components {
             language: string | null;
         };
         ServiceError: {
-            /** @description The service's own name. */
+            /** @description The name of the service. */
             source: string;
             /** @description What went wrong; null when nothing did. */
             error: {
@@ -9806,11 +9806,11 @@ export interface components {
                 details: {
                     [key: string]: unknown;
                 } | null;
-                /** @description What to do. */
+                /** @description What the caller can do about it. */
                 hint: string;
                 /**
                  * Format: uri
-                 * @description This code's place on the error page.
+                 * @description The address of the page that explains this code.
                  */
                 doc_url: string;
             };
@@ -9827,7 +9827,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -9919,7 +9919,7 @@ export interface components {
         };
         SuspendRequest: {
             /**
-             * @description Why the business is suspended. `abuse`: abuse; `admin`: another reason.
+             * @description Why the business is suspended. `abuse`: the account was abused; `admin`: another reason.
              * @enum {string}
              */
             reason: "abuse" | "admin";
@@ -9936,7 +9936,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for approval by staff; `active`: approved; `rejected`: staff did not approve it; `suspended`: sends nothing until staff end the suspension.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -10105,7 +10105,7 @@ export interface components {
         TemplateContent: {
             /** @description The name of the template, up to 512 characters. */
             name: string;
-            /** @description The language of the template, an object: `{"code": "en_US"}`. */
+            /** @description The language of the template, as an object such as `{"code": "en_US"}`. */
             language: {
                 /** @description The code of the language, such as `en_US`. */
                 code: string;
@@ -10231,7 +10231,7 @@ export interface components {
             document?: components["schemas"]["DocumentContent"];
             /** @description The place that the message names. */
             location?: components["schemas"]["LocationContent"];
-            /** @description A sum, an object of WhatsApp's: `fallback_value`, `code` and `amount_1000`. */
+            /** @description A sum of money, as WhatsApp's object with `fallback_value`, `code` and `amount_1000`. */
             currency?: {
                 [key: string]: unknown;
             };
@@ -10239,7 +10239,7 @@ export interface components {
             date_time?: {
                 [key: string]: unknown;
             };
-            /** @description What a Flow's button needs, an object of WhatsApp's. */
+            /** @description What a Flow button needs, as an object of WhatsApp's. */
             action?: {
                 [key: string]: unknown;
             };
@@ -10389,7 +10389,7 @@ export interface components {
             /** @description Your own id for the business; null when you gave none. No two of your businesses can share an id. */
             external_ref: string | null;
             /**
-             * @description The current status. `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+             * @description The current status. `pending_approval`: waits for approval by staff; `active`: approved; `rejected`: staff did not approve it; `suspended`: sends nothing until staff end the suspension.
              * @enum {string}
              */
             status: "pending_approval" | "active" | "rejected" | "suspended";
@@ -10401,7 +10401,7 @@ export interface components {
              */
             retention_days: 30 | 90 | 180 | 365;
             /**
-             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: a bill is overdue; `exempt`: pays nothing; ``: not approved yet.
+             * @description Whether the business pays. `trialing`: the free trial; `active`: pays; `past_due`: an invoice is overdue; `exempt`: pays nothing; ``: not approved yet.
              * @enum {string|null}
              */
             billing_status: "trialing" | "active" | "past_due" | "exempt" | "" | null;
@@ -10462,7 +10462,7 @@ export interface components {
             /** @description Of the call, as your events have it. */
             call_id: string;
             /**
-             * @description What the customer does; accepting and rejecting is of calls to them. `hang_up`: ends the call; `accept`: accepts your call; `reject`: declines your call.
+             * @description What the customer does; accepting and rejecting is of calls to them. `hang_up`: the customer ends the call; `accept`: the customer accepts your call; `reject`: the customer declines your call.
              * @enum {string}
              */
             action: "hang_up" | "accept" | "reject";
@@ -10507,7 +10507,7 @@ export interface components {
             /** @description The customer's user name, remembered. */
             username?: string;
             /**
-             * @description What you learn of the customer: phone number, business-scoped user id, or both; remembered. `both`: phone number and user id; `phone`: the phone number alone; `user_id`: the user id alone.
+             * @description What you learn of the customer: phone number, business-scoped user id, or both; remembered. `both`: phone number and user id; `phone`: only the phone number; `user_id`: only the user id.
              * @enum {string}
              */
             identity?: "both" | "phone" | "user_id";
@@ -10552,7 +10552,7 @@ export interface components {
             /** @description The first number if left out. */
             phone_number_id?: string;
             /**
-             * @description What WhatsApp decides about the number, or what happens to it. `FLAGGED`: the quality became low; `UNFLAGGED`: the quality recovered; `UPGRADE`: a higher messaging limit; `DOWNGRADE`: a lower messaging limit; `THROUGHPUT_UPGRADE`: 1,000 messages a second; `NAME_APPROVED`: the display name was approved; `NAME_REJECTED`: the display name was rejected; `PIN_CHANGED`: the PIN was changed; `APP_REMOVED`: the business ended the connection in its app; `APP_RECONNECTED`: the app is back after a change of the phone.
+             * @description What WhatsApp decides about the number, or what happens to it. `FLAGGED`: the quality became low; `UNFLAGGED`: the quality recovered; `UPGRADE`: a higher messaging limit; `DOWNGRADE`: a lower messaging limit; `THROUGHPUT_UPGRADE`: 1,000 messages a second; `NAME_APPROVED`: the display name was approved; `NAME_REJECTED`: the display name was rejected; `PIN_CHANGED`: the PIN was changed; `APP_REMOVED`: the business ended the connection in the WhatsApp Business app; `APP_RECONNECTED`: the WhatsApp Business app is connected again after a change of the phone.
              * @enum {string}
              */
             event: "FLAGGED" | "UNFLAGGED" | "UPGRADE" | "DOWNGRADE" | "THROUGHPUT_UPGRADE" | "NAME_APPROVED" | "NAME_REJECTED" | "PIN_CHANGED" | "APP_REMOVED" | "APP_RECONNECTED";
@@ -10578,7 +10578,7 @@ export interface components {
             /** @description The first number if left out. */
             phone_number_id?: string;
             /**
-             * @description Whether the customer stops or resumes marketing messages. `stop`: no marketing messages; `resume`: marketing messages are welcome.
+             * @description Whether the customer stops or resumes marketing messages. `stop`: wants no marketing messages; `resume`: wants marketing messages again.
              * @enum {string}
              */
             value: "stop" | "resume";
@@ -10601,7 +10601,7 @@ export interface components {
             /** @description Of a message that a test number sent. */
             message_id: string;
             /**
-             * @description The status that the message gets. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: it was listened to; `failed`: it was not delivered.
+             * @description The status that the message gets. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: the customer listened to it; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "sent" | "delivered" | "read" | "played" | "failed";
@@ -10632,7 +10632,7 @@ export interface components {
              */
             event?: "APPROVED" | "REJECTED" | "PENDING" | "PAUSED" | "DISABLED" | "FLAGGED" | "IN_APPEAL" | "REINSTATED" | "PENDING_DELETION" | "DELETED" | "LOCKED" | "UNLOCKED" | "ARCHIVED" | "UNARCHIVED" | "LIMIT_EXCEEDED";
             /**
-             * @description Of an event. `NONE`: no reason; `ABUSIVE_CONTENT`: abusive content; `CATEGORY_NOT_AVAILABLE`: the category is not available; `INCORRECT_CATEGORY`: a wrong category; `INVALID_FORMAT`: a wrong form; `PROMOTIONAL`: advertising in another category; `SCAM`: fraud; `TAG_CONTENT_MISMATCH`: language or category does not fit the content.
+             * @description Of an event. `NONE`: no reason; `ABUSIVE_CONTENT`: abusive content; `CATEGORY_NOT_AVAILABLE`: the category is not available; `INCORRECT_CATEGORY`: a wrong category; `INVALID_FORMAT`: a wrong format; `PROMOTIONAL`: advertising in a category other than marketing; `SCAM`: fraud; `TAG_CONTENT_MISMATCH`: language or category does not fit the content.
              * @enum {string}
              */
             reason?: "NONE" | "ABUSIVE_CONTENT" | "CATEGORY_NOT_AVAILABLE" | "INCORRECT_CATEGORY" | "INVALID_FORMAT" | "PROMOTIONAL" | "SCAM" | "TAG_CONTENT_MISMATCH";
@@ -10642,12 +10642,12 @@ export interface components {
              */
             quality?: "UNKNOWN" | "GREEN" | "YELLOW" | "RED";
             /**
-             * @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. `AUTHENTICATION`: codes; `MARKETING`: advertising; `UTILITY`: what the customer asked for.
+             * @description WhatsApp's category, such as `MARKETING`, `UTILITY` or `AUTHENTICATION`. `AUTHENTICATION`: one-time codes; `MARKETING`: advertising; `UTILITY`: messages about what the customer asked for.
              * @enum {string}
              */
             category?: "AUTHENTICATION" | "MARKETING" | "UTILITY";
             /**
-             * @description WhatsApp's warning a day before the change. `AUTHENTICATION`: codes; `MARKETING`: advertising; `UTILITY`: what the customer asked for.
+             * @description WhatsApp's warning a day before the change. `AUTHENTICATION`: one-time codes; `MARKETING`: advertising; `UTILITY`: messages about what the customer asked for.
              * @enum {string}
              */
             correct_category?: "AUTHENTICATION" | "MARKETING" | "UTILITY";
@@ -10698,11 +10698,11 @@ export interface components {
         };
         /** @description The client certificate and the CA for connections to the endpoint. */
         TlsSettings: {
-            /** @description PEM of the client certificate, with its chain, that is shown to your server. */
+            /** @description The client certificate that the service presents to your server, with its chain, as PEM; null for none. */
             client_certificate?: string | null;
-            /** @description PEM of the certificate's private key, not encrypted; never shown again. */
+            /** @description The private key of the client certificate, as unencrypted PEM; null for none. No answer shows the key. */
             client_key?: string | null;
-            /** @description PEM of the only CAs that may sign your server's certificate; null accepts the public CAs. */
+            /** @description The only CAs that may sign your server's certificate, as PEM; null accepts the public CAs. */
             ca?: string | null;
         };
         TokenData: {
@@ -10825,35 +10825,35 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description WhatsApp's own error body. Beside it stand `source`, and what is known of its code. */
+        /** @description An error that WhatsApp answered. `error` is WhatsApp's own; the service adds the other members. */
         UpstreamError: {
             /**
-             * @description Meta answered, not this service.
+             * @description Always `meta`: the error is Meta's, not the service's.
              * @constant
              */
             source: "meta";
-            /** @description What went wrong and what repairs it, where the code is known. */
+            /** @description What went wrong, and how to repair it. Absent for an unknown code. */
             hint?: string;
             /**
              * Format: uri
-             * @description The page about this code, where it is known.
+             * @description The address of the page that explains this code. Absent for an unknown code.
              */
             doc_url?: string;
-            /** @description The id of the request, for questions to support. */
+            /** @description The id of the request, for questions to support; null when there is none. */
             request_id?: string | null;
             /** @description The error, byte for byte as Meta wrote it. */
             error?: {
-                /** @description The code and Meta's short name of the error. */
+                /** @description Meta's message: the error code in brackets and a short name of the error. */
                 message?: string;
-                /** @description Meta's kind of error, e.g. `OAuthException`. */
+                /** @description Meta's name for the kind of error, such as `OAuthException`. */
                 type?: string;
-                /** @description Meta's error code; act on it. */
+                /** @description Meta's error code. Programs should decide by this code. */
                 code?: number;
-                /** @description A closer code, where Meta gives one. */
+                /** @description Meta's more precise code. Absent when Meta gives none. */
                 error_subcode?: number;
-                /** @description Particulars; its `details` is the most useful sentence. */
+                /** @description Meta's details of the error. `details` is the most useful sentence. */
                 error_data?: unknown;
-                /** @description Meta's id of the call, for Meta's support. */
+                /** @description Meta's id of the call. Meta's support asks for it. */
                 fbtrace_id?: string;
             } & {
                 [key: string]: unknown;
@@ -10936,7 +10936,7 @@ export interface components {
                 user_id?: string;
                 /** @description A further explanation; null when there is none. */
                 detail?: string;
-                /** @description What the customer decided about, such as `marketing_messages`. */
+                /** @description The kind of messages that the decision concerns, such as `marketing_messages`. */
                 category?: string;
                 /**
                  * @description `stop` or `resume`: whether the customer stops or resumes marketing messages.
@@ -11003,7 +11003,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description The current status. `pending`: not verified yet; `active`: gets events; `paused`: you paused it; `disabled`: the service stopped it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -11266,7 +11266,7 @@ export interface components {
         };
     };
     responses: {
-        /** @description `meta_unreachable`: no usable answer of WhatsApp; the outcome is unknown. `payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`. */
+        /** @description `meta_unreachable`: WhatsApp gave no usable answer, so the outcome is not known. On `/v1/billing`: `payment_provider_unreachable` or `payment_provider_refused`. */
         BadGateway: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11282,7 +11282,7 @@ export interface components {
                  *         "code": "meta_unreachable",
                  *         "message": "WhatsApp gave no usable answer.",
                  *         "details": null,
-                 *         "hint": "A read may be repeated. A change may have been made: read its state before repeating it.",
+                 *         "hint": "You may repeat a read. A change may have been made: read the object before you repeat the change.",
                  *         "doc_url": "https://gateway.example/errors#meta_unreachable"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11291,7 +11291,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `meta_unreachable`: no usable answer of WhatsApp; the outcome is unknown. `payment_provider_unreachable` or `payment_provider_refused` on `/v1/billing`. */
+        /** @description `meta_unreachable`: WhatsApp gave no usable answer, so the outcome is not known. On `/v1/billing`: `payment_provider_unreachable` or `payment_provider_refused`. */
         BadGatewayOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11307,7 +11307,7 @@ export interface components {
                  *         "code": "meta_unreachable",
                  *         "message": "WhatsApp gave no usable answer.",
                  *         "details": null,
-                 *         "hint": "A read may be repeated. A change may have been made: read its state before repeating it.",
+                 *         "hint": "You may repeat a read. A change may have been made: read the object before you repeat the change.",
                  *         "doc_url": "https://gateway.example/errors#meta_unreachable"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11316,7 +11316,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`. */
+        /** @description The state of the object does not allow the request: `conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`. */
         Conflict: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11330,7 +11330,7 @@ export interface components {
                  *       "source": "whabuzz",
                  *       "error": {
                  *         "code": "conflict",
-                 *         "message": "The state of this resource does not allow that.",
+                 *         "message": "The state of this resource does not allow this request.",
                  *         "details": null,
                  *         "hint": "Read the resource to see its state, then decide.",
                  *         "doc_url": "https://gateway.example/errors#conflict"
@@ -11341,7 +11341,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`. */
+        /** @description The state of the object does not allow the request: `conflict`, `number_not_connected`, `idempotency_conflict` or `invoice_not_payable`. */
         ConflictOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11355,7 +11355,7 @@ export interface components {
                  *       "source": "whabuzz",
                  *       "error": {
                  *         "code": "conflict",
-                 *         "message": "The state of this resource does not allow that.",
+                 *         "message": "The state of this resource does not allow this request.",
                  *         "details": null,
                  *         "hint": "Read the resource to see its state, then decide.",
                  *         "doc_url": "https://gateway.example/errors#conflict"
@@ -11366,7 +11366,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `forbidden`, `tenant_not_approved` or `tenant_suspended`. */
+        /** @description The credentials do not allow the request: `forbidden`, `tenant_not_approved` or `tenant_suspended`. */
         Forbidden: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11391,7 +11391,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `forbidden`, `tenant_not_approved` or `tenant_suspended`. */
+        /** @description The credentials do not allow the request: `forbidden`, `tenant_not_approved` or `tenant_suspended`. */
         ForbiddenOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11416,7 +11416,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `headers_too_large`. */
+        /** @description `headers_too_large`: the headers of the request are too large. */
         HeadersTooLarge: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11441,7 +11441,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `headers_too_large`. */
+        /** @description `headers_too_large`: the headers of the request are too large. */
         HeadersTooLargeOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11466,7 +11466,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `internal_error`. */
+        /** @description `internal_error`: the service failed. */
         InternalError: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11491,7 +11491,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `internal_error`. */
+        /** @description `internal_error`: the service failed. */
         InternalErrorOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11516,7 +11516,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `invalid_request`: the request fails validation; `details.fields` names each field. */
+        /** @description `invalid_request`: the request fails validation. `details.fields` names each wrong field. */
         InvalidRequest: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11532,7 +11532,7 @@ export interface components {
                  *         "code": "invalid_request",
                  *         "message": "The request is not valid.",
                  *         "details": null,
-                 *         "hint": "Correct what details.fields names, then send the request again.",
+                 *         "hint": "Correct the fields that details.fields names, then send the request again.",
                  *         "doc_url": "https://gateway.example/errors#invalid_request"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11541,7 +11541,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `invalid_request`: the request fails validation; `details.fields` names each field. */
+        /** @description `invalid_request`: the request fails validation. `details.fields` names each wrong field. */
         InvalidRequestOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11557,7 +11557,7 @@ export interface components {
                  *         "code": "invalid_request",
                  *         "message": "The request is not valid.",
                  *         "details": null,
-                 *         "hint": "Correct what details.fields names, then send the request again.",
+                 *         "hint": "Correct the fields that details.fields names, then send the request again.",
                  *         "doc_url": "https://gateway.example/errors#invalid_request"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11566,7 +11566,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `not_found`: unknown, or another tenant's. */
+        /** @description `not_found`: the object does not exist, or belongs to another business. */
         NotFound: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11591,7 +11591,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `not_found`: unknown, or another tenant's. */
+        /** @description `not_found`: the object does not exist, or belongs to another business. */
         NotFoundOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11616,7 +11616,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `payload_too_large`. */
+        /** @description `payload_too_large`: the body is too large. */
         PayloadTooLarge: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11632,7 +11632,7 @@ export interface components {
                  *         "code": "payload_too_large",
                  *         "message": "The request body is too large.",
                  *         "details": null,
-                 *         "hint": "Split it. Files go through POST /v1/media, many messages through POST /v1/messages/batch.",
+                 *         "hint": "Split the request. Upload files with POST /v1/media, and send many messages with POST /v1/messages/batch.",
                  *         "doc_url": "https://gateway.example/errors#payload_too_large"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11641,7 +11641,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `payload_too_large`. */
+        /** @description `payload_too_large`: the body is too large. */
         PayloadTooLargeOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11657,7 +11657,7 @@ export interface components {
                  *         "code": "payload_too_large",
                  *         "message": "The request body is too large.",
                  *         "details": null,
-                 *         "hint": "Split it. Files go through POST /v1/media, many messages through POST /v1/messages/batch.",
+                 *         "hint": "Split the request. Upload files with POST /v1/media, and send many messages with POST /v1/messages/batch.",
                  *         "doc_url": "https://gateway.example/errors#payload_too_large"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11666,7 +11666,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling; wait as `Retry-After` says. */
+        /** @description Too many calls: `rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling. Wait for the time in `Retry-After`. */
         TooManyRequests: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11692,7 +11692,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling; wait as `Retry-After` says. */
+        /** @description Too many calls: `rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling. Wait for the time in `Retry-After`. */
         TooManyRequestsOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11718,7 +11718,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `unauthorized`: missing or invalid credentials. */
+        /** @description `unauthorized`: the credentials are missing or invalid. */
         Unauthorized: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11743,7 +11743,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `unauthorized`: missing or invalid credentials. */
+        /** @description `unauthorized`: the credentials are missing or invalid. */
         UnauthorizedOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11768,7 +11768,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `service_unavailable`: the database cannot be reached. `billing_disabled` on `/v1/billing`. */
+        /** @description `service_unavailable`: the database cannot be reached. On `/v1/billing` also `billing_disabled`. */
         Unavailable: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11794,7 +11794,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `service_unavailable`: the database cannot be reached. `billing_disabled` on `/v1/billing`. */
+        /** @description `service_unavailable`: the database cannot be reached. On `/v1/billing` also `billing_disabled`. */
         UnavailableOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11870,7 +11870,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description `unsupported_media_type`. */
+        /** @description `unsupported_media_type`: the operation does not accept this content type. */
         UnsupportedMediaType: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11884,9 +11884,9 @@ export interface components {
                  *       "source": "whabuzz",
                  *       "error": {
                  *         "code": "unsupported_media_type",
-                 *         "message": "This operation does not accept that content type.",
+                 *         "message": "This operation does not accept the content type of the request.",
                  *         "details": null,
-                 *         "hint": "Send `Content-Type: application/json`; uploads are multipart/form-data.",
+                 *         "hint": "Send `Content-Type: application/json`, or multipart/form-data for an upload.",
                  *         "doc_url": "https://gateway.example/errors#unsupported_media_type"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11895,7 +11895,7 @@ export interface components {
                 "application/json": components["schemas"]["ServiceError"];
             };
         };
-        /** @description `unsupported_media_type`. */
+        /** @description `unsupported_media_type`: the operation does not accept this content type. */
         UnsupportedMediaTypeOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11909,9 +11909,9 @@ export interface components {
                  *       "source": "whabuzz",
                  *       "error": {
                  *         "code": "unsupported_media_type",
-                 *         "message": "This operation does not accept that content type.",
+                 *         "message": "This operation does not accept the content type of the request.",
                  *         "details": null,
-                 *         "hint": "Send `Content-Type: application/json`; uploads are multipart/form-data.",
+                 *         "hint": "Send `Content-Type: application/json`, or multipart/form-data for an upload.",
                  *         "doc_url": "https://gateway.example/errors#unsupported_media_type"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -11920,7 +11920,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description WhatsApp's own error, passed through with its status. */
+        /** @description An error that WhatsApp answered, passed through with WhatsApp's status. */
         UpstreamFailedOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11945,7 +11945,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description WhatsApp's own error, passed through with its status. */
+        /** @description An error that WhatsApp answered, passed through with WhatsApp's status. */
         UpstreamRefusedOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11961,7 +11961,7 @@ export interface components {
                  *         "code": "invalid_request",
                  *         "message": "The request is not valid.",
                  *         "details": null,
-                 *         "hint": "Correct what details.fields names, then send the request again.",
+                 *         "hint": "Correct the fields that details.fields names, then send the request again.",
                  *         "doc_url": "https://gateway.example/errors#invalid_request"
                  *       },
                  *       "request_id": "req_01M6AYX330E008000000000001"
@@ -12026,19 +12026,19 @@ export interface components {
     headers: {
         /** @description The id of this request, for questions to support. */
         "X-Service-Request-Id": string;
-        /** @description `wb`: milliseconds in the service. `meta`: milliseconds at WhatsApp. */
+        /** @description `wb`: milliseconds spent in the service. `meta`: milliseconds spent waiting for WhatsApp. */
         "Server-Timing": string;
-        /** @description Whose error it is: `meta` or the service's own name. */
+        /** @description Who made the error: `meta`, or the name of the service. */
         "X-Service-Error-Source": string;
-        /** @description Seconds after which a repeat can succeed. */
+        /** @description The number of seconds to wait before the request is repeated. */
         "Retry-After": number;
-        /** @description Calls that the tenant's bucket holds. */
+        /** @description The number of calls that the business can make at once (its burst). */
         "RateLimit-Limit": number;
-        /** @description Calls left in the tenant's bucket. */
+        /** @description The number of calls that the business can still make at once. */
         "RateLimit-Remaining": number;
-        /** @description Seconds until the bucket is full again. */
+        /** @description The number of seconds until the whole burst is available again. */
         "RateLimit-Reset": number;
-        /** @description `true`: the answer of an earlier request with this Idempotency-Key or `client_ref`. */
+        /** @description `true`: the answer is that of an earlier request with this Idempotency-Key or `client_ref`. */
         "Idempotent-Replayed": "true";
     };
     pathItems: never;
@@ -12049,7 +12049,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -12103,13 +12103,13 @@ export interface operations {
     admin_list_api_keys: {
         parameters: {
             query?: {
-                /** @description The platform, a uuid. */
+                /** @description The id of the platform app, a UUID. */
                 app_id?: string;
-                /** @description Keys that begin with this. */
+                /** @description Only keys that begin with this text. */
                 prefix?: string;
-                /** @description The business, a uuid. */
+                /** @description The id of the business, a UUID. */
                 tenant_id?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -12180,7 +12180,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The key, a uuid. */
+                /** @description The id of the key, a UUID. */
                 key_id: string;
             };
             cookie?: never;
@@ -12224,7 +12224,7 @@ export interface operations {
     admin_list_apps: {
         parameters: {
             query?: {
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -12330,14 +12330,14 @@ export interface operations {
     admin_list_app_keys: {
         parameters: {
             query?: {
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
             };
             header?: never;
             path: {
-                /** @description The platform, a uuid. */
+                /** @description The id of the platform app, a UUID. */
                 app_id: string;
             };
             cookie?: never;
@@ -12402,7 +12402,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The platform, a uuid. */
+                /** @description The id of the platform app, a UUID. */
                 app_id: string;
             };
             cookie?: never;
@@ -12459,9 +12459,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The platform, a uuid. */
+                /** @description The id of the platform app, a UUID. */
                 app_id: string;
-                /** @description The key, a uuid. */
+                /** @description The id of the key, a UUID. */
                 key_id: string;
             };
             cookie?: never;
@@ -12507,9 +12507,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The platform, a uuid. */
+                /** @description The id of the platform app, a UUID. */
                 app_id: string;
-                /** @description The key, a uuid. */
+                /** @description The id of the key, a UUID. */
                 key_id: string;
             };
             cookie?: never;
@@ -12558,11 +12558,11 @@ export interface operations {
     admin_list_audit: {
         parameters: {
             query?: {
-                /** @description Entries of this action, such as `tenant.approve`. */
+                /** @description Only entries of this action, such as `tenant.approve`. */
                 action?: string;
-                /** @description The business, a uuid. */
+                /** @description The id of the business, a UUID. */
                 tenant_id?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -12787,7 +12787,7 @@ export interface operations {
                 /**
                  * @description * `pending` - Pending
                  *     * `connected` - Connected
-                 *     * `disconnected` - Disconnected `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: Meta took it away, or it was deregistered.
+                 *     * `disconnected` - Disconnected `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
                  */
                 connection_state?: "pending" | "connected" | "disconnected";
             };
@@ -12849,10 +12849,10 @@ export interface operations {
                  * @description * `pending_approval` - Pending approval
                  *     * `active` - Active
                  *     * `rejected` - Rejected
-                 *     * `suspended` - Suspended `pending_approval`: waits for staff; `active`: works; `rejected`: staff rejected it; `suspended`: sends nothing and waits for staff.
+                 *     * `suspended` - Suspended `pending_approval`: waits for approval by staff; `active`: approved; `rejected`: staff did not approve it; `suspended`: sends nothing until staff end the suspension.
                  */
                 status?: "pending_approval" | "active" | "rejected" | "suspended";
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -12931,7 +12931,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The business, a uuid. */
+                /** @description The id of the business, a UUID. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -12980,7 +12980,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The business, a uuid. */
+                /** @description The id of the business, a UUID. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -13026,7 +13026,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The business, a uuid. */
+                /** @description The id of the business, a UUID. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -13082,7 +13082,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The business, a uuid. */
+                /** @description The id of the business, a UUID. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -13136,9 +13136,9 @@ export interface operations {
     get_analytics: {
         parameters: {
             query: {
-                /** @description Messages of this direction. `inbound`: the customer wrote it; `outbound`: you wrote it. */
+                /** @description Only messages of this direction. `inbound`: the customer wrote it; `outbound`: you wrote it. */
                 direction?: "inbound" | "outbound";
-                /** @description ISO 8601 date-time, inclusive. */
+                /** @description The beginning of the range, an ISO 8601 date-time. The beginning itself is in the range. */
                 from: string;
                 /** @description Separated by commas: `phone_number_id`, `template`, `direction`. */
                 group_by?: string;
@@ -13148,11 +13148,11 @@ export interface operations {
                 phone_number_id?: string;
                 /** @description Only messages of this template. */
                 template?: string;
-                /** @description ISO 8601 date-time, exclusive. */
+                /** @description The end of the range, an ISO 8601 date-time. The end itself is not in the range. */
                 to: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -13222,13 +13222,13 @@ export interface operations {
     list_api_keys: {
         parameters: {
             query?: {
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -13293,7 +13293,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -13363,11 +13363,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The key, a uuid. */
+                /** @description The id of the key, a UUID. */
                 key_id: string;
             };
             cookie?: never;
@@ -13412,11 +13412,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The key, a uuid. */
+                /** @description The id of the key, a UUID. */
                 key_id: string;
             };
             cookie?: never;
@@ -13466,7 +13466,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -13581,11 +13581,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The credit note's id. */
+                /** @description The id of the credit note. */
                 credit_note_id: string;
             };
             cookie?: never;
@@ -13621,13 +13621,13 @@ export interface operations {
     list_invoices: {
         parameters: {
             query?: {
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -13688,11 +13688,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The invoice's id. */
+                /** @description The id of the invoice. */
                 invoice_id: string;
             };
             cookie?: never;
@@ -13828,11 +13828,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The invoice's id. */
+                /** @description The id of the invoice. */
                 invoice_id: string;
             };
             cookie?: never;
@@ -13894,7 +13894,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -13957,7 +13957,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -14033,7 +14033,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -14090,11 +14090,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The connect session: `cs_` and 26 characters. */
+                /** @description The id of the connect session: `cs_` and 26 characters. */
                 session_id: string;
             };
             cookie?: never;
@@ -14285,11 +14285,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The customer's number in digits, or the business-scoped user id. */
+                /** @description The customer's phone number in digits, or the customer's business-scoped user id. */
                 customer_id: string;
             };
             cookie?: never;
@@ -14462,11 +14462,11 @@ export interface operations {
             query?: {
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -14526,7 +14526,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -14585,13 +14585,13 @@ export interface operations {
             query?: {
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
-                /** @description ISO 8601 date-time, inclusive. */
+                /** @description The beginning of the range, an ISO 8601 date-time. The beginning itself is in the range. */
                 from?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description Meta's id of your number. */
                 phone_number_id?: string;
-                /** @description ISO 8601 date-time, exclusive. */
+                /** @description The end of the range, an ISO 8601 date-time. The end itself is not in the range. */
                 to?: string;
                 /** @description Event types, separated by commas. */
                 type?: string;
@@ -14605,7 +14605,7 @@ export interface operations {
                 wamid?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -14674,11 +14674,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The event: `evt_` and 26 characters. */
+                /** @description The id of the event: `evt_` and 26 characters. */
                 event_id: string;
             };
             cookie?: never;
@@ -14814,7 +14814,7 @@ export interface operations {
             header?: {
                 /** @description The last `id` of the stream, or the `id` of an event; without it the stream begins now. */
                 "Last-Event-ID"?: string;
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -14852,7 +14852,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -14910,7 +14910,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -14959,7 +14959,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -15129,7 +15129,7 @@ export interface operations {
                 hour?: number;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -15197,7 +15197,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -15255,7 +15255,7 @@ export interface operations {
                 meta?: boolean;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -15312,7 +15312,7 @@ export interface operations {
                 from?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -15363,25 +15363,25 @@ export interface operations {
     list_messages: {
         parameters: {
             query?: {
-                /** @description The batch: `bat_` and 26 characters. */
+                /** @description The id of the batch: `bat_` and 26 characters. */
                 batch_id?: string;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
-                /** @description Messages of this direction. `inbound`: the customer wrote it; `outbound`: you wrote it. */
+                /** @description Only messages of this direction. `inbound`: the customer wrote it; `outbound`: you wrote it. */
                 direction?: "inbound" | "outbound";
-                /** @description ISO 8601 date-time, inclusive. */
+                /** @description The beginning of the range, an ISO 8601 date-time. The beginning itself is in the range. */
                 from?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description Meta's id of your number. */
                 phone_number_id?: string;
                 /** @description Meta's id of the ad or post that the customer came from. */
                 referral_source_id?: string;
-                /** @description Entries with this status. `accepted`: WhatsApp took it; `delivered`: it reached the phone; `failed`: it was not delivered; `read`: it was read; `received`: it came in; `sent`: WhatsApp sent it; `unknown`: its outcome is not known. */
+                /** @description Only entries with this status. `accepted`: WhatsApp accepted it; `delivered`: it reached the phone; `failed`: it was not delivered; `read`: it was read; `received`: the customer sent it; `sent`: WhatsApp sent it; `unknown`: its outcome is not known. */
                 status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown";
                 /** @description The template's name. */
                 template?: string;
-                /** @description ISO 8601 date-time, exclusive. */
+                /** @description The end of the range, an ISO 8601 date-time. The end itself is not in the range. */
                 to?: string;
                 /** @description The customer's business-scoped id. */
                 user_id?: string;
@@ -15389,7 +15389,7 @@ export interface operations {
                 wa_id?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -15474,9 +15474,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description 1 to 255 visible ASCII characters; a repeat with the same key within 24 hours gets the first answer and sends nothing. */
+                /** @description A key of yours, 1 to 255 visible ASCII characters. A repeat with the same key within 24 hours returns the first answer and sends nothing. */
                 "Idempotency-Key"?: string;
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -15540,11 +15540,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The message's id, its wamid. */
+                /** @description The `id` of the message. For nearly all messages it is the wamid. */
                 message_id: string;
             };
             cookie?: never;
@@ -15680,13 +15680,13 @@ export interface operations {
                 client_ref?: string;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
-                /** @description Entries with this status. `cancelled`: cancelled before the end; `completed`: every message was tried; `queued`: waits or is being sent. */
+                /** @description Only entries with this status. `cancelled`: cancelled before the end; `completed`: every message was tried; `queued`: waits or is being sent. */
                 status?: "cancelled" | "completed" | "queued";
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -15752,7 +15752,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -15883,11 +15883,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The batch: `bat_` and 26 characters. */
+                /** @description The id of the batch: `bat_` and 26 characters. */
                 batch_id: string;
             };
             cookie?: never;
@@ -15954,11 +15954,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The batch: `bat_` and 26 characters. */
+                /** @description The id of the batch: `bat_` and 26 characters. */
                 batch_id: string;
             };
             cookie?: never;
@@ -16030,11 +16030,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The batch: `bat_` and 26 characters. */
+                /** @description The id of the batch: `bat_` and 26 characters. */
                 batch_id: string;
             };
             cookie?: never;
@@ -16098,17 +16098,17 @@ export interface operations {
             query?: {
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
-                /** @description Entries with this status. `accepted`: WhatsApp took it; `failed`: WhatsApp refused it or its outcome is unknown; `pending`: not tried yet; `skipped`: not sent. */
+                /** @description Only entries with this status. `accepted`: WhatsApp accepted it; `failed`: WhatsApp rejected it or its outcome is not known; `pending`: not sent yet; `skipped`: will not be sent. */
                 status?: "accepted" | "failed" | "pending" | "skipped";
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The batch: `bat_` and 26 characters. */
+                /** @description The id of the batch: `bat_` and 26 characters. */
                 batch_id: string;
             };
             cookie?: never;
@@ -16169,11 +16169,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The batch: `bat_` and 26 characters. */
+                /** @description The id of the batch: `bat_` and 26 characters. */
                 batch_id: string;
             };
             cookie?: never;
@@ -16236,7 +16236,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -16289,13 +16289,13 @@ export interface operations {
             query?: {
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
-                /** @description Entries with this status. `accepted`: WhatsApp took it; `cancelled`: was cancelled; `failed`: WhatsApp refused it or it could not be sent; `scheduled`: waits for its time; `sending`: is on its way. */
+                /** @description Only entries with this status. `accepted`: WhatsApp accepted it; `cancelled`: was cancelled; `failed`: WhatsApp rejected it or it could not be sent; `scheduled`: waits for its time; `sending`: is being sent. */
                 status?: "accepted" | "cancelled" | "failed" | "scheduled" | "sending";
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -16358,9 +16358,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description 1 to 255 visible ASCII characters; a repeat with the same key within 24 hours gets the first answer and sends nothing. */
+                /** @description A key of yours, 1 to 255 visible ASCII characters. A repeat with the same key within 24 hours returns the first answer and sends nothing. */
                 "Idempotency-Key"?: string;
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -16435,11 +16435,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The scheduled message: `sch_` and 26 characters. */
+                /** @description The id of the scheduled message: `sch_` and 26 characters. */
                 scheduled_id: string;
             };
             cookie?: never;
@@ -16496,11 +16496,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The scheduled message: `sch_` and 26 characters. */
+                /** @description The id of the scheduled message: `sch_` and 26 characters. */
                 scheduled_id: string;
             };
             cookie?: never;
@@ -16569,11 +16569,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The scheduled message: `sch_` and 26 characters. */
+                /** @description The id of the scheduled message: `sch_` and 26 characters. */
                 scheduled_id: string;
             };
             cookie?: never;
@@ -16633,7 +16633,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -16700,7 +16700,7 @@ export interface operations {
                 refresh?: boolean;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -16760,7 +16760,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -16812,7 +16812,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -16879,7 +16879,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -16938,7 +16938,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17003,11 +17003,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The customer's number in digits, or the business-scoped user id. */
+                /** @description The customer's phone number in digits, or the customer's business-scoped user id. */
                 customer_id: string;
                 /** @description Meta's id of your number. */
                 phone_number_id: string;
@@ -17078,7 +17078,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17130,7 +17130,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17187,7 +17187,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17256,7 +17256,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17308,7 +17308,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17368,7 +17368,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17428,7 +17428,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17494,7 +17494,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17555,7 +17555,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17617,7 +17617,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17670,7 +17670,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17731,7 +17731,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -17792,7 +17792,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -17860,7 +17860,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -17931,7 +17931,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -17992,15 +17992,15 @@ export interface operations {
             query?: {
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description Meta's id of your number. */
                 phone_number_id?: string;
-                /** @description How the customers opted out. `stop_word`: a stop or start word; `whatsapp`: set in WhatsApp. */
+                /** @description How the customers opted out. `stop_word`: by writing a stop word; `whatsapp`: in WhatsApp's settings. */
                 source?: "stop_word" | "whatsapp";
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -18053,7 +18053,7 @@ export interface operations {
     list_platform_keys: {
         parameters: {
             query?: {
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -18122,7 +18122,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The key, a uuid. */
+                /** @description The id of the key, a UUID. */
                 key_id: string;
             };
             cookie?: never;
@@ -18168,7 +18168,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The key, a uuid. */
+                /** @description The id of the key, a UUID. */
                 key_id: string;
             };
             cookie?: never;
@@ -18219,25 +18219,25 @@ export interface operations {
             query?: {
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
-                /** @description E.g. `number_not_connected`, or `131047`. */
+                /** @description Only calls with this error code, such as `number_not_connected` or `131047`. */
                 error_code?: string;
-                /** @description ISO 8601 date-time, inclusive. */
+                /** @description The beginning of the range, an ISO 8601 date-time. The beginning itself is in the range. */
                 from?: string;
-                /** @description The `prefix` of an API key. */
+                /** @description Only calls with the API key of this `prefix`. */
                 key_prefix?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
-                /** @description E.g. `POST`. */
+                /** @description Only calls with this HTTP method, such as `POST`. */
                 method?: string;
-                /** @description The pattern of the path, e.g. `/v1/numbers/{phone_number_id}`. */
+                /** @description Only calls whose path has this pattern, such as `/v1/numbers/{phone_number_id}`. */
                 route?: string;
-                /** @description A status (`409`) or a class of them (`4xx`). */
+                /** @description Only calls with this HTTP status, such as `409`, or with a status of this class, such as `4xx`. */
                 status?: string;
-                /** @description ISO 8601 date-time, exclusive. */
+                /** @description The end of the range, an ISO 8601 date-time. The end itself is not in the range. */
                 to?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -18293,11 +18293,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The request: `req_` and 26 characters. */
+                /** @description The id of the request: `req_` and 26 characters. */
                 request_id: string;
             };
             cookie?: never;
@@ -18358,13 +18358,13 @@ export interface operations {
                 status?: string;
                 /** @description The business account; needed when there are several. */
                 waba_id?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -18429,7 +18429,7 @@ export interface operations {
                 waba_id?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -18497,7 +18497,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -18553,7 +18553,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -18622,7 +18622,7 @@ export interface operations {
                 all_languages?: boolean;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
@@ -18673,33 +18673,33 @@ export interface operations {
     browse_template_library: {
         parameters: {
             query?: {
-                /** @description Meta's cursor of the next page. */
+                /** @description The `after` cursor of Meta's last answer, for the next page. */
                 after?: string;
-                /** @description Meta's cursor of the page before. */
+                /** @description The `before` cursor of Meta's last answer, for the page before. */
                 before?: string;
-                /** @description Templates of this category. */
+                /** @description Only templates of this category. */
                 category?: string;
                 /** @description Names the account by one of its numbers instead. */
                 from?: string;
-                /** @description Templates for this line of business. */
+                /** @description Only templates for this line of business. */
                 industry?: string;
-                /** @description Templates in this language, such as `en_US`. */
+                /** @description Only templates in this language, such as `en_US`. */
                 language?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: string;
-                /** @description Templates with this name. */
+                /** @description Only templates with this name. */
                 name?: string;
-                /** @description Templates that contain this text. */
+                /** @description Only templates that contain this text. */
                 search?: string;
-                /** @description Templates on this topic. */
+                /** @description Only templates on this topic. */
                 topic?: string;
-                /** @description Templates for this purpose. */
+                /** @description Only templates for this purpose. */
                 usecase?: string;
                 /** @description The business account; needed when there are several. */
                 waba_id?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -18759,7 +18759,7 @@ export interface operations {
                 waba_id?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -18817,7 +18817,7 @@ export interface operations {
                 waba_id?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -18871,7 +18871,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -18928,7 +18928,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -18998,9 +18998,9 @@ export interface operations {
     list_tenants: {
         parameters: {
             query?: {
-                /** @description The business with this id, which is your own. */
+                /** @description Only the business with this `external_ref`, which is your own id for it. */
                 external_ref?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -19135,7 +19135,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The business, a uuid. */
+                /** @description The id of the business, a UUID. */
                 tenant_id: string;
             };
             cookie?: never;
@@ -19191,7 +19191,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19253,7 +19253,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19321,7 +19321,7 @@ export interface operations {
                 phone_number_id?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19381,7 +19381,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19441,7 +19441,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19500,7 +19500,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19561,7 +19561,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19629,7 +19629,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19689,7 +19689,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19744,7 +19744,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19803,7 +19803,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19865,7 +19865,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -19922,7 +19922,7 @@ export interface operations {
                 cursor?: string;
                 /** @description E.g. `2026-11-21`, not in the future. */
                 day?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description E.g. `2026-11`; the current month if neither is given. */
                 month?: string;
@@ -19979,27 +19979,27 @@ export interface operations {
     list_webhook_deliveries: {
         parameters: {
             query?: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id?: string;
-                /** @description The event: `evt_` and 26 characters. */
+                /** @description The id of the event: `evt_` and 26 characters. */
                 event_id?: string;
                 /** @description Event types, separated by commas. */
                 event_type?: string;
-                /** @description ISO 8601 date-time, inclusive. */
+                /** @description The beginning of the range, an ISO 8601 date-time. The beginning itself is in the range. */
                 from?: string;
                 /** @description HTTP status of the last attempt's answer. */
                 http_status?: number;
-                /** @description Entries with this status. `dead`: is not tried again; `delivered`: answered 2xx; `failed`: is tried again; `pending`: not tried yet. */
+                /** @description Only entries with this status. `dead`: will not be tried again; `delivered`: the endpoint answered 2xx; `failed`: will be tried again; `pending`: not tried yet. */
                 status?: "dead" | "delivered" | "failed" | "pending";
-                /** @description ISO 8601 date-time, exclusive. */
+                /** @description The end of the range, an ISO 8601 date-time. The end itself is not in the range. */
                 to?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -20060,11 +20060,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The delivery: `dlv_` and 26 characters. */
+                /** @description The id of the delivery: `dlv_` and 26 characters. */
                 delivery_id: string;
             };
             cookie?: never;
@@ -20127,11 +20127,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The delivery: `dlv_` and 26 characters. */
+                /** @description The id of the delivery: `dlv_` and 26 characters. */
                 delivery_id: string;
             };
             cookie?: never;
@@ -20182,13 +20182,13 @@ export interface operations {
             query?: {
                 /** @description Your own id for the endpoint. */
                 uid?: string;
-                /** @description How many entries a page has, 1 to 200. */
+                /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
             };
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -20311,7 +20311,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path?: never;
@@ -20504,11 +20504,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -20641,11 +20641,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -20690,11 +20690,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -20883,11 +20883,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -20952,11 +20952,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -21030,11 +21030,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -21170,11 +21170,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -21231,11 +21231,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id: string;
             };
             cookie?: never;
@@ -21293,11 +21293,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The tenant to act on; required with a platform key. */
+                /** @description The id of the business to act on. Required with a platform key. */
                 "X-Service-Tenant"?: string;
             };
             path: {
-                /** @description The webhook endpoint, a uuid. */
+                /** @description The id of the webhook endpoint, a UUID. */
                 endpoint_id: string;
             };
             cookie?: never;

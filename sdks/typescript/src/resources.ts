@@ -4,7 +4,7 @@ import { type Download, type Pages, Resource, type Transport } from "./transport
 import type { FileInput, KeyedOptions, RequestOptions } from "./calls.js";
 import type { Schemas } from "./schemas.js";
 
-/** Keys of one business. */
+/** The API keys of your business. */
 export class ApiKeys extends Resource {
   /** List API keys. The keys of the caller's environment, each with its prefix. A full key is never shown again. */
   list(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
@@ -27,7 +27,7 @@ export class ApiKeys extends Resource {
   }
 }
 
-/** For staff of the service, with a console session token. */
+/** Operations for the service's staff. They need a console session token. */
 export class Admin extends Resource {
   /** Find API keys of all tenants and platforms. The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked. */
   listApiKeys(query: { app_id?: string | null; prefix?: string | null; tenant_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AnyApiKey"]> {
@@ -120,7 +120,7 @@ export class Admin extends Resource {
   }
 }
 
-/** The plan, invoices and payments of one business. */
+/** The plan, invoices and payments of your business. */
 export class Billing extends Resource {
   /** Get plan, numbers and next charge. The plan, the active numbers, the next charge, the invoice profile and the mandate. */
   get(options: RequestOptions = {}): Promise<Schemas["Billing"]> {
@@ -158,7 +158,7 @@ export class Billing extends Resource {
   }
 }
 
-/** Hosted links on which a customer connects a business account. */
+/** Hosted pages on which your customer connects a WhatsApp Business account. */
 export class ConnectSessions extends Resource {
   /** Create a connect session. Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account. */
   create(body: Schemas["ConnectSessionRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedConnectSession"]> {
@@ -171,7 +171,7 @@ export class ConnectSessions extends Resource {
   }
 }
 
-/** Log-ins of people to the console. */
+/** Log-ins of people, each with a console session token. */
 export class ConsoleSessions extends Resource {
   /** Log in. Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is valid for 12 hours. */
   create(body: Schemas["ConsoleSessionRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedConsoleSession"]> {
@@ -189,7 +189,7 @@ export class ConsoleSessions extends Resource {
   }
 }
 
-/** Erasure of one customer's data with a receipt, and exports as files. */
+/** Erasing one customer's data, and exporting data to files. */
 export class CustomerData extends Resource {
   /** Erase a customer's data. Erases everything that is stored about one customer, named by wa_id or user_id, in both environments. The erasure runs in the background and cannot be undone. The receipt is `GET /v1/erasures/{erasure_id}`. */
   erase(customerId: string, options: RequestOptions = {}): Promise<Schemas["Erasure"]> {
@@ -222,7 +222,7 @@ export class CustomerData extends Resource {
   }
 }
 
-/** How a program without a browser gets a key that a person confirms. */
+/** How a program without a browser gets an API key. A person confirms the key in the console. */
 export class DeviceLogins extends Resource {
   /** Start a device log-in. Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every `interval_seconds`. Both codes live for ten minutes. */
   create(body: Schemas["DeviceLoginRequest"], options: RequestOptions = {}): Promise<Schemas["DeviceLogin"]> {
@@ -235,7 +235,7 @@ export class DeviceLogins extends Resource {
   }
 }
 
-/** The log of everything that happened. */
+/** The log of everything that happened to your messages, numbers and templates. */
 export class Events extends Resource {
   /** Get analytics. Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message was sent or received, whenever its statuses came. */
   getAnalytics(query: { direction?: "inbound" | "outbound" | null; from: string | Date; group_by?: string | null; interval?: "day" | "hour" | null; phone_number_id?: string | null; template?: string | null; to: string | Date }, options: RequestOptions = {}): Promise<Schemas["Analytics"]> {
@@ -258,7 +258,7 @@ export class Events extends Resource {
   }
 }
 
-/** Where the data requests of WhatsApp Flows are answered. */
+/** The endpoint of a number that answers the data requests of WhatsApp Flows. */
 export class Flows extends Resource {
   /** Get a number's Flow endpoint. Your URL, the address for your Flows, and the result of the last data request. */
   getEndpoint(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
@@ -286,19 +286,19 @@ export class Flows extends Resource {
   }
 }
 
-/** Whether the service works. Needs no credentials. */
+/** Checks of whether the service works. They need no credentials. */
 export class Health extends Resource {
-  /** Check that the service is up. Needs no credentials. 200 while the database answers, otherwise 503. */
+  /** Check that the service is up. Answers 200 while the database answers, and 503 otherwise. The operation needs no credentials. */
   health(options: RequestOptions = {}): Promise<Schemas["Health"]> {
     return this.json({ method: "GET", path: "/v1/health" }, options);
   }
 
-  /** Check that the process is alive. 200 from every process that can answer, whatever the state of the database. For supervisors that restart processes. */
+  /** Check that the process is alive. Answers 200 as long as the process can answer, whatever the state of the database. A supervisor can use it to decide whether to restart a process. */
   live(options: RequestOptions = {}): Promise<Schemas["Live"]> {
     return this.json({ method: "GET", path: "/v1/health/live" }, options);
   }
 
-  /** Check that the process is ready. 200 once the database answers with every migration and partition in place, otherwise 503. */
+  /** Check that the process is ready. Answers 200 when the database answers and has all migrations and partitions, and 503 otherwise. */
   ready(options: RequestOptions = {}): Promise<Schemas["Ready"]> {
     return this.json({ method: "GET", path: "/v1/health/ready" }, options);
   }
@@ -330,7 +330,7 @@ export class Media extends Resource {
   }
 }
 
-/** Single messages and batches of them. */
+/** Single messages, scheduled messages and batches. */
 export class Messages extends Resource {
   /** List messages. Newest first, without contents. A page may hold fewer messages than `limit`, even none: continue while `next_cursor` is set. */
   list(query: { batch_id?: string | null; direction?: "inbound" | "outbound" | null; from?: string | Date | null; limit?: number | null; phone_number_id?: string | null; referral_source_id?: string | null; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown" | null; template?: string | null; to?: string | Date | null; user_id?: string | null; wa_id?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
@@ -423,7 +423,7 @@ export class Messages extends Resource {
   }
 }
 
-/** Phone numbers: connection, registration, profile. */
+/** Your phone numbers with their connection, registration and business profile. */
 export class Numbers extends Resource {
   /** Release a business account. Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The events stay. */
   releaseAccount(wabaId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedAccount"]> {
@@ -511,20 +511,20 @@ export class Numbers extends Resource {
   }
 }
 
-/** The calls that were made with your keys, for seven days. */
+/** The log of the API calls of the last days that acted on your business. */
 export class Requests extends Resource {
-  /** List the calls of the last days. Every call that acted on the business, newest first. A call appears about a second after its end. With filters a page can be short or empty before the last page: continue while `next_cursor` is not null. */
+  /** List the calls of the last days. Returns every call that acted on the business, newest first. A call appears about a second after it ended. With filters, any page can hold fewer calls than `limit`, or none. Continue until `next_cursor` is null. */
   list(query: { error_code?: string | null; from?: string | Date | null; key_prefix?: string | null; limit?: number | null; method?: string | null; route?: string | null; status?: string | null; to?: string | Date | null } = {}, options: RequestOptions = {}): Pages<Schemas["Request"]> {
     return this.pages({ method: "GET", path: "/v1/requests", query }, options);
   }
 
-  /** Get a call by its request id. The entry of the request log with this `X-Service-Request-Id`. */
+  /** Get a call by the request id. Returns the call whose answer carried this `X-Service-Request-Id`. */
   get(requestId: string, options: RequestOptions = {}): Promise<Schemas["Request"]> {
     return this.json({ method: "GET", path: `/v1/requests/${encodeURIComponent(requestId)}` }, options);
   }
 }
 
-/** What happens in the sandbox: customers write, WhatsApp decides. With a test key. */
+/** Acting as a customer or as WhatsApp in the sandbox. These operations need a test key. */
 export class Sandbox extends Resource {
   /** Act on a call of the sandbox. The customer hangs up, or accepts or rejects a call of the business. */
   actOnCall(body: Schemas["TestCallActionRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
@@ -643,7 +643,7 @@ export class Tenant extends Resource {
   }
 }
 
-/** The businesses of a platform, with a platform key. */
+/** The businesses of a platform. These operations need a platform key. */
 export class Tenants extends Resource {
   /** List the platform's own keys. The keys of the caller's environment, each with its prefix. */
   listPlatformKeys(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
@@ -681,7 +681,7 @@ export class Tenants extends Resource {
   }
 }
 
-/** Endpoints that receive events, their deliveries and replays. */
+/** Endpoints that receive events, with their deliveries and replays. */
 export class Webhooks extends Resource {
   /** List webhook deliveries. Newest first. A delivery is one event on its way to one endpoint. A request looks through at most 10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while `next_cursor` is set. */
   listDeliveries(query: { endpoint_id?: string | null; event_id?: string | null; event_type?: string | null; from?: string | Date | null; http_status?: number | null; status?: "dead" | "delivered" | "failed" | "pending" | null; to?: string | Date | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Delivery"]> {

@@ -12,7 +12,7 @@ from whabuzz.calls import Call, File
 
 
 class AsyncApiKeys(AsyncResource):
-    """Keys of one business."""
+    """The API keys of your business."""
 
     def list(self, *, limit: int | None = None) -> AsyncPages[types.ApiKey]:
         """List API keys.
@@ -75,7 +75,7 @@ class AsyncApiKeys(AsyncResource):
 
 
 class AsyncAdmin(AsyncResource):
-    """For staff of the service, with a console session token."""
+    """Operations for the service's staff. They need a console session token."""
 
     def list_api_keys(
         self,
@@ -348,7 +348,7 @@ class AsyncAdmin(AsyncResource):
 
 
 class AsyncBilling(AsyncResource):
-    """The plan, invoices and payments of one business."""
+    """The plan, invoices and payments of your business."""
 
     async def get(self) -> types.Billing:
         """Get plan, numbers and next charge.
@@ -459,7 +459,7 @@ class AsyncBilling(AsyncResource):
 
 
 class AsyncConnectSessions(AsyncResource):
-    """Hosted links on which a customer connects a business account."""
+    """Hosted pages on which your customer connects a WhatsApp Business account."""
 
     async def create(
         self, body: types.ConnectSessionRequest, *, extra_body: Mapping[str, Any] | None = None
@@ -493,7 +493,7 @@ class AsyncConnectSessions(AsyncResource):
 
 
 class AsyncConsoleSessions(AsyncResource):
-    """Log-ins of people to the console."""
+    """Log-ins of people, each with a console session token."""
 
     async def create(
         self, body: types.ConsoleSessionRequest, *, extra_body: Mapping[str, Any] | None = None
@@ -540,7 +540,7 @@ class AsyncConsoleSessions(AsyncResource):
 
 
 class AsyncCustomerData(AsyncResource):
-    """Erasure of one customer's data with a receipt, and exports as files."""
+    """Erasing one customer's data, and exporting data to files."""
 
     async def erase(self, customer_id: str) -> types.Erasure:
         """Erase a customer's data.
@@ -629,7 +629,7 @@ class AsyncCustomerData(AsyncResource):
 
 
 class AsyncDeviceLogins(AsyncResource):
-    """How a program without a browser gets a key that a person confirms."""
+    """How a program without a browser gets an API key. A person confirms the key in the console."""
 
     async def create(
         self, body: types.DeviceLoginRequest, *, extra_body: Mapping[str, Any] | None = None
@@ -669,7 +669,7 @@ class AsyncDeviceLogins(AsyncResource):
 
 
 class AsyncEvents(AsyncResource):
-    """The log of everything that happened."""
+    """The log of everything that happened to your messages, numbers and templates."""
 
     async def get_analytics(
         self,
@@ -775,7 +775,7 @@ class AsyncEvents(AsyncResource):
 
 
 class AsyncFlows(AsyncResource):
-    """Where the data requests of WhatsApp Flows are answered."""
+    """The endpoint of a number that answers the data requests of WhatsApp Flows."""
 
     async def get_endpoint(self, phone_number_id: str) -> types.FlowEndpoint:
         """Get a number's Flow endpoint.
@@ -859,12 +859,12 @@ class AsyncFlows(AsyncResource):
 
 
 class AsyncHealth(AsyncResource):
-    """Whether the service works. Needs no credentials."""
+    """Checks of whether the service works. They need no credentials."""
 
     async def health(self) -> types.Health:
         """Check that the service is up.
 
-        Needs no credentials. 200 while the database answers, otherwise 503.
+        Answers 200 while the database answers, and 503 otherwise. The operation needs no credentials.
         """
         answer: types.Health = await self._json(
             Call(
@@ -877,8 +877,8 @@ class AsyncHealth(AsyncResource):
     async def live(self) -> types.Live:
         """Check that the process is alive.
 
-        200 from every process that can answer, whatever the state of the database. For supervisors that
-        restart processes.
+        Answers 200 as long as the process can answer, whatever the state of the database. A supervisor can
+        use it to decide whether to restart a process.
         """
         answer: types.Live = await self._json(
             Call(
@@ -891,7 +891,7 @@ class AsyncHealth(AsyncResource):
     async def ready(self) -> types.Ready:
         """Check that the process is ready.
 
-        200 once the database answers with every migration and partition in place, otherwise 503.
+        Answers 200 when the database answers and has all migrations and partitions, and 503 otherwise.
         """
         answer: types.Ready = await self._json(
             Call(
@@ -970,7 +970,7 @@ class AsyncMedia(AsyncResource):
 
 
 class AsyncMessages(AsyncResource):
-    """Single messages and batches of them."""
+    """Single messages, scheduled messages and batches."""
 
     def list(
         self,
@@ -1315,7 +1315,7 @@ class AsyncMessages(AsyncResource):
 
 
 class AsyncNumbers(AsyncResource):
-    """Phone numbers: connection, registration, profile."""
+    """Your phone numbers with their connection, registration and business profile."""
 
     async def release_account(self, waba_id: str) -> types.ReleasedAccount:
         """Release a business account.
@@ -1591,7 +1591,7 @@ class AsyncNumbers(AsyncResource):
 
 
 class AsyncRequests(AsyncResource):
-    """The calls that were made with your keys, for seven days."""
+    """The log of the API calls of the last days that acted on your business."""
 
     def list(
         self,
@@ -1607,9 +1607,9 @@ class AsyncRequests(AsyncResource):
     ) -> AsyncPages[types.Request]:
         """List the calls of the last days.
 
-        Every call that acted on the business, newest first. A call appears about a second after its end.
-        With filters a page can be short or empty before the last page: continue while `next_cursor` is not
-        null.
+        Returns every call that acted on the business, newest first. A call appears about a second after it
+        ended. With filters, any page can hold fewer calls than `limit`, or none. Continue until
+        `next_cursor` is null.
         """
         return self._pages(
             Call(
@@ -1629,9 +1629,9 @@ class AsyncRequests(AsyncResource):
         )
 
     async def get(self, request_id: str) -> types.Request:
-        """Get a call by its request id.
+        """Get a call by the request id.
 
-        The entry of the request log with this `X-Service-Request-Id`.
+        Returns the call whose answer carried this `X-Service-Request-Id`.
         """
         answer: types.Request = await self._json(
             Call(
@@ -1643,7 +1643,7 @@ class AsyncRequests(AsyncResource):
 
 
 class AsyncSandbox(AsyncResource):
-    """What happens in the sandbox: customers write, WhatsApp decides. With a test key."""
+    """Acting as a customer or as WhatsApp in the sandbox. These operations need a test key."""
 
     async def act_on_call(
         self, body: types.TestCallActionRequest, *, extra_body: Mapping[str, Any] | None = None
@@ -2062,7 +2062,7 @@ class AsyncTenant(AsyncResource):
 
 
 class AsyncTenants(AsyncResource):
-    """The businesses of a platform, with a platform key."""
+    """The businesses of a platform. These operations need a platform key."""
 
     def list_platform_keys(self, *, limit: int | None = None) -> AsyncPages[types.ApiKey]:
         """List the platform's own keys.
@@ -2166,7 +2166,7 @@ class AsyncTenants(AsyncResource):
 
 
 class AsyncWebhooks(AsyncResource):
-    """Endpoints that receive events, their deliveries and replays."""
+    """Endpoints that receive events, with their deliveries and replays."""
 
     def list_deliveries(
         self,

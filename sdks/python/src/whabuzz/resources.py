@@ -12,7 +12,7 @@ from whabuzz.transport import Download, Pages, Resource, Transport
 
 
 class ApiKeys(Resource):
-    """Keys of one business."""
+    """The API keys of your business."""
 
     def list(self, *, limit: int | None = None) -> Pages[types.ApiKey]:
         """List API keys.
@@ -75,7 +75,7 @@ class ApiKeys(Resource):
 
 
 class Admin(Resource):
-    """For staff of the service, with a console session token."""
+    """Operations for the service's staff. They need a console session token."""
 
     def list_api_keys(
         self,
@@ -346,7 +346,7 @@ class Admin(Resource):
 
 
 class Billing(Resource):
-    """The plan, invoices and payments of one business."""
+    """The plan, invoices and payments of your business."""
 
     def get(self) -> types.Billing:
         """Get plan, numbers and next charge.
@@ -457,7 +457,7 @@ class Billing(Resource):
 
 
 class ConnectSessions(Resource):
-    """Hosted links on which a customer connects a business account."""
+    """Hosted pages on which your customer connects a WhatsApp Business account."""
 
     def create(
         self, body: types.ConnectSessionRequest, *, extra_body: Mapping[str, Any] | None = None
@@ -491,7 +491,7 @@ class ConnectSessions(Resource):
 
 
 class ConsoleSessions(Resource):
-    """Log-ins of people to the console."""
+    """Log-ins of people, each with a console session token."""
 
     def create(
         self, body: types.ConsoleSessionRequest, *, extra_body: Mapping[str, Any] | None = None
@@ -538,7 +538,7 @@ class ConsoleSessions(Resource):
 
 
 class CustomerData(Resource):
-    """Erasure of one customer's data with a receipt, and exports as files."""
+    """Erasing one customer's data, and exporting data to files."""
 
     def erase(self, customer_id: str) -> types.Erasure:
         """Erase a customer's data.
@@ -627,7 +627,7 @@ class CustomerData(Resource):
 
 
 class DeviceLogins(Resource):
-    """How a program without a browser gets a key that a person confirms."""
+    """How a program without a browser gets an API key. A person confirms the key in the console."""
 
     def create(
         self, body: types.DeviceLoginRequest, *, extra_body: Mapping[str, Any] | None = None
@@ -667,7 +667,7 @@ class DeviceLogins(Resource):
 
 
 class Events(Resource):
-    """The log of everything that happened."""
+    """The log of everything that happened to your messages, numbers and templates."""
 
     def get_analytics(
         self,
@@ -773,7 +773,7 @@ class Events(Resource):
 
 
 class Flows(Resource):
-    """Where the data requests of WhatsApp Flows are answered."""
+    """The endpoint of a number that answers the data requests of WhatsApp Flows."""
 
     def get_endpoint(self, phone_number_id: str) -> types.FlowEndpoint:
         """Get a number's Flow endpoint.
@@ -857,12 +857,12 @@ class Flows(Resource):
 
 
 class Health(Resource):
-    """Whether the service works. Needs no credentials."""
+    """Checks of whether the service works. They need no credentials."""
 
     def health(self) -> types.Health:
         """Check that the service is up.
 
-        Needs no credentials. 200 while the database answers, otherwise 503.
+        Answers 200 while the database answers, and 503 otherwise. The operation needs no credentials.
         """
         answer: types.Health = self._json(
             Call(
@@ -875,8 +875,8 @@ class Health(Resource):
     def live(self) -> types.Live:
         """Check that the process is alive.
 
-        200 from every process that can answer, whatever the state of the database. For supervisors that
-        restart processes.
+        Answers 200 as long as the process can answer, whatever the state of the database. A supervisor can
+        use it to decide whether to restart a process.
         """
         answer: types.Live = self._json(
             Call(
@@ -889,7 +889,7 @@ class Health(Resource):
     def ready(self) -> types.Ready:
         """Check that the process is ready.
 
-        200 once the database answers with every migration and partition in place, otherwise 503.
+        Answers 200 when the database answers and has all migrations and partitions, and 503 otherwise.
         """
         answer: types.Ready = self._json(
             Call(
@@ -968,7 +968,7 @@ class Media(Resource):
 
 
 class Messages(Resource):
-    """Single messages and batches of them."""
+    """Single messages, scheduled messages and batches."""
 
     def list(
         self,
@@ -1313,7 +1313,7 @@ class Messages(Resource):
 
 
 class Numbers(Resource):
-    """Phone numbers: connection, registration, profile."""
+    """Your phone numbers with their connection, registration and business profile."""
 
     def release_account(self, waba_id: str) -> types.ReleasedAccount:
         """Release a business account.
@@ -1589,7 +1589,7 @@ class Numbers(Resource):
 
 
 class Requests(Resource):
-    """The calls that were made with your keys, for seven days."""
+    """The log of the API calls of the last days that acted on your business."""
 
     def list(
         self,
@@ -1605,9 +1605,9 @@ class Requests(Resource):
     ) -> Pages[types.Request]:
         """List the calls of the last days.
 
-        Every call that acted on the business, newest first. A call appears about a second after its end.
-        With filters a page can be short or empty before the last page: continue while `next_cursor` is not
-        null.
+        Returns every call that acted on the business, newest first. A call appears about a second after it
+        ended. With filters, any page can hold fewer calls than `limit`, or none. Continue until
+        `next_cursor` is null.
         """
         return self._pages(
             Call(
@@ -1627,9 +1627,9 @@ class Requests(Resource):
         )
 
     def get(self, request_id: str) -> types.Request:
-        """Get a call by its request id.
+        """Get a call by the request id.
 
-        The entry of the request log with this `X-Service-Request-Id`.
+        Returns the call whose answer carried this `X-Service-Request-Id`.
         """
         answer: types.Request = self._json(
             Call(
@@ -1641,7 +1641,7 @@ class Requests(Resource):
 
 
 class Sandbox(Resource):
-    """What happens in the sandbox: customers write, WhatsApp decides. With a test key."""
+    """Acting as a customer or as WhatsApp in the sandbox. These operations need a test key."""
 
     def act_on_call(
         self, body: types.TestCallActionRequest, *, extra_body: Mapping[str, Any] | None = None
@@ -2060,7 +2060,7 @@ class Tenant(Resource):
 
 
 class Tenants(Resource):
-    """The businesses of a platform, with a platform key."""
+    """The businesses of a platform. These operations need a platform key."""
 
     def list_platform_keys(self, *, limit: int | None = None) -> Pages[types.ApiKey]:
         """List the platform's own keys.
@@ -2164,7 +2164,7 @@ class Tenants(Resource):
 
 
 class Webhooks(Resource):
-    """Endpoints that receive events, their deliveries and replays."""
+    """Endpoints that receive events, with their deliveries and replays."""
 
     def list_deliveries(
         self,

@@ -2214,7 +2214,7 @@ class TemplateComponent(TypedDict):
 
 class Language(TypedDict):
     """
-    The language of the template, an object: `{"code": "en_US"}`.
+    The language of the template, as an object such as `{"code": "en_US"}`.
     """
 
     code: str
@@ -2623,7 +2623,7 @@ class Error1(TypedDict):
 
 class UpstreamError(TypedDict):
     """
-    WhatsApp's own error body. Beside it stand `source`, and what is known of its code.
+    An error that WhatsApp answered. `error` is WhatsApp's own; the service adds the other members.
     """
 
     source: Literal["meta"]
