@@ -1,4 +1,4 @@
-"""Metrics of answers: counted by kind and class of status, and sent by a thread that a broken gauge does not stop."""
+"""Metrics of answers: counted by kind and class of status. A broken gauge does not stop the flushing thread."""
 
 import threading
 import time

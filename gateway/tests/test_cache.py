@@ -1,4 +1,4 @@
-"""The cache holds what JSON can hold, and says so of anything else."""
+"""The cache stores values that JSON can represent, and raises an error for others."""
 
 import pytest
 from django.core.cache import cache

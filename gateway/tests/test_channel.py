@@ -1,4 +1,4 @@
-"""Messages between processes: received while Valkey is available, and reported as missed after an interruption."""
+"""Messages between processes: received while Valkey is available. After an interruption, `missed` is called."""
 
 import queue
 
@@ -11,7 +11,7 @@ SECONDS = 10.0
 
 
 def told(channel: Channel, heard: "queue.Queue[str]") -> str:
-    """Send until something is received, because a subscription takes a moment."""
+    """Send until a message is received, because a subscription takes a moment."""
     for attempt in range(int(SECONDS / 0.05)):
         channel.send(f"news {attempt}")
         try:
@@ -23,7 +23,7 @@ def told(channel: Channel, heard: "queue.Queue[str]") -> str:
 
 @pytest.fixture
 def connections() -> set[int]:
-    """The subscribed connections, without the test's own."""
+    """The subscribed connections, without the test's own connection."""
     return {int(client["id"]) for client in valkey().client_list(_type="pubsub")}
 
 

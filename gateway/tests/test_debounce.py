@@ -1,4 +1,4 @@
-"""Debounced work runs rarely, never too early, and is never left undone."""
+"""Debounced work: runs rarely, never too early, and always after the last request."""
 
 import threading
 

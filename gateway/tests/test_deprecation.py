@@ -1,4 +1,4 @@
-"""A deprecated operation says so in each answer and in the contract, and works for a year more."""
+"""A deprecated operation is marked in each answer and in the contract, and works for another year."""
 
 from datetime import date
 from typing import Any
@@ -23,12 +23,12 @@ class Things(ResourceViewSet):
     permission_classes = (AllowAny,)
 
     def list(self, _request: Any) -> Response:
-        """Answers as it always did."""
+        """Answers without the headers of a deprecation."""
         return Response([])
 
     @deprecated(since=SINCE, sunset=SUNSET, guide="changelog/")
     def retrieve(self, _request: Any, pk: str) -> Response:
-        """Answers with headers besides."""
+        """Answers with the headers of a deprecation."""
         if pk == "0":
             raise NotFound
         return Response({})

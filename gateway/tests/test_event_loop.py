@@ -1,4 +1,4 @@
-"""Threads beside an event loop: waiting work is limited, and a place is occupied until its work has ended."""
+"""Threads beside an event loop: waiting work is limited, and work occupies its place until it has ended."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ async def test_what_waits_for_a_thread_is_bounded() -> None:
     try:
         waiting = [asyncio.create_task(pool.run(may_end.wait)) for _ in range(2)]
         await asyncio.sleep(0)
-        # The caller has gone, but its work continues and is still counted.
+        # The caller is gone, but its work continues and still counts.
         waiting[0].cancel()
         await asyncio.sleep(0)
         with pytest.raises(ServiceUnavailable):

@@ -1,4 +1,4 @@
-"""Ids: ordered by time, decoded to what was encoded, and refused when malformed."""
+"""Ids: ordered by time, decoded to the original id, and rejected if malformed."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -42,7 +42,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         "evt_" + "0" * 25 + "I",
         "evt_" + "0" * 26 + "\n",
         "evt_" + "٠" * 26,
-        # It is from the year 10889, which Python cannot represent.
+        # An id of the year 10889, which Python cannot represent.
         "evt_7" + "Z" * 25,
     ],
 )

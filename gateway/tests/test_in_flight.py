@@ -1,4 +1,4 @@
-"""Bulkheads: what one tenant or number may occupy of a process while its calls wait."""
+"""Bulkheads: how much of a process one tenant or number may occupy with waiting calls."""
 
 import threading
 from collections import Counter
@@ -24,7 +24,7 @@ from webhooks.models import Endpoint
 
 
 def fill(bulkhead: Bulkhead, tenant: Any, number: str | None = None) -> int:
-    """Enter until rejected. Returns how many were admitted."""
+    """Enter until rejected. Returns the number of admitted calls."""
     for count in range(1000):
         try:
             bulkhead.enter(tenant, number)

@@ -1,4 +1,4 @@
-"""Logs: a credential that reaches a logger is removed from its line, and every line has the same form."""
+"""Logs: a credential that reaches a logger is removed from the log line, and every line has the same form."""
 
 import ast
 import errno
@@ -20,7 +20,7 @@ from web.admission import Credential
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """The logged lines, in the form of every process."""
+    """The logged lines, written as in every process."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     written = io.StringIO()
@@ -93,14 +93,16 @@ HIDDEN = re.compile(
     r"access|key|raw|refresh|body_excerpt|client_key|device_code|secret_access_key"
     r"|(\w+_)?(access_token|body|password|pin|secret|token)"
 )
-"""Names of members that hold a credential, or what a customer wrote."""
+"""Names of members with a credential, or with a text of a customer."""
 SHOWN = {("Parameter", "key"), ("Described", "key"), ("Sent", "next")}
-"""The name of a template's parameter, the dedupe key of an event, the id of a dispatcher."""
+"""Harmless exceptions: a template parameter's name, an event's dedupe key, a dispatcher's id."""
 PRODUCTION = ("billing", "console", "gateway", "messaging", "phone_numbers", "tenants", "web", "webhooks")
 
 
 def fields_of_values() -> Iterator[tuple[str, ast.AnnAssign, bool]]:
-    """Each field of a dataclass, struct or named tuple in production code: its class, and whether that hides all."""
+    """Each field of a value class in production code: class, field, and whether the class's `__repr__` hides all.
+    `__repr__` hides all fields.
+    """
     for package in PRODUCTION:
         for file in (ROOT / package).rglob("*.py"):
             if {"tests", "migrations"} & set(file.parts):
@@ -123,7 +125,7 @@ def _name(decorator: ast.expr) -> str:
 
 
 def test_no_value_shows_a_credential_or_a_body() -> None:
-    """An error, a log line or a trace may show the object."""
+    """An error, a log line or a trace may show the object's `__repr__`."""
     found = list(fields_of_values())
     assert len(found) > 700
     shown = set()

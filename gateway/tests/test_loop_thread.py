@@ -1,4 +1,4 @@
-"""The thread of a worker's loop restarts it after any end, until the process stops."""
+"""The thread of a worker's loop restarts the loop after any end, until the process stops."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ SECONDS = 10.0
 
 
 class _Loop:
-    """Does in each run what the test says, then runs until it is stopped."""
+    """Calls one of the given functions in each run. After the last function, a run lasts until it is stopped."""
 
     __name__ = "the.loop"
 

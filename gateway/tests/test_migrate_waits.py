@@ -1,4 +1,4 @@
-"""`manage.py migrate --wait`: waits for a database that is starting, and fails when it stays unavailable."""
+"""`manage.py migrate --wait`: waits for a database that is starting, and fails if the database stays unavailable."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +14,14 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The tests' database under the name `late`, at an address without a server."""
+    """The tests' database under the alias `late`, at an address without a server."""
     settings = connection.settings_dict
     options = {**settings["OPTIONS"], "host": str(tmp_path)}
     connections.databases["late"] = {**settings, "HOST": str(tmp_path), "OPTIONS": options}
     made = connections["late"] = connections.create_connection("late")
 
     def connect() -> None:
-        """Django's own method, which in tests refuses a database that the test's class did not name."""
+        """Django's own method. Under tests it refuses a database that the test's class does not name."""
         with made.wrap_database_errors:
             if made.connection is None:
                 made.connect()

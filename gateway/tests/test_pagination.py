@@ -1,4 +1,4 @@
-"""Rows of a page are rendered like by REST framework's serializers, with fields that are created once."""
+"""Rows of a page are rendered as by REST framework's serializers, but with fields that are created once."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -35,7 +35,7 @@ def test_a_role_that_ends_unasked_ends_the_process_as_failed(work: str, beside: 
 
 
 def test_django_is_set_up_without_views_and_staff_pages() -> None:
-    """Every role pays for the imports of the set-up, even those that answer no request."""
+    """Every role imports what the set-up imports, even a role that answers no request."""
     program = "import django, sys; django.setup(); print(*sys.modules)"
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "gateway.settings"}
     shown = subprocess.run(

@@ -1,4 +1,4 @@
-"""Checks of the servers: each finding by its id, and a process that starts anyway."""
+"""Checks of the servers: the id of each finding, and a process that starts despite findings."""
 
 import time
 from typing import Any

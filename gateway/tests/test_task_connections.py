@@ -23,9 +23,9 @@ def session() -> int:
 
 @pytest.fixture(autouse=True)
 def _as_in_a_worker(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Connect Celery's own handlers around a task."""
+    """Connect Celery's own signal handlers, which a worker calls around each task."""
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 600)
-    # The age limit of an open connection was set when it opened.
+    # An open connection has the age limit from when it was opened.
     connection.close()
     fixup = DjangoWorkerFixup(app)
     task_prerun.connect(fixup.on_task_prerun)

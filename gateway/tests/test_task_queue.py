@@ -1,4 +1,4 @@
-"""Producers name tasks: every name is a registered task, and an unavailable broker loses nothing."""
+"""Producers name tasks: every name is a registered task, and an unavailable broker loses no work."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The rate limit in processes: exact when a bucket runs low, few questions while it is full."""
+"""The rate limit of processes: exact when a bucket is nearly empty, few questions to Valkey while it is full."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ from tests.fixtures import Api, assert_error
 pytestmark = pytest.mark.usefixtures("empty_valkey")
 
 SLOW = 0.001
-"""A rate at which no token returns during a test."""
+"""A rate at which no token comes back during a test."""
 
 TAKE = token_bucket.take
 
@@ -31,7 +31,7 @@ Later = Callable[[float], None]
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Later:
-    """Time stands still, and moves only by this."""
+    """Time stands still. Calling this lets seconds pass."""
     moment = [1000.0]
 
     def pass_(seconds: float) -> None:
@@ -111,7 +111,7 @@ def test_what_is_owed_is_taken_at_the_next_asking(later: Later) -> None:
 
 
 def test_a_debt_that_the_bucket_cannot_pay_does_not_outlast_it(later: Later) -> None:
-    """Other processes have emptied the bucket meanwhile. Nobody waits longer than for the next token."""
+    """Other processes have emptied the bucket meanwhile. No caller waits longer than for the next token."""
     process, other = RateAllowance(), RateAllowance()
     for _ in range(1 + MOST_OWED):
         take(process, 40)
@@ -183,7 +183,7 @@ def test_calls_that_do_not_ask_have_their_bookings_written_soon(empty_valkey: re
 def test_a_bucket_that_is_owed_much_is_booked_at_once(
     empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a busy caller never owes so much that its calls wait for Valkey."""
+    """So a busy caller never owes so many tokens that its calls wait for Valkey."""
     monkeypatch.setattr(
         write_behind, "_debounced", Debounced(write_behind.flush, seconds=3600.0, collects=True)
     )
@@ -197,7 +197,7 @@ def test_a_bucket_that_is_owed_much_is_booked_at_once(
 
 
 class TestBytes:
-    """Large bodies are counted in bytes. `Caller` is one of a tenant."""
+    """Large bodies are counted in bytes, here for one caller."""
 
     CALLER = Caller("tenant_key", "live", app_id=UUID(int=7))
     MIB = 1024 * 1024

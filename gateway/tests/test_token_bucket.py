@@ -1,4 +1,4 @@
-"""The token bucket: a burst, then the rate, shared by all of its callers."""
+"""The token bucket: a burst, then the rate, which all callers of the bucket share."""
 
 from concurrent.futures import ThreadPoolExecutor
 

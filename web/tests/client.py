@@ -1,4 +1,4 @@
-"""An HTTP client of the listener, which checks each response against the contract."""
+"""An HTTP client of the listener. It checks each response against the contract."""
 
 import http.client
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ class Answer:
 
 
 class FrontClient:
-    """Calls the listener, with a connection for each request."""
+    """Calls the listener, on a new connection for each request."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
-        """One request; header names with `_` for `-`."""
+        """Send one request. `_` in a header's name stands for `-`."""
         connection = http.client.HTTPConnection(*self.address, timeout=30)
         sent = {"Content-Type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()

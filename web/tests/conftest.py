@@ -1,4 +1,4 @@
-"""The whole web process over real HTTP, with the tests' own database."""
+"""The whole web process over real HTTP, on the tests' own database."""
 
 import pytest
 

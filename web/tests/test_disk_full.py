@@ -1,5 +1,4 @@
-"""Postgres accepts no writes: accepted data is not lost, everything else is 503, and nothing is sent that cannot be
-recorded.
+"""Postgres accepts no writes: accepted data is not lost, other calls get 503, and no unrecordable message is sent.
 
 The server itself rejects rows with the SQLSTATE of a full disk (53100), by triggers on the tables that would grow.
 """
@@ -40,7 +39,7 @@ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERR
 
 @contextmanager
 def disk_full(*tables: str) -> Iterator[None]:
-    """Let the tables reject new rows."""
+    """Let these tables reject new rows."""
     with connection.cursor() as cursor:
         cursor.execute(_FULL)
         for table in tables:
@@ -54,7 +53,7 @@ def disk_full(*tables: str) -> Iterator[None]:
 
 @contextmanager
 def read_only() -> Iterator[None]:
-    """Let the server reject writes on all connections, like a standby."""
+    """Let the server reject writes on all connections, as a standby does."""
     _configure("ALTER SYSTEM SET default_transaction_read_only = on", shown="on")
     try:
         yield
@@ -159,7 +158,7 @@ def test_a_server_that_became_read_only_is_503_and_keeps_the_journal(
     tmp_path: Any,
     settings: Any,
 ) -> None:
-    """A former primary accepts connections and rejects writes after a fail-over."""
+    """After a fail-over, a former primary accepts connections but rejects writes."""
     settings.DATA_DIR = tmp_path
     monkeypatch.setattr(journal, "_slots", journal._Slots())
     body = notification((number.account.waba_id, [text_change(number.phone_number_id, "wamid.1")]))

@@ -35,7 +35,7 @@ View = Callable[[dict[str, Any]], HttpResponseBase]
 
 
 class Views:
-    """Replaces Django: calls the view that a test registered for a path."""
+    """Replaces Django's application. Calls the view that a test registered for the path."""
 
     def __init__(self) -> None:
         self.at: dict[str, View] = {"/": lambda environ: HttpResponse(b"here")}
@@ -74,14 +74,14 @@ class OnlyThreads:
 
 @pytest.fixture
 def views() -> Views:
-    """Views whose callers are known by their session."""
+    """Views whose callers have a known session."""
     authentication.remember_credential(authentication.credential_digest("any"))
     return Views()
 
 
 @pytest.fixture
 def served(views: Views, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
-    """A server with four threads, three of which may wait for clients."""
+    """A server with four threads, of which three may wait for clients."""
     monkeypatch.setattr("gateway.wsgi.application", views)
     monkeypatch.setattr(django_threads, "THREADS", THREADS)
     monkeypatch.setattr(django_threads, "THREADS_FOR_SLOW_CLIENTS", THREADS - 1)
@@ -97,7 +97,7 @@ def address(served: Front) -> tuple[str, int]:
 
 
 def connect(address: tuple[str, int], sent: bytes = b"", *, takes: int | None = None) -> socket.socket:
-    """A connection on which `sent` was sent. `takes` is the size of the kernel's receive buffer."""
+    """A connection over which `sent` was sent. `takes` is the size of the kernel's receive buffer."""
     connection = socket.socket()
     if takes is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, takes)
@@ -108,7 +108,7 @@ def connect(address: tuple[str, int], sent: bytes = b"", *, takes: int | None = 
 
 
 def read(connection: socket.socket) -> bytes:
-    """All bytes until the connection is closed."""
+    """All bytes that arrive until the connection is closed."""
     received = b""
     with contextlib.suppress(ConnectionError):
         while part := connection.recv(65_536):
@@ -117,7 +117,7 @@ def read(connection: socket.socket) -> bytes:
 
 
 def talk(address: tuple[str, int], sent: bytes) -> bytes:
-    """The response to a request that closes its connection."""
+    """The response to a request with `Connection: close`."""
     with connect(
         address, sent.replace(b"Host: localhost", b"Host: localhost\r\nConnection: close", 1)
     ) as connection:
@@ -125,7 +125,7 @@ def talk(address: tuple[str, int], sent: bytes) -> bytes:
 
 
 def assert_refused(received: bytes, status: int, code: str) -> None:
-    """Check that it is one response in the service's form, and closes the connection."""
+    """Check that the bytes are one response in the service's form, which closes the connection."""
     head, _, body = received.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status), head
     assert b"\r\nconnection: close" in head.lower()
@@ -133,7 +133,7 @@ def assert_refused(received: bytes, status: int, code: str) -> None:
 
 
 def get(path: str = "/") -> bytes:
-    """A request of a known caller. Strangers have separate threads (`test_strangers.py`)."""
+    """A request of a known caller. Strangers have other threads (`test_strangers.py`)."""
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{SESSION}\r\n\r\n".encode()
 
 
@@ -147,7 +147,7 @@ def length(size: int) -> bytes:
 
 
 def assert_served_at_once(address: tuple[str, int]) -> None:
-    """Check that twice as many requests as threads are served without waiting."""
+    """Check that twice as many requests as there are threads are served without waiting."""
     began = time.monotonic()
     for _ in range(2 * THREADS):
         assert talk(address, get()).endswith(b"here")
@@ -284,7 +284,7 @@ class TestBodies:
     def test_a_quarter_of_the_threads_waits_for_no_body(
         self, address: tuple[str, int], framing: bytes
     ) -> None:
-        """A thread waits for the part of a chunked body beyond 64 KiB."""
+        """The part of a chunked body beyond 64 KiB makes a thread wait."""
         begun = b"%x\r\n%b\r\n" % (70_000, b"x" * 70_000) if b"chunked" in framing else b""
         with contextlib.ExitStack() as stack:
             slow = [
@@ -348,7 +348,7 @@ class TestBodies:
     def test_what_a_view_does_not_read_yet_stays_with_the_client(
         self, views: Views, address: tuple[str, int]
     ) -> None:
-        """100 MB are not read into memory while the view reads the first bytes."""
+        """100 MB must not be read into memory while the view reads the first bytes."""
         goes_on = threading.Event()
         taken: list[int] = []
 
@@ -462,7 +462,7 @@ class TestAnswers:
     def test_a_client_that_takes_less_than_the_slowest_rate_is_cut_off(
         self, views: Views, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Long before the listener would end a connection from which nothing is read."""
+        """The limit ends the connection long before the listener's limit for clients that read nothing."""
         monkeypatch.setattr(django_threads, "TAKE_GRACE_SECONDS", 0.2)
         monkeypatch.setattr(django_threads, "SLOWEST_TAKEN_BYTES_PER_SECOND", 1e9)
         closed = threading.Event()

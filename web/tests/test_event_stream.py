@@ -1,4 +1,4 @@
-"""`GET /v1/events/stream`: no event is skipped, none of others, limited, and ended with its key."""
+"""`GET /v1/events/stream`: skips no event, shows no other tenant's, is limited, and ends with its key."""
 
 import asyncio
 import http.client
@@ -35,7 +35,7 @@ SECONDS = 20.0
 
 
 class Stream:
-    """A client of the stream, with its own connection."""
+    """A client of the stream, on a connection of its own."""
 
     def __init__(self, address: tuple[str, int], key: str, query: str = "", **headers: str) -> None:
         self.connection = http.client.HTTPConnection(*address, timeout=SECONDS)
@@ -47,7 +47,7 @@ class Stream:
         self.last_id = ""
 
     def block(self) -> dict[str, str]:
-        """The next block of lines by field. Comments have the field ''."""
+        """The next block of lines, by field. A comment's field is ''."""
         fields: dict[str, str] = {}
         while line := self.response.readline():
             text = line.decode().rstrip("\n")
@@ -79,7 +79,7 @@ Open = Callable[..., Stream]
 
 @pytest.fixture(autouse=True, scope="module")
 def _streams_are_judged_at_once() -> Iterator[None]:
-    """Check credentials at once, for the whole module: the hub outlives a test and sleeps for the interval set in its
+    """Check credentials often, in the whole module: the hub outlives a test, and sleeps for the interval of its
     last round.
     """
     with pytest.MonkeyPatch.context() as patch:
@@ -89,7 +89,7 @@ def _streams_are_judged_at_once() -> Iterator[None]:
 
 @pytest.fixture
 def listen(front_address: tuple[str, int], key: api_keys.NewKey) -> Iterator[Open]:
-    """Open streams. They are closed, and removed from the server, when the test ends."""
+    """Open streams. When the test ends, they are closed and removed from the server."""
     streams: list[Stream] = []
 
     def open_(query: str = "", *, by: str = key.key, **headers: str) -> Stream:
@@ -118,7 +118,7 @@ def publish_one(tenant: Tenant, kind: str = "message.inbound", **values: Any) ->
 
 
 def test_a_key_that_cannot_be_read_closes_no_other_stream(tenant: Tenant, empty_valkey: redis.Redis) -> None:
-    """Keys of open streams are read together. One has a time that Python cannot represent."""
+    """Keys of open streams are read together. One key here has a time that Python cannot represent."""
     keys = [api_keys.create(name=str(n), environment="live", tenant=tenant) for n in range(3)]
     with connection.cursor() as cursor:
         cursor.execute("UPDATE tenants_apikey SET expires_at = 'infinity' WHERE id = %s", [keys[1].row.id])
@@ -146,15 +146,15 @@ def test_a_signal_brings_it_at_once(listen: Open, tenant: Tenant, monkeypatch: p
     assert hub is not None
     wait_until(lambda: hub._hears, "the hub hears no signals")
     monkeypatch.setattr(open_streams, "POLL_SECONDS", 600.0)
-    # This process's cache from earlier tests does not agree with Valkey, which was emptied since.
+    # This process's cache from earlier tests does not match Valkey, which has been emptied since.
     monkeypatch.setattr(wake_up._signals, "_listening", False)
-    # Within a second, every publishing process knows that there is a listener.
+    # Within a second, every publishing process knows that a stream is open.
     wait_until(_publishers_know, "the listener is not announced")
     arrived = threading.Event()
     published: list[str] = []
 
     def publish() -> None:
-        # One signal may be lost, when a busy machine lets the hub's registration expire.
+        # On a busy machine the hub's registration may expire, and one signal may be lost.
         while not arrived.wait(0.5):
             published.append(publish_one(tenant, f"k{len(published)}"))
         connection.close()
@@ -202,7 +202,7 @@ def test_without_valkey_the_poll_brings_it(
 
 
 def test_an_event_whose_transaction_ends_late_is_not_skipped(listen: Open, tenant: Tenant) -> None:
-    """The reader finds a committed event while an older transaction is open, and must wait for it."""
+    """A committed event can be read while an older transaction is open. The stream must wait for its end."""
     stream = listen()
     begun, may_commit = threading.Event(), threading.Event()
     late: list[str] = []
@@ -267,7 +267,7 @@ def test_it_goes_on_from_an_events_own_id(listen: Open, tenant: Tenant, other_te
 
 
 def test_a_place_of_no_moment_is_refused_and_stops_no_other_stream(listen: Open, tenant: Tenant) -> None:
-    """One statement looks up the places of all streams."""
+    """One statement looks up the places of all streams, so an error would affect all."""
     stream = listen()
     latest = ids.encode(ids.EVENT, UUID(int=2**128 - 1))
     assert listen(Last_Event_ID=f"0.{latest}").response.status == 400
@@ -278,7 +278,7 @@ def test_a_place_of_no_moment_is_refused_and_stops_no_other_stream(listen: Open,
 def test_a_stream_whose_place_cannot_be_read_ends_alone(
     listen: Open, tenant: Tenant, other_tenant: Tenant
 ) -> None:
-    """Streams are polled together. An error that one of them causes must not stop the others."""
+    """Streams are polled together. An error of one stream must not stop the others."""
     other_key = api_keys.create(name="k", environment="live", tenant=other_tenant)
     unreadable, other = listen(), listen(by=other_key.key)
     hub = stream_response._hub
@@ -316,7 +316,7 @@ def test_a_stream_that_left_while_news_for_it_were_looked_for_is_not_kept(
 
 
 def test_a_place_beyond_all_transactions_begins_anew(listen: Open, tenant: Tenant) -> None:
-    """As after a restore that nobody began an epoch for."""
+    """As after a restore without a new epoch."""
     first = publish_one(tenant)
     place = reading.Position(2**62, ids.uuid7())
     assert listen(Last_Event_ID=str(place)).event()["id"] == first
@@ -451,7 +451,7 @@ def test_a_renewal_under_way_does_not_keep_the_slot_of_a_closed_stream(
 def test_a_renewal_does_not_end_a_stream_that_waits_for_its_slot(
     listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key's former stream is open in another process."""
+    """The key's former stream is open in another process, so the new one waits."""
     renew, acquire = open_streams.StreamSlots.renew, open_streams.StreamSlots.acquire
     rounds = 0
 
@@ -515,7 +515,7 @@ def test_a_revoked_key_ends_its_stream(listen: Open, tenant: Tenant, key: api_ke
     api_keys.revoke(keys=key.row.__class__.objects.for_tenant(tenant.id), key_id=key.row.id)
     key_cache.clear_process_cache()
     assert stream.event() == {"event": "closed", "data": "unauthorized"}
-    # The lifetime of a key in the process cache, and the two rounds in which it may have been checked just before.
+    # The lifetime of a key in the process's cache, and two rounds, because one may come just before the revocation.
     assert 2 * 8.0 + key_cache.PROCESS_SECONDS + key_cache.FRESH_SECONDS < 30
 
 

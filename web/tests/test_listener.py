@@ -1,4 +1,4 @@
-"""Strangers on a connection of the listener: slow bytes, floods and broken protocol end in limited time and memory."""
+"""Strangers on a connection of the listener: slow bytes, floods and malformed input are limited in time and memory."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def closing(request: bytes) -> bytes:
 
 
 def talk(address: tuple[str, int], *parts: bytes) -> bytes:
-    """Send bytes on one connection and read until it is closed."""
+    """Send bytes on one connection, and read until the connection is closed."""
     with socket.create_connection(address, timeout=20) as connection:
         for part in parts:
             connection.sendall(part)
@@ -47,7 +47,7 @@ def talk(address: tuple[str, int], *parts: bytes) -> bytes:
 
 
 def error_of(received: bytes, status: int, code: str) -> None:
-    """Check that the bytes are one response in the service's form that closes the connection."""
+    """Check that the bytes are one response in the service's form, which closes the connection."""
     head, _, body = received.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0].startswith(f"HTTP/1.1 {status} ")
@@ -84,7 +84,7 @@ def test_a_body_that_drips_is_408(front_address: tuple[str, int], monkeypatch: p
 def test_a_body_that_never_stops_dripping_is_408(
     front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte arrives within the grace period, but all together are too slow."""
+    """Each byte arrives within the grace period, but the whole body is too slow."""
     monkeypatch.setattr(request, "BODY_GRACE_SECONDS", 0.4)
     head = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
     with socket.create_connection(front_address, timeout=20) as connection:
@@ -109,8 +109,8 @@ def test_what_follows_a_refusal_is_dropped_up_to_a_bound(front_address: tuple[st
 
 
 def test_a_body_that_is_cut_into_dust_is_refused_early(front_address: tuple[str, int]) -> None:
-    """A stranger's megabyte in chunks of one byte would occupy the interpreter for two seconds."""
-    # The body has no end, so the connection is closed because of its beginning.
+    """A stranger's megabyte in chunks of one byte would keep the interpreter busy for two seconds."""
+    # The body has no end, so its beginning alone must close the connection.
     error_of(talk(front_address, CHUNKED + b"1\r\nx\r\n" * 1100), 400, "invalid_request")
     fair = b"1\r\nx\r\n" * 900 + b"40\r\n%b\r\n" % (b"x" * 64) * 2000 + b"0\r\n\r\n"
     error_of(talk(front_address, closing(CHUNKED) + fair), 401, "unauthorized")
@@ -120,7 +120,7 @@ def test_a_body_that_is_cut_into_dust_is_refused_early(front_address: tuple[str,
     "chunks", [b"a message\r\n", b"1;\nx\r\n0\r\n\r\n", b"1\r\nx\r\n0\r\nContent-Length: 9\r\n\r\n"]
 )
 def test_a_body_whose_chunks_are_broken_is_400(front_address: tuple[str, int], chunks: bytes) -> None:
-    """The bytes after it are not a request."""
+    """The bytes after the broken chunk must not be read as a request."""
     error_of(talk(front_address, CHUNKED + chunks + LIVE), 400, "invalid_request")
 
 
@@ -166,7 +166,7 @@ OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings:
     ids=["one length", "chunks"],
 )
 def test_an_offer_of_another_protocol_is_ignored(front_address: tuple[str, int], framed: bytes) -> None:
-    """Java's client makes it with a first request. The body is the request's, and the connection goes on."""
+    """Java's client makes it with a first request. The body belongs to the request, and the connection continues."""
     head = (
         b"POST /v1/console/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + OFFER
     )
@@ -194,7 +194,7 @@ def test_offers_without_end_are_refused_as_other_requests_are(front_address: tup
 def test_requests_that_wait_without_end_are_refused_after_the_first_answers(
     front_address: tuple[str, int],
 ) -> None:
-    """Each read brings thousands. Twenty connections of strangers used 400 MB and delayed everybody."""
+    """One read can bring thousands of requests. Twenty such connections used 400 MB and delayed all others."""
     received = talk(front_address, LIVE * 1000)
     answers = received.split(b"HTTP/1.1 ")[1:]
     assert [answer[:3] for answer in answers[:-1]] == [b"200"] * (len(answers) - 1)
@@ -249,7 +249,7 @@ def connect(
     front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], socket.socket]]:
     """Open connections to a listener that allows three."""
-    # A connection that is still answering would leave its place later, and none would have to be evicted.
+    # An earlier test's connection that is still answering would count too, and this test would evict none.
     wait_until(lambda: connections._count == 0, "former connections end")
     monkeypatch.setattr("web.listener.MOST_CONNECTIONS", 3)
     with contextlib.ExitStack() as stack:
@@ -379,7 +379,7 @@ def test_a_request_in_work_never_gives_way(
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Limit the kernel's buffers to less than thirty responses, and the process's to a number of bytes."""
+    """Limit the kernel's buffers to less than thirty responses, and the process's buffer to a number of bytes."""
 
     def apply(most_untaken: int) -> None:
         made = listener.BoundedProtocol.connection_made
@@ -445,7 +445,7 @@ def test_of_too_many_untaken_answers_one_connections_are_dropped(
 
 
 def answers_of(client: socket.socket) -> int:
-    """The number of responses, of thirty, that a client receives."""
+    """How many of thirty responses a client receives."""
     received = b""
     with contextlib.suppress(ConnectionError):
         while received.count(b'"ok":true') < 30 and (part := client.recv(65_536)):

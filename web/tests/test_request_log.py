@@ -1,4 +1,4 @@
-"""The request log, and the log of the process, of calls that the listener answers."""
+"""Calls that the listener answers, in the request log and in the process's log."""
 
 import io
 import json

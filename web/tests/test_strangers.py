@@ -38,18 +38,18 @@ PATIENCE = 30
 
 
 def unknown(number: int) -> str:
-    """A token in the form of a key that was never created."""
+    """A token that looks like a key but was never created."""
     return f"wb_live_{number:040}"
 
 
 def users(of: str | None = None) -> int:
-    """The number of strangers' requests that are processed or wait, of one address or of all."""
+    """How many requests of strangers run or wait, of one address or of all."""
     turns = dict(strangers.strangers._turns)
     return sum(each.users for address, each in turns.items() if of in (None, address))
 
 
 class LookUps:
-    """Replaces the look-up of callers: those of unknown keys wait until a test releases them."""
+    """Replaces the look-up of callers: look-ups of unknown keys wait until a test releases them."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -98,7 +98,7 @@ class TestKeys:
         assert_refused(call(key.key, "198.51.100.1"), 400, "invalid_request")
         flood = [call(unknown(number), f"198.51.100.{number % 3}") for number in range(12)]
         wait_until(lambda: users() == 12, "all have arrived")
-        # Found once, but no longer cached, so its call needs a look-up, like theirs.
+        # This caller was found before but is no longer cached, so the call needs a look-up, as in the flood.
         key_cache.clear_process_cache()
         assert_refused(call(key.key, "198.51.100.1"), 400, "invalid_request")
         assert not any(each.done() for each in flood)
@@ -249,7 +249,7 @@ class TestAbsent:
 def busy(
     views: Views, served: Front, settings: Any
 ) -> Iterator[Callable[[Callable[[int], str]], tuple[str, int]]]:
-    """Start 30 requests of strangers that wait until the test ends, each with its own header."""
+    """Start 30 requests of strangers that wait until the test ends. Each has a header of its own."""
     settings.ALLAUTH_TRUSTED_PROXY_COUNT = 1
     begun, goes_on = threading.Semaphore(0), threading.Event()
     views.at["/waits"] = waiting(begun, goes_on)
@@ -280,7 +280,7 @@ class TestDjango:
         self, busy: Busy, key: api_keys.NewKey, settings: Any, by: str
     ) -> None:
         cookie = settings.SESSION_COOKIE_NAME
-        # Invalid values in the form of a credential do not make a stranger known.
+        # Invalid values that look like a credential do not make a stranger known.
         address = busy(
             lambda each: (
                 f"X-Forwarded-For: 198.51.100.{each}\r\nCookie: {cookie}=forged{each}"
@@ -474,7 +474,7 @@ class TestAddress:
     def test_only_what_trusted_proxies_tell_of_the_address_counts(
         self, settings: Any, proxies: int, told: str, address: str
     ) -> None:
-        """The earlier entries of the header are the client's own claim."""
+        """Earlier entries of the header are claims of the client itself."""
         settings.ALLAUTH_TRUSTED_PROXY_COUNT = proxies
         assert strangers.network_of(request({"x-forwarded-for": told})) == address
 

@@ -64,7 +64,7 @@ def send(front: FrontClient, key: api_keys.NewKey, body: Any, **headers: str) ->
 
 
 def traceparent_of(got: Received) -> tuple[str, str]:
-    """Trace and span of the header that a receiver got."""
+    """Trace and span in the `traceparent` header that a receiver got."""
     found = re.fullmatch("00-([0-9a-f]{32})-([0-9a-f]{16})-0[13]", got.headers["traceparent"])
     assert found
     return found[1], found[2]
@@ -75,8 +75,8 @@ def under(parent: Exported, *spans: Exported) -> bool:
 
 
 def assert_made_in(span: Exported, event: Event) -> None:
-    """Check that the event names the span. In the last byte, one bit means sampled and another that the id is
-    random.
+    """Check that the event names the span. In the last byte, one bit means that the trace is sampled, and another
+    that the id is random.
     """
     assert event.traceparent is not None
     assert re.fullmatch(f"00-{span.trace_id}-{span.span_id}-0[13]", event.traceparent)
@@ -148,7 +148,7 @@ def test_without_a_callers_trace_one_begins(
 def test_a_caller_that_does_not_sample_is_followed(
     front: FrontClient, key: api_keys.NewKey, number: PhoneNumber, traced: Collector
 ) -> None:
-    """Its trace id still reaches the tenant's server, and nothing is exported."""
+    """The caller's trace id still reaches the tenant's server, but nothing is exported."""
     send(front, key, text(number), traceparent=CALLER[:-1] + "0")
     stored = Event.objects.get().traceparent
     assert stored is not None

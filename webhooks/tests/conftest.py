@@ -1,4 +1,4 @@
-"""A dispatcher that ends as soon as it is idle, and an endpoint to deliver to."""
+"""A dispatcher that ends as soon as it has no work, and an endpoint to which it delivers."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def _no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def endpoint(api: Api, receiver: Receiver) -> dict[str, Any]:
-    """A verified endpoint of `tenant` on the receiver, with its secret."""
+    """A verified endpoint of `tenant` at the receiver, with its secret."""
     answer = api.post("/v1/webhooks", {"url": receiver.url})
     assert answer.status_code == 201, answer.content
     body: dict[str, Any] = answer.json()

@@ -1,4 +1,4 @@
-"""Events to deliver, and endpoints to deliver them to."""
+"""Events to deliver, and the endpoints that get them."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -32,7 +32,7 @@ def publish_one(tenant: Tenant, key: str = "k1", raw: bytes | None = None, **mem
 
 
 def copied(endpoint_id: str, tenant: Tenant, url: str) -> None:
-    """Another active endpoint with the settings of an existing one."""
+    """Create another active endpoint with the settings of an existing one."""
     endpoint = Endpoint.objects.get(id=endpoint_id)
     values = {field.attname: getattr(endpoint, field.attname) for field in Endpoint._meta.concrete_fields}
     Endpoint(**{**values, "id": uuid4(), "tenant_id": tenant.id, "url": url}).save(force_insert=True)

@@ -1,4 +1,4 @@
-"""Servers of destinations: SQS and S3 by moto, the Kafka brokers inside librdkafka, Debian's RabbitMQ."""
+"""Servers of destinations: SQS and S3 by moto, the mock brokers of librdkafka, Debian's RabbitMQ."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ KEYS = {"access_key_id": "AKIDEXAMPLE", "secret_access_key": "s3cret/of+the-shop
 
 
 class Aws:
-    """A server of AWS's protocols, with boto3's clients."""
+    """A server of AWS's protocols, and boto3's clients for it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -36,7 +36,7 @@ class Aws:
         self.s3: Any = boto3.client("s3", **given)
 
     def queue(self, name: str, **attributes: str) -> dict[str, Any]:
-        """A new queue, as the body of an endpoint that sends to it."""
+        """Create a queue. Returns the body of an endpoint that sends to it."""
         url = self.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
         return {"kind": "sqs", "destination": {**KEYS, "queue_url": url}}
 
@@ -55,7 +55,7 @@ class Aws:
                 found.append(message)
 
     def bucket(self, name: str, **more: str) -> dict[str, Any]:
-        """A new bucket, as the body of an endpoint that archives to it."""
+        """Create a bucket. Returns the body of an endpoint that archives to it."""
         self.s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": KEYS["region"]})
         return {"kind": "s3", "destination": {**KEYS, "bucket": name, "endpoint_url": self.url, **more}}
 
@@ -95,7 +95,7 @@ class KafkaBrokers:
         self.servers = ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def topic(self, name: str, **more: str) -> dict[str, Any]:
-        """A topic, as the body of an endpoint that writes to it."""
+        """The body of an endpoint that writes to a topic."""
         given = {"bootstrap_servers": self.servers, "topic": name, "security_protocol": "PLAINTEXT"}
         return {"kind": "kafka", "destination": {**given, **more}}
 
@@ -114,7 +114,7 @@ class KafkaBrokers:
 
 @pytest.fixture(scope="module")
 def kafka() -> KafkaBrokers:
-    """Brokers for the tests of a file. They end with their producer."""
+    """Brokers for the tests of one file. They end with the producer that contains them."""
     return KafkaBrokers()
 
 
@@ -125,12 +125,12 @@ class Rabbit:
         self.port = port
 
     def exchange(self, name: str, **more: str) -> dict[str, Any]:
-        """An exchange, as the body of an endpoint that writes to it."""
+        """The body of an endpoint that publishes to an exchange."""
         given = {"url": f"amqp://127.0.0.1:{self.port}/", "username": "guest", "password": "guest"}
         return {"kind": "rabbitmq", "destination": {**given, "exchange": name, **more}}
 
     def bind(self, name: str, keys: str = "#") -> None:
-        """A durable topic exchange with a queue of its own name."""
+        """Declare a durable topic exchange and a queue, both with this name."""
 
         async def declare(channel: Any) -> None:
             await channel.exchange_declare(name, exchange_type="topic")
@@ -160,7 +160,7 @@ class Rabbit:
 
 @pytest.fixture(scope="module")
 def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
-    """A server for the tests of a file, with its own port mapper, so that nothing outlives them."""
+    """A server for the tests of one file. It has its own port mapper, so that no process outlives the tests."""
     where, port = tmp_path_factory.mktemp("rabbitmq"), free_port()
     environment = {
         **os.environ,

@@ -48,6 +48,6 @@ def status(name: Any, wamid: str = "wamid.A", *, environment: str = "live", **fa
 
 
 def write(tenant: Tenant, *groups: list[NewEvent]) -> None:
-    """Publish groups of events, each with its own statement."""
+    """Publish groups of events, each group with a statement of its own."""
     for events in groups:
         run(publishing([Publication(tenant.id, events)]))

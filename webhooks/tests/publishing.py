@@ -1,4 +1,4 @@
-"""Rows for tests: events in the form of flows, created at any time; endpoints; and a dead delivery."""
+"""Rows for tests: events like those of flows, created at any time, endpoints, and a dead delivery."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +19,7 @@ _NEW = ids.uuid7
 
 
 def uuid_at(moment: datetime) -> UUID:
-    """A new UUIDv7 of a moment."""
+    """A new UUIDv7 with a given time."""
     return UUID(int=ids.first_at(moment).int | _NEW().int & ((1 << 80) - 1))
 
 
@@ -56,7 +56,7 @@ def make(
     count: int = 1,
     **values: Any,
 ) -> list[Event]:
-    """Publish this many events of one notification, a millisecond apart, the last of this age."""
+    """Publish `count` events of one notification, a millisecond apart. The last one is `age` old."""
     moment = datetime.now(UTC) - age
     raw = values.pop("raw", orjson.dumps({"notification": str(_NEW())}))
     event_ids = [uuid_at(moment - timedelta(milliseconds=n)) for n in reversed(range(count))]

@@ -1,4 +1,4 @@
-"""Kafka itself with users, which the brokers of `test_brokers.py` lack (`make kafka`; needs Java and Maven)."""
+"""A real Kafka with users, which the brokers of `test_brokers.py` do not have (`make kafka`; needs Java and Maven)."""
 
 import subprocess
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A client of the event stream that goes on from its place, in whatever database its events live."""
+"""A client of the event stream that continues from its place, even if its events move to another database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from webhooks import stream
 
 @contextmanager
 def connected_to(url: str) -> Iterator[None]:
-    """Inside, Django's connection is to another database."""
+    """Connect Django to another database within the block."""
     parameters = psycopg.conninfo.conninfo_to_dict(url)
     others = {"NAME": parameters["dbname"], "HOST": parameters.get("host", "")}
     own = dict(connection.settings_dict)
@@ -29,7 +29,7 @@ def connected_to(url: str) -> Iterator[None]:
 
 
 class StreamReader:
-    """A client that keeps nothing but its last place, and the ids of the events that it got."""
+    """A client that stores only its last place, and the ids of the events that it got."""
 
     def __init__(self, tenant_id: UUID) -> None:
         self.tenant_id = tenant_id
@@ -37,10 +37,10 @@ class StreamReader:
         self.got: list[str] = []
 
     def read_on(self) -> None:
-        """Read all that follows its place."""
+        """Read all events after the client's place."""
         if settings.DATABASE_IS_DISTRIBUTED:
             with connection.cursor() as cursor:
-                # Once each interval, Citus does it itself.
+                # Citus itself does this once each interval.
                 cursor.execute("SELECT recover_prepared_transactions()")
         after = run(stream.resumed(self.place, tenant_id=self.tenant_id, environment="live"))
         while True:

@@ -1,4 +1,4 @@
-"""`GET /v1/analytics`: the figures equal a recount, in any order and with repeats of statuses."""
+"""`GET /v1/analytics`: the figures equal a recount, in whatever order statuses come and are repeated."""
 
 import random
 from collections import Counter
@@ -46,7 +46,7 @@ def figures(api: Api, query: str) -> dict[str, Any]:
 
 
 def traffic(seed: int) -> list[NewEvent]:
-    """Sends of three hours with statuses of all kinds, some of them twice, in any order."""
+    """Sends of three hours, and their statuses of all kinds in any order, some of them twice."""
     chance = random.Random(seed)
     events: list[NewEvent] = []
     for number in range(60):
@@ -128,7 +128,7 @@ def test_a_status_that_comes_later_changes_the_hour_of_its_message(api: Api, ten
     count_all()
     write(tenant, [status("read")])
     assert rollup.roll_up() == 0, "an older hour is not counted again at once"
-    # The hour of the message, and the current one for the deliveries of the status.
+    # The hour of the message, and the current hour, which has the status's deliveries.
     assert figures(api, around(now()))["pending_hours"] == 2
     count_all()
     (hour,) = figures(api, around(now(), "hour"))["messages"]

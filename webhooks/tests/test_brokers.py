@@ -119,7 +119,7 @@ def _pump(source: socket.socket, to: socket.socket) -> None:
 
 
 class Relays(socketserver.ThreadingTCPServer):
-    """At another address of this machine."""
+    """A server of relays at another address of this machine."""
 
     address_family = socket.AF_INET6
     daemon_threads = True
@@ -146,7 +146,7 @@ def test_a_broker_that_another_one_names_is_checked_too(
 
 
 class TlsRelays(socketserver.ThreadingTCPServer):
-    """With the server's side of TLS."""
+    """A server of relays that ends TLS."""
 
     daemon_threads = True
     tls: ssl.SSLContext
@@ -255,7 +255,7 @@ def test_a_user_whom_a_broker_refuses_is_told_why(
     async def refuse(_: object) -> None:
         raise AuthenticationFailedError("wrong password")
 
-    # The brokers of tests have no users; those of `real_kafka.py` have.
+    # The brokers of these tests have no users. Those of `real_kafka.py` do.
     monkeypatch.setattr(AIOKafkaConnection, "_do_sasl_handshake", refuse)
     user = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "u", "sasl_password": "p"}
     answer = api.post("/v1/webhooks", kafka.topic("users", **user))

@@ -41,7 +41,7 @@ with_database = pytest.mark.django_db(transaction=True)
 
 
 def stored(draft: Any, raw: bytes) -> Envelope:
-    """An event as the reader of envelopes returns it."""
+    """An event in the form in which envelopes are read."""
     event_id = ids.encode(ids.EVENT, ids.uuid7())
     waba_id = orjson.loads(raw)["entry"][draft.entry].get("id")
     head = orjson.dumps({"id": event_id, "type": draft.type, "waba_id": waba_id})
@@ -65,7 +65,7 @@ def without_media_urls(data: bytes) -> Any:
 
 
 def _delivered(drafts: Iterable[EventDraft]) -> list[EventDraft]:
-    """Drafts with a place in the notification. Old messages are read from the event of the whole."""
+    """The drafts of items in the notification. An old message has no item of its own."""
     return [draft for draft in drafts if draft.type != "message.history"]
 
 

@@ -1,4 +1,4 @@
-"""Events to queues, topics, exchanges and buckets: the same envelope and headers, retries and guards as over HTTPS."""
+"""Events to queues, topics, exchanges and buckets: envelope, headers, retries and guards are those of HTTPS."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -211,7 +211,7 @@ def test_requests_are_signed_as_botocore_signs_them(service: str, monkeypatch: p
 def test_an_archive_holds_each_event_in_a_line(
     api: Api, tenant: Tenant, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Fresh deliveries and calls of other endpoints would be handed over at once.
+    # Fresh deliveries and calls would be handed over at once to endpoints of other kinds.
     monkeypatch.setattr(wake_up, "may_hand_over", lambda: True)
     endpoint = make(api, aws.bucket("archive", prefix="shop=1/"))
     assert endpoint["url"] == "s3://archive/shop=1/"
@@ -263,7 +263,7 @@ def test_an_archive_is_delivered_once_its_object_is_stored(api: Api, tenant: Ten
 
 
 def _closing(call: Callable[[], int]) -> int:
-    """Call a function in a thread, and close its connection afterwards."""
+    """Call a function in a thread, and then close the thread's database connection."""
     try:
         return call()
     finally:

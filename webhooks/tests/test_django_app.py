@@ -1,4 +1,4 @@
-"""The SDK's Django app in a project built by docs/django.md: its own tests, and deliveries of the gateway."""
+"""The SDK's Django app in a project built by docs/django.md: the project's own tests, and deliveries of the gateway."""
 
 import os
 import re
@@ -44,7 +44,7 @@ from celery import Celery
 app = Celery("shop", set_as_current=True)
 app.conf.task_always_eager = app.conf.task_eager_propagates = True
 """
-# In one process, because each start of Django costs a second or more.
+# In one process, because each start of Django takes a second or more.
 STEPS = """
 import sys, django
 from django.core.management import call_command as call

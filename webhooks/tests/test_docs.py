@@ -1,4 +1,4 @@
-"""docs/webhooks.md names every error and state, docs/operations.md every metric. Samples run in tests/documentation."""
+"""docs/webhooks.md names every error and state, docs/operations.md every metric. tests/documentation runs samples."""
 
 from gateway.monitoring import metrics
 from tests.pages import page

@@ -1,4 +1,4 @@
-"""`live` and `test` are separate: endpoints, events, deliveries and replays of one are unknown to keys of the other."""
+"""`live` and `test` are separate: a key finds no endpoints, events, deliveries and replays of the other environment."""
 
 import importlib
 from datetime import timedelta
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def test_api(tenant: Tenant) -> Api:
-    """`tenant` calling with a test key."""
+    """The API, called by `tenant` with a test key."""
     return Api(api_keys.create(name="trial", environment="test", tenant=tenant).key)
 
 

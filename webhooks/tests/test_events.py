@@ -1,4 +1,4 @@
-"""`GET /v1/events` and `GET /v1/events/{id}`: filters, pages, what is shown past retention, and the cost."""
+"""`GET /v1/events` and `GET /v1/events/{id}`: filters, pages, answers past retention, and the number of queries."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,7 +34,7 @@ FOR_LISTS = ["direction", "status", "error_code", "payload_available", "deliveri
 
 
 def make(tenant: Tenant, kind: str = "message.inbound", **values: Any) -> Event:
-    """One event, published."""
+    """Publish one event."""
     (event,) = publishing.make(tenant, kind, **values)
     return event
 
@@ -101,7 +101,7 @@ def test_one_event_is_the_envelope_exactly_as_delivered(api: Api, tenant: Tenant
 def test_past_retention_the_metadata_stays(
     api: Api, tenant: Tenant, endpoint: Endpoint, age_days: int
 ) -> None:
-    """Default retention is 90 days. The body may still be stored, because its partition is dropped weekly."""
+    """The default retention is 90 days. The body may be stored for longer, because its partition is dropped weekly."""
     event = make(tenant, age=timedelta(days=age_days))
     kept = age_days < 90
     assert EventPayload.objects.filter(id=event.id).exists()
@@ -243,8 +243,8 @@ class TestPages:
         assert api.get("/v1/events?limit=1").json()["next_cursor"] is not None
 
 
-# Twenty of each value, and another tenant with as many. A walk through all events, or all of the tenant, would cost
-# more than the narrowest index.
+# Twenty events of each value, and as many of another tenant. A walk through all events, or all events of the tenant,
+# would cost more than one by the narrowest index.
 _MANY = """
 INSERT INTO events (id, tenant_id, environment, type, waba_id, phone_number_id, wamid, wa_id, dedupe_key,
                     payload_expires_on)
@@ -269,7 +269,7 @@ class TestCost:
                 make(tenant)
             with CaptureQueriesContext(connection) as queries:
                 assert len(api.get(path).json()["data"]) >= more
-            # Recent rows do not fill the page, so the oldest one is searched. Prepared statements are not recorded.
+            # Recent rows do not fill the page, so the oldest row is searched. Prepared statements are not recorded.
             assert len([each for each in queries if "SAVEPOINT" not in (each["sql"] or "")]) == 4
 
     def test_a_page_of_recent_events_takes_two_queries(self, api: Api, tenant: Tenant) -> None:
@@ -298,7 +298,7 @@ class TestCost:
         ],
     )
     def test_each_filter_walks_an_index(self, api: Api, tenant: Tenant, query: str, index: str) -> None:
-        """Without sequential scans and sorts as alternatives, each search has an index in its order."""
+        """With sequential scans and sorts disabled, each search has an index in the order of the search."""
         with connection.cursor() as cursor:
             cursor.execute(_MANY, [tenant.id])
             cursor.execute("ANALYZE events")

@@ -189,13 +189,13 @@ def test_plans_of_an_empty_month_do_not_scan_it_as_it_grows(tenant: Tenant) -> N
 @pytest.mark.django_db(transaction=True)
 class TestRaces:
     def together(self, *works: Any) -> list[BaseException]:
-        """Run each in a thread. All are inside their transactions before any commits or is blocked."""
+        """Run each work in a thread. All are inside their transactions before the first commits or is blocked."""
         errors: list[BaseException] = []
 
         def run(work: Any) -> None:
             try:
                 work()
-            except BaseException as error:  # noqa: BLE001 - the test looks at it
+            except BaseException as error:  # noqa: BLE001 - the test checks the error
                 errors.append(error)
             finally:
                 connection.close()

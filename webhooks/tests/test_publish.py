@@ -96,7 +96,7 @@ def test_many_threads_publish_at_once(tenant: Tenant, other_tenant: Tenant) -> N
         try:
             together.wait(10)
             for turn in range(15):
-                # Each key arrives from four threads. One thread also sends what the database rejects.
+                # Each key arrives from four threads. One thread also sends events that the database rejects.
                 raw = orjson.dumps({"thread": number, "turn": turn})
                 with transaction.atomic():
                     is_new = publish(tenant_id=owner.id, events=[an_event(f"k{turn}")], raw=raw)

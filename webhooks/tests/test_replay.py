@@ -1,4 +1,4 @@
-"""Replays: one delivery at once; an endpoint's deliveries of a range in the background, each exactly once."""
+"""Replays: one delivery at once, or an endpoint's deliveries of a range in the background, each exactly once."""
 
 import threading
 from datetime import timedelta
@@ -220,7 +220,7 @@ class TestAnEndpoint:
         status: str,
         is_preview: bool,
     ) -> None:
-        """Its body is deleted, so its delivery could only die."""
+        """The event's body is deleted, so its delivery could only die."""
         dead(tenant, "k1")
         if status == "missed":
             Delivery.objects.all().delete()
@@ -317,7 +317,7 @@ class TestAnEndpoint:
     def test_two_releases_of_an_endpoint_never_meet(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
     ) -> None:
-        """While another process releases and holds the endpoint's row, nothing else is released."""
+        """While another process holds the endpoint's row for a release, nothing else is released."""
         dead(tenant, "k1")
         ask(api, endpoint)
         released: list[int] = []

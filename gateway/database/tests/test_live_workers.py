@@ -1,4 +1,4 @@
-"""Registrations of workers: which count as dead, and which do not."""
+"""Registrations of workers: which workers count as dead, and which do not."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Workers:
-    """A worker that takes over, another one, and a database connection for queries."""
+    """A worker that takes leases over, another worker, and a database connection for queries."""
 
     def __init__(self) -> None:
         self.taking, self.other = Registration(), Registration()
@@ -42,7 +42,7 @@ class Workers:
         return await self.dead()
 
     async def cut(self, cut: Registration) -> None:
-        """End a worker's connection, as a restart of Postgres does. Returns when the worker has noticed."""
+        """End a worker's connection, as a restart of Postgres would. Returns when the worker has noticed."""
         held_since = cut._held_since
         async with await psycopg.AsyncConnection.connect(**_parameters()) as ending:
             await ending.execute(_SESSIONS.format("pg_terminate_backend(pid)", cut.id))
@@ -112,7 +112,7 @@ def test_a_worker_that_lost_its_connection_and_came_back_is_alive() -> None:
 
 
 def test_a_worker_whose_own_registration_broke_meanwhile_judges_nobody() -> None:
-    """Postgres has restarted: all locks were free, and not every worker may have its lock again."""
+    """After a restart of Postgres all locks are free, and not every worker may have its lock again yet."""
 
     async def check(workers: Workers) -> None:
         await workers.dead()

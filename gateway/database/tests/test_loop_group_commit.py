@@ -17,7 +17,7 @@ Doubler = LoopGroupCommit[str, int]
 
 
 class Writer:
-    """Doubles texts that are numbers, one statement for each group. Waits for a lock when it receives `wait`."""
+    """Doubles texts that are numbers, with one statement for each group. Waits for a lock when it receives `wait`."""
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
@@ -70,13 +70,13 @@ async def test_what_arrives_together_is_one_group_and_each_gets_its_own(
 async def test_idle_connections_share_what_arrives_together(
     commit: Callable[..., tuple[Doubler, Writer]], connections: int, items: int, groups: list[int]
 ) -> None:
-    """Otherwise all callers of a busy process are answered together, and it idles while the database works."""
+    """With one group, a busy process answers all callers together, and is idle while the database works."""
     doubler, writer = commit(connections=connections)
     for _ in range(2):
         assert await asyncio.gather(*(doubler.do(str(n)) for n in range(items))) == [
             2 * n for n in range(items)
         ]
-        # The order in which the connections open is not relevant.
+        # The order in which the connections open does not matter.
         assert sorted((len(group) for group in writer.groups), reverse=True) == groups
         writer.groups.clear()
 
@@ -154,7 +154,7 @@ async def test_without_a_database_everyone_waiting_is_told_at_once(
 
 
 def _locked() -> Callable[[], None]:
-    """Hold the lock that `wait` needs, on its own connection. Returns the function that releases it."""
+    """Hold the lock for which `wait` waits, on a connection of its own. Returns the function that releases it."""
     other = connections.create_connection("default")
     other.inc_thread_sharing()
     with other.cursor() as cursor:

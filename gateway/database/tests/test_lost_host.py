@@ -1,4 +1,4 @@
-"""A lost database host: connections to it end within seconds, not when the kernel gives up."""
+"""A lost database host: connections to the host end within seconds, before the kernel gives up."""
 
 import socket
 
@@ -15,7 +15,7 @@ def test_the_kernel_is_told_how_long_to_wait_for_a_host_that_says_nothing() -> N
     with socket.create_server(("127.0.0.1", 0)) as server:
         info = make_conninfo("", host="127.0.0.1", port=server.getsockname()[1], sslmode="disable", **bounds)
         connecting = PGconn.connect_start(info.encode())
-        # Once it sends its first bytes, the connection is established and has its options.
+        # When the connection sends its first bytes, it is established and has its options.
         while connecting.connect_poll() == PollingStatus.WRITING:
             pass
         with socket.socket(fileno=socket.dup(connecting.socket)) as client:

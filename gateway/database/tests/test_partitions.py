@@ -1,4 +1,4 @@
-"""Time-partitioned tables: created ahead, dropped after retention, and nothing lost when maintenance was late."""
+"""Time-partitioned tables: created ahead, dropped after retention, and no row is lost when maintenance is late."""
 
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID, uuid4

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The database settings of a process that has not started."""
+    """The database settings of a process that has not started yet."""
     database: dict[str, Any] = {"OPTIONS": {"connect_timeout": 2}}
     monkeypatch.setattr(settings, "DATABASES", {"default": database})
     monkeypatch.setattr(pool, "POOL_SIZE", 3)
@@ -41,7 +41,7 @@ def test_a_prepared_statement_is_planned_once(database: dict[str, Any]) -> None:
 
 
 def test_a_literal_statement_holds_its_parameters() -> None:
-    """So Postgres plans for them in any plan mode."""
+    """With its parameters in the text, Postgres plans a statement for them in any plan mode."""
     found = []
     for literal in (False, True):
         with bulk_cursor(literal=literal) as cursor:
@@ -74,7 +74,7 @@ def test_nothing_is_asked_of_a_pooler_that_keeps_no_statements_or_of_citus(
 
 
 def test_strangers_take_no_connection_of_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kind has one connection here. That of strangers is occupied while a caller's statement runs."""
+    """Callers and strangers have one connection each here. The strangers' is in use while a caller's statement runs."""
     monkeypatch.setattr(pool, "STRANGERS_CONNECTIONS", 1)
     monkeypatch.setattr(pool, "_strangers_pools", {})
     pools: dict[str, Any] = {}

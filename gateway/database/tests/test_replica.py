@@ -1,4 +1,4 @@
-"""The read replica: lists and analytics come from it while it keeps up, from the primary otherwise.
+"""The read replica: while it is up to date, it serves lists and analytics. Otherwise the primary does.
 
 A real standby follows the tests' own Postgres by streaming replication.
 """
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @dataclass
 class Standby:
-    """A standby of the tests' Postgres, made from a base backup. `url` is the tests' database on it."""
+    """A standby of the tests' Postgres, created from a base backup. `url` is the tests' database on the standby."""
 
     directory: Path
     group: ProcessGroup
@@ -58,13 +58,15 @@ class Standby:
             return row[0] if row else None
 
     def follow(self, primary: str) -> None:
-        """Follow the server at an address from now on. The standby does not check whether it exists."""
+        """Follow the server at another address from now on. The standby does not check that the server exists."""
         with psycopg.connect(self.url, autocommit=True) as operator:
             operator.execute(psycopg.sql.SQL("ALTER SYSTEM SET primary_conninfo = {}").format(primary))
             operator.execute("SELECT pg_reload_conf()")
 
     def has_replayed_all(self) -> bool:
-        """Whether it has all commits. Changes made only by reading may remain unwritten and are not replicated."""
+        """Whether the standby has all commits. Changes made by reading alone may stay unwritten, so they do not
+        count.
+        """
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_current_wal_flush_lsn()::text")
             written = cursor.fetchone()[0]
@@ -73,8 +75,8 @@ class Standby:
 
 @contextmanager
 def standby_in(directory: Path) -> Iterator[Standby]:
-    """A running standby with its files in a directory. With its slot, the primary keeps what it has not received
-    yet.
+    """A running standby with its files in a directory. The primary keeps all changes that the standby's slot still
+    needs.
     """
     settings = connection.settings_dict
     primary = f"host={settings['HOST'] or settings['OPTIONS']['host']} port=5432 user={settings['USER']}"
@@ -111,7 +113,7 @@ def standby_in(directory: Path) -> Iterator[Standby]:
 
 @contextmanager
 def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use the standby as `DATABASE_REPLICA_URL`. It is up to date and counts as such, however slow the machine is."""
+    """Use the standby as `DATABASE_REPLICA_URL`. It is up to date, and counts as that even on a slow machine."""
     monkeypatch.setattr(pool, "MOST_LAG_SECONDS", 60.0)
     reader = connections.create_connection("default")
     host = str(embedded_addresses.socket_dir(standby.directory))
@@ -123,7 +125,7 @@ def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     connections.databases[pool.REPLICA] = reader.settings_dict
     connections[pool.REPLICA] = reader
     with connection.cursor() as cursor:
-        # The tests' Postgres answers commits before they are written, and only what is written is replicated.
+        # By default the tests' Postgres confirms commits before they are written, but only written ones are replicated.
         cursor.execute("SET synchronous_commit = local")
     wait_until(standby.has_replayed_all, "the standby follows", seconds=30)
     wait_until(lambda: source(monkeypatch) == pool.REPLICA, "it is fit", seconds=30)
@@ -168,13 +170,13 @@ def read_everything(tenant: Tenant, api: Api) -> None:
     )
 
 
-# A list needs two statements, because its recent rows do not fill a page. Prepared reads of recent events and of the
-# oldest row are not counted.
+# The number of list statements. A list needs two, because its recent rows do not fill a page. Prepared reads of recent
+# events and of the oldest row are not counted.
 STATEMENTS = 6
 
 
 def reads(alias: str, tenant: Tenant, api: Api) -> int:
-    """The number of list statements that a database receives."""
+    """The number of list statements that one database receives."""
     with CaptureQueriesContext(connections[alias]) as seen:
         read_everything(tenant, api)
     named = ("FROM figures\n", "FROM api_requests", "FROM events")
@@ -188,7 +190,7 @@ def write(tenant: Tenant, dedupe_key: str) -> None:
 
 
 def listed(api: Api) -> list[str]:
-    """The dedupe keys of the events as the API lists them."""
+    """The dedupe keys of the events that the API lists."""
     answer = api.get("/v1/events")
     assert answer.status_code == 200, answer.content
     return [event["dedupe_key"] for event in answer.json()["data"]]
@@ -235,7 +237,7 @@ def test_a_replica_that_ends_costs_no_read(
     wait_until(replicated.has_replayed_all, "the standby follows")
     assert reads(pool.REPLICA, tenant, api) == STATEMENTS
     replicated.stop()
-    # It was found fit a moment ago. The read that discovers otherwise is answered by the primary too.
+    # The last check found the standby fit. The primary also answers the read that finds the standby gone.
     assert listed(api) == ["msg:first"]
     assert reads("default", tenant, api) == STATEMENTS
     replicated.start()
@@ -282,6 +284,6 @@ def test_without_a_replica_the_primary_serves() -> None:
 
 
 def source(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The database that reads use, checked now."""
+    """The database that reads use after a new check."""
     forget(monkeypatch)
     return pool.read(lambda alias: alias)

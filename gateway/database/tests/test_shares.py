@@ -1,4 +1,4 @@
-"""Statements that lock a share of the rows, and change it: the share is found once, whatever the plan."""
+"""Statements that lock a share of the rows and change them: the share is found once, whatever the plan."""
 
 import re
 
@@ -9,7 +9,7 @@ _CHANGES = re.compile(r"\bUPDATE \w+\b.*\bSET\b|\bDELETE FROM\b", re.DOTALL)
 
 
 def _openings(text: str) -> list[int]:
-    """Where the parentheses begin that are still open at the end of a text."""
+    """The positions of the parentheses that are still open at the end of a text."""
     found: list[int] = []
     for place, character in enumerate(text):
         if character == "(":
@@ -20,7 +20,7 @@ def _openings(text: str) -> list[int]:
 
 
 def _may_repeat(statement: str) -> bool:
-    """Whether it changes the rows of a subquery that locks a limited number, and that a join may execute again."""
+    """Whether a statement changes rows of a subquery that locks a limited number and that a join may run again."""
     if not _CHANGES.search(statement):
         return False
     for lock in _LOCKS.finditer(statement):
@@ -34,8 +34,8 @@ def _may_repeat(statement: str) -> bool:
 
 
 def test_rows_that_a_statement_locks_up_to_a_limit_are_found_once() -> None:
-    """A subquery after FROM, USING or IN is executed again for each row when the planner joins it from the inside. Each
-    time it locks more rows, because it passes over those that the statement has changed.
+    """A subquery after FROM, USING or IN runs again for each row if the planner makes it the inner side of a join.
+    Each run locks more rows, because it skips the rows that the statement has already changed.
     """
     assert _may_repeat("UPDATE t SET a = 1 WHERE id IN (SELECT id FROM t LIMIT 5 FOR UPDATE SKIP LOCKED)")
     assert _may_repeat("DELETE FROM t USING (SELECT id FROM t LIMIT 5 FOR NO KEY UPDATE) AS o WHERE true")

@@ -1,4 +1,4 @@
-"""Parameters of prepared statements, by name or by position, for statements of any length; connections that end."""
+"""Parameters of prepared statements, by name or by position, for statements of any length. Connections that end."""
 
 import asyncio
 from typing import Any
@@ -58,7 +58,7 @@ def test_on_the_connection_of_a_loop(statement: str, parameters: Any, expected: 
 @pytest.mark.parametrize("at_once", [True, False], ids=["run", "run_each"])
 @pytest.mark.django_db(transaction=True)
 def test_a_connection_that_ended_while_idle_is_replaced(at_once: bool) -> None:
-    """As after a restart of Postgres: the next caller gets its rows, not an error."""
+    """As after a restart of Postgres. The next caller gets its rows rather than an error."""
 
     async def sessions() -> list[int]:
         loop_connection = LoopConnection()
@@ -67,7 +67,7 @@ def test_a_connection_that_ended_while_idle_is_replaced(at_once: bool) -> None:
             [[first]] = await run_(asked("SELECT pg_backend_pid()", None))
             parameters = {**connection.get_connection_params(), "cursor_factory": psycopg.AsyncCursor}
             async with await psycopg.AsyncConnection.connect(**parameters) as ending:
-                # Waits until the session has ended.
+                # Returns once the session has ended.
                 answer = await ending.execute("SELECT pg_terminate_backend(%s, 10000)", [first])
                 assert await answer.fetchone() == (True,)
             [[second]] = await run_(asked("SELECT pg_backend_pid()", None))

@@ -1,4 +1,4 @@
-"""The package index, except for the SDK's own page, which WhiteNoise serves."""
+"""The package index. WhiteNoise serves the SDK's own page, which is not tested here."""
 
 import pytest
 from django.http import Http404

@@ -1,4 +1,4 @@
-"""The API reference: every operation that customers use is on one page, with samples that are valid code."""
+"""The API reference: every operation for customers is on one page, with samples that are valid code."""
 
 import ast
 import inspect

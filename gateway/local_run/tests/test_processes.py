@@ -1,4 +1,4 @@
-"""Children of a run: restarts, back-off, crash loops, and nothing left behind when their owner is killed."""
+"""Children of a run: restarts, back-off, crash loops, and no child left when the owner is killed."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
 
 
 def running(process_id: int) -> bool:
-    """Whether a process runs. One that has ended but was not collected by its new parent does not."""
+    """Whether a process runs. An ended process that its new parent has not yet collected does not."""
     try:
         return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def child_of(command: str, *, data_dir: Path, group: ProcessGroup) -> Child:
 
 
 def process_ids(data_dir: Path) -> list[int]:
-    """The output of `echo $$` from each start, in the log."""
+    """The process ids in the log: each start writes `echo $$`."""
     return [int(line) for line in processes.log_path(data_dir, "worker").read_text().split()]
 
 

@@ -1,4 +1,4 @@
-"""Refusals of `make run` and `make reset`: one line has the reason, and nothing was started."""
+"""Rejections of `make run` and `make reset`: one line has the reason, and nothing was started."""
 
 import os
 import socket

@@ -59,7 +59,7 @@ async def client() -> AsyncIterator[Outbound]:
 
 @pytest.fixture
 def dns_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Resolve names with the tests' DNS server: `good*.test` is this machine, `slow*` gets no answer."""
+    """Resolve names with the tests' DNS server: `good*.test` is this machine, and `slow*` gets no answer."""
     with name_server() as address:
         monkeypatch.setattr(addresses, "DNSResolver", partial(DNSResolver, nameservers=[address]))
         yield

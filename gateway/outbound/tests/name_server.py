@@ -1,4 +1,4 @@
-"""A DNS server on loopback that knows one address, and never answers for certain names."""
+"""A DNS server on loopback that knows one address, and does not answer queries for certain names."""
 
 import socket
 import threading
@@ -12,7 +12,7 @@ _NO_SUCH_NAME = 3
 
 @contextmanager
 def name_server(*, address: str = "127.0.0.1") -> Iterator[str]:
-    """Serve `good*.test` with `address`, leave `slow*` unanswered, refuse all other names. Yields `host:port`."""
+    """Answer `good*.test` with `address`, leave `slow*` unanswered, reject all other names. Yields `host:port`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
         thread = threading.Thread(target=_serve, args=(server, socket.inet_aton(address)))

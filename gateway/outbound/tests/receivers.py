@@ -1,4 +1,4 @@
-"""Receivers on loopback with all kinds of misbehaviour, for the tests of outbound calls."""
+"""Receivers on loopback with many kinds of wrong behaviour, for the tests of outbound calls."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ class Connection:
         self.reader, self.writer = reader, writer
 
     async def request(self) -> bytes:
-        """The next request, head and body. b"" when the client has gone."""
+        """The next request, head and body. Empty once the client is gone."""
         try:
             head = await self.reader.readuntil(b"\r\n\r\n")
             length = 0
@@ -53,7 +53,7 @@ Behaviour = Callable[[Connection], Awaitable[None]]
 
 
 class Receiver:
-    """A server on loopback. `requests` and `connections` are what it received."""
+    """A server on loopback. `requests` and `connections` record what it received."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -95,7 +95,7 @@ async def answers_ok(connection: Connection) -> None:
 
 
 def says(data: bytes) -> Behaviour:
-    """Answer one request with these bytes and close."""
+    """A behaviour: answer one request with these bytes and close."""
 
     async def behaviour(connection: Connection) -> None:
         await connection.request()
@@ -105,7 +105,7 @@ def says(data: bytes) -> Behaviour:
 
 
 class KnownNames:
-    """A resolver that knows some names. Each look-up of a name returns its next answer."""
+    """A resolver that knows some names. Each look-up of a name returns the next of the name's answers."""
 
     def __init__(self, **names: list[list[str]]) -> None:
         self._names = {

@@ -269,7 +269,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def goes_on_without_end(beginning: bytes, repeated: bytes) -> Behaviour:
-    """Send a beginning, then the same bytes for as long as the client reads."""
+    """A behaviour: send a beginning, then the same bytes as long as the client reads."""
 
     async def behaviour(connection: Connection) -> None:
         await connection.request()

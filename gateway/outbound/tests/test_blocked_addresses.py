@@ -1,4 +1,4 @@
-"""Connections are opened to public addresses only, for every notation of the host."""
+"""Connections are opened only to public addresses, however the host is written."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Deadlines of outbound calls: they cover names, connecting and the whole answer."""
+"""Deadlines of outbound calls: they cover the DNS look-up, connecting and the whole answer."""
 
 import asyncio
 import socket
@@ -54,7 +54,7 @@ async def test_the_deadline_covers_the_whole_answer(
     answer = await client.post(receiver.url(), b"{}", {}, total_timeout=1)
 
     assert (answer.status, answer.error) == (status, "timeout")
-    # The pieces would come for 20 seconds or longer.
+    # Without a deadline, the pieces would take 20 seconds or longer.
     assert 990 <= answer.ms < 10_000
     async with asyncio.timeout(5):
         await receiver.gone.wait()

@@ -1,4 +1,4 @@
-"""DNS of outbound calls: unknown names, names that do not answer, the cache."""
+"""DNS of outbound calls: unknown names, names whose servers do not answer, the cache."""
 
 import asyncio
 
@@ -61,7 +61,7 @@ async def test_a_url_that_cannot_be_called() -> None:
 
 @pytest.mark.usefixtures("dns_server")
 async def test_names_that_hang_do_not_delay_others(serve: Serve, client: Outbound) -> None:
-    """There are more of them than threads in the pool of the system's resolver."""
+    """There are more slow names than threads in the pool of the system's resolver."""
     receiver = await serve(answers_ok)
     slow = [
         asyncio.ensure_future(client.post(f"http://slow{number}.test/", b"", {}, total_timeout=4))

@@ -1,4 +1,4 @@
-"""An egress proxy: tunnels only to checked addresses, by address, with TLS to the receiver itself."""
+"""An egress proxy: tunnels only to checked addresses, named by address, with TLS to the receiver itself."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ CREDENTIALS = base64.b64encode(b"gateway:p@ss").decode()
 
 
 class Proxy:
-    """An HTTP proxy that supports CONNECT. `head` is its answer before it relays."""
+    """An HTTP proxy that supports CONNECT. `head` is its answer to CONNECT."""
 
     def __init__(self, head: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> None:
         self.head, self.asked, self.headers = head, list[str](), list[bytes]()

@@ -71,7 +71,7 @@ async def test_idle_connections_are_closed_after_a_while(serve: Serve) -> None:
 async def test_a_kept_connection_that_was_closed_is_replaced(
     serve: Serve, client: Outbound, how: str
 ) -> None:
-    """All of several kept connections are closed when the next request arrives on them."""
+    """Several connections are kept, and all are closed when the next request arrives on one of them."""
     together = asyncio.Barrier(3)
 
     async def answers_once(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""The table of public addresses, at the edges of every range that is not public."""
+"""The table of public addresses, tested at both ends of every range that is not public."""
 
 import ipaddress
 

@@ -1,4 +1,4 @@
-"""Outbound requests as they go out, from asynchronous and from synchronous callers."""
+"""The bytes of outbound requests, from asynchronous and from synchronous callers."""
 
 import threading
 import time
@@ -94,7 +94,7 @@ def threaded_server() -> Any:
             self.end_headers()
 
         def log_message(self, *args: Any) -> None:
-            """Silent."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -1,4 +1,4 @@
-"""URLs that a tenant may choose, and that they are sent as written."""
+"""URLs that a tenant may choose. They are sent as written."""
 
 import pytest
 from hypothesis import given

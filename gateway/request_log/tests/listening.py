@@ -1,4 +1,4 @@
-"""A request log that records, and is written when a test says so."""
+"""A request log that records calls. A test decides when it is written."""
 
 from collections.abc import Callable, Iterator
 

@@ -247,7 +247,7 @@ def test_off_nothing_is_logged(api: Api, write: Write, settings: Settings) -> No
 
 
 class Counted:
-    """A counter that records its additions."""
+    """A counter that records the amounts added to it."""
 
     def __init__(self, amounts: list[float]) -> None:
         self.add = lambda amount=1: amounts.append(amount)
@@ -314,7 +314,7 @@ def test_a_call_that_the_database_refuses_costs_its_own_line_alone(tenant: Tenan
 
 @pytest.fixture
 def read_only_server(db: None) -> Iterator[None]:
-    """A Postgres that rejects rows of the request log, like a read-only one."""
+    """A Postgres that rejects rows of the request log with the error of a read-only server."""
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'read-only'"

@@ -12,7 +12,7 @@ BODIES = {name: (GOLDEN / f"{name}.json").read_bytes() for name in NAMES}
 
 
 def at_path(body: Any, raw_path: str) -> Any:
-    """The value at `entry[0].changes[0].value…` in a parsed notification."""
+    """The value at a path such as `entry[0].changes[0].value` in a parsed notification."""
     for name, index in re.findall(r"([a-z_]+)|\[([0-9]+)\]", raw_path):
         body = body[name] if name else body[int(index)]
     return body

@@ -1,6 +1,6 @@
-"""The time-out covers a whole call: an answer that stalls or drips after its first byte is a time-out too.
+"""The time-out covers a whole call: an answer that stalls or comes too slowly after its first byte is a time-out too.
 
-In a thread it starts again with the body of the answer.
+For a call from a thread, the time-out starts again with the body of the answer.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ ANSWERS = {
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """Answers according to its path, ten bytes a second."""
+    """A server whose answer depends on the path, at ten bytes a second."""
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -69,5 +69,5 @@ def test_an_answer_that_is_not_whole_in_time_is_a_time_out(
     with pytest.raises(UpstreamUnreachable) as unreachable:
         transport(GraphCall("POST", f"{server}/{answer}", {}, b"{}"))
     assert unreachable.value.reason == "timeout"
-    # Each wait for a piece is short. Without a deadline for the whole it takes 100 seconds, or never ends.
+    # Each wait for a piece is short. Without a deadline for the whole call, the call takes 100 seconds or never ends.
     assert time.monotonic() - began < 10

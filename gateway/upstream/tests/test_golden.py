@@ -1,6 +1,6 @@
-"""Golden files of notifications: one per kind and variant, with none missing.
+"""Golden files of notifications: one for each kind and variant. No kind is missing.
 
-`golden/<field>__<variant>.json` is a notification, `….expected.json` its events.
+`golden/<field>__<variant>.json` is a notification. `….expected.json` has its events.
 """
 
 import json
@@ -28,7 +28,7 @@ def test_golden(name: str) -> None:
 
 
 def told(members: dict[str, Any]) -> dict[str, Any]:
-    """The members that are not None, of a draft or of its message."""
+    """The members of a draft or of its message that are not None."""
     return {name: value for name, value in members.items() if value is not None}
 
 
@@ -42,7 +42,7 @@ def test_golden_raw_path_leads_to_the_item(name: str) -> None:
             assert item["id"] == draft.wamid
 
 
-# The fields that the app subscribes to, and others that were seen.
+# The fields to which the app subscribes, and others that Meta has sent.
 SUBSCRIBED = """
 messages message_template_status_update message_template_quality_update message_template_components_update
 template_category_update phone_number_quality_update phone_number_name_update account_update account_alerts
@@ -69,7 +69,7 @@ template.quality
 template.category number.quality number.name account.update account.alerts account.capability account.security
 meta.other
 """
-# One for each kind of identity, which decides when two items are the same event.
+# A prefix of dedupe keys for each kind of identity. Identities decide when two items are the same event.
 EVERY_KEY = """
 msg status payment err click meta echo history hist contact pref uid tpl num acct alert cap sec uname call group standby
 """

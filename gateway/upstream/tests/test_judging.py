@@ -14,7 +14,7 @@ ANY_JSON = st.recursive(
     max_leaves=6,
 )
 SOON = 1
-"""Seconds of Retry-After when Meta names no time. Never 0, which would make clients retry at once."""
+"""Seconds of Retry-After if Meta names no time. Never 0, which would make clients retry at once."""
 
 
 def judged(code: int | None, status: int = 400, *, usage: str = "{}") -> Verdict:
@@ -63,7 +63,7 @@ def test_a_code_that_is_no_integer_says_nothing(code: object, status: int) -> No
 @example(error={"code": {}}, status=400, minutes=0)
 @example(error={"code": 4}, status=400, minutes=1e308)
 def test_whatever_an_error_holds_it_is_an_answer(error: object, status: int, minutes: object) -> None:
-    """Otherwise a send would end in 500, with a key that answers 409 from then on."""
+    """A crash here would end a send with 500, and its key would answer 409 from then on."""
     usage = orjson.dumps({"1": [{"estimated_time_to_regain_access": minutes}]}).decode()
     answer = GraphAnswer(status, orjson.dumps({"error": error}), {"X-Business-Use-Case-Usage": usage}, 1.0)
     verdict = classify(answer)
@@ -81,7 +81,7 @@ def test_the_usage_header_says_when_to_come_back() -> None:
 
 
 def test_an_empty_object_is_an_answer_where_it_is_no_error() -> None:
-    """A number without settings has the answer `{}`."""
+    """A number without settings is answered with `{}`."""
     assert classify(GraphAnswer(200, b"{}", {}, 1.0)) == Verdict(200, None)
 
 

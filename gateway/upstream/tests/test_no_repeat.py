@@ -1,4 +1,4 @@
-"""A POST is sent once: no transport sends it again when its kept connection dies."""
+"""A POST is sent once: no transport sends it again when a kept connection dies."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 
 
 class DyingServer:
-    """Answers the first request of each connection, and closes after receiving the second one."""
+    """Answers the first request of each connection, and closes the connection after receiving a second."""
 
     def __init__(self) -> None:
         self.url = ""

@@ -122,7 +122,7 @@ def test_a_huge_identifier_gives_a_bounded_key_and_no_column() -> None:
     assert len(one_draft(notification("f" * 300, {})).dedupe_key) < 255
 
 
-# People
+# Customers
 
 
 def test_a_status_does_not_get_the_contact_of_another_status() -> None:
@@ -363,7 +363,7 @@ def test_more_objects_than_the_upstream_ever_sends_are_not_even_read() -> None:
 
 
 def test_what_only_the_exact_reader_could_read_is_bounded() -> None:
-    """Two million halves of surrogate pairs took a second. The body is stored, not parsed."""
+    """Two million halves of surrogate pairs took a second to read. So such a body is stored without being parsed."""
     body = b'{"object":"whatsapp_business_account","entry":[{"x":"%b"}]}'
     assert normalise(body % (rb"\ud800" * 100_001)).error == "the body is not JSON"
     assert normalise(body % (rb"\ud83d\ude00" * 200_001)).error != "the body is not JSON"

@@ -45,7 +45,7 @@ json_values = st.recursive(
 
 
 def nodes(value: Any, holder: Any = None, key: Any = None) -> list[tuple[Any, Any]]:
-    """Every node below `value` as (its list or object, its index or name)."""
+    """Every node below `value`, as the pair of its list or object and its index or name."""
     found = [] if holder is None else [(holder, key)]
     members = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -57,7 +57,7 @@ def nodes(value: Any, holder: Any = None, key: Any = None) -> list[tuple[Any, An
 
 @st.composite
 def mutated_notifications(draw: st.DrawFn) -> bytes:
-    """One or two golden notifications in one, with up to four nodes deleted, repeated, moved or replaced."""
+    """One or two golden notifications joined, with up to four nodes deleted, repeated, moved or replaced."""
     whole = json.loads(BODIES[draw(st.sampled_from(NAMES))])
     whole["entry"] += json.loads(BODIES[draw(st.sampled_from(NAMES))])["entry"]
     for _ in range(draw(st.integers(0, 4))):
@@ -80,7 +80,7 @@ def mutated_notifications(draw: st.DrawFn) -> bytes:
 
 
 def assert_sound(body: bytes) -> None:
-    """Check the properties of any body, and of each change in a readable one."""
+    """Check the properties of any body, and of each change in a readable body."""
     normalised = normalise(body)
     try:
         parsed = loads(body)
@@ -118,7 +118,7 @@ def assert_change_is_sound(change: Change, parsed: Any) -> None:
 
 
 def without_response(value: Any) -> Any:
-    """A value without the service's addition to a finished Flow: `response`, beside its source text."""
+    """A value without the member `response` that the service adds to a finished Flow, beside its source text."""
     if isinstance(value, list):
         return [without_response(each) for each in value]
     if not isinstance(value, dict):
@@ -128,7 +128,7 @@ def without_response(value: Any) -> Any:
 
 
 def assert_nothing_dropped(raw_path: str, data: dict[str, Any], item: Any) -> None:
-    """Check that the item at `raw_path` is completely in `data`."""
+    """Check that `data` has the whole item at `raw_path`."""
     data, item = without_response(data), without_response(item)
     if isinstance(item, dict) and all(
         data.get(name) == member for name, member in item.items() if name != "field"

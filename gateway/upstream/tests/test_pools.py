@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Upstream:
-    """Answers as a test says. `requests` and `connections` are what it received."""
+    """A server that answers as a test sets it. `requests` and `connections` record what it received."""
 
     def __init__(self) -> None:
         self.answer = OK
@@ -58,7 +58,7 @@ def upstream() -> Upstream:
 
 
 class OnALoop:
-    """The asynchronous pool, called from threads. It runs on the event loop of another thread."""
+    """The asynchronous pool, which threads call. It runs on an event loop in a thread of its own."""
 
     def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._loop = new_loop()
@@ -83,7 +83,7 @@ class OnALoop:
 
 
 class FromThreads:
-    """Calls from threads, with their own connections."""
+    """Calls from threads, on their own connections."""
 
     def __init__(self) -> None:
         blocking_client._pool.cache_clear()

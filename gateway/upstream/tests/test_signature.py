@@ -1,4 +1,4 @@
-"""The signature of the upstream's notifications."""
+"""The signature of Meta's notifications."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from messaging.notifications.signatures import sign, verify
 
 SECRET = "sim_app_secret_0123456789abcdef"
 
-# Computed independently of this code, over the bytes as sent.
+# Computed by another program, over the exact bytes.
 EMPTY = b'{"object":"whatsapp_business_account","entry":[]}'
 ESCAPED = (
     rb'{"object":"whatsapp_business_account","entry":[{"id":"100200300400500","changes":[{"field":"messages",'

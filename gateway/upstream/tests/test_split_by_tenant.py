@@ -91,7 +91,7 @@ def test_raw_paths_lead_to_the_same_items_after_the_split() -> None:
             assert at_path(json.loads(kept), path) == at_path(json.loads(body), draft.raw_path)
 
 
-# Bodies with unusual spacing, escaped names and superseded members, and the bytes of each of their changes.
+# Bodies with unusual spacing, escaped names and repeated members, and the bytes of each of their changes.
 
 spaces = st.sampled_from([b"", b"", b" ", b"\n\t", b"\r\n  "])
 texts = st.text(st.sampled_from('ab"\\/{}[]:,é\0👋') | st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -127,7 +127,7 @@ def bracketed(draw: st.DrawFn, opening: bytes, items: list[bytes], closing: byte
 
 @st.composite
 def object_with(draw: st.DrawFn, name: str, items: bytes) -> bytes:
-    """An object whose `name` is the list `items`, with other members and superseded ones of the same name."""
+    """An object whose member `name` is the list `items`. It has other members, and earlier ones of the same name."""
     others = draw(st.dictionaries(texts.filter(lambda other: other != name), values, max_size=2))
     before = [draw(member(other, draw(written(value)))) for other, value in others.items()]
     before += [draw(member(name, draw(written(value)))) for value in draw(st.lists(values, max_size=1))]
@@ -174,7 +174,7 @@ def test_any_notification(notification: tuple[bytes, dict[Place, bytes]], data: 
     assert set(moved) == keep
     for old, new in moved.items():
         alone, _ = Splitter(kept).split({new})
-        # The rest of the body after a split to one change is that change, byte for byte.
+        # After a split to one change, the rest of the body is that change, byte for byte.
         assert changes[old] in alone
         assert json.loads(kept)["entry"][new[0]]["changes"][new[1]] == json.loads(changes[old])
 

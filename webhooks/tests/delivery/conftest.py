@@ -1,4 +1,4 @@
-"""A receiver that hangs, for tests of what one endpoint's requests may occupy."""
+"""A receiver that hangs, for tests of how much the requests to one endpoint may occupy."""
 
 import asyncio
 import threading
@@ -11,17 +11,17 @@ from tests.receiver import Received, Receiver
 
 
 class HangingRequests:
-    """Requests wait for their response until `end`. Those to a path that ends with `/healthy` are answered at once."""
+    """Requests that wait for their response until `end`. Paths that end with `/healthy` are answered at once."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
 
     def end(self) -> None:
-        """Answer the waiting requests, and all later ones."""
+        """Answer the waiting requests and all later ones."""
         self._ended.set()
 
     async def answer(self, request: Received) -> web.StreamResponse:
-        """What the receiver answers."""
+        """The receiver's answer."""
         while not (request.path.endswith("/healthy") or self._ended.is_set()):
             await asyncio.sleep(0.01)
         return web.Response(text="ok")
@@ -29,7 +29,7 @@ class HangingRequests:
 
 @pytest.fixture
 def hanging(receiver: Receiver) -> Iterator[HangingRequests]:
-    """The requests to the receiver hang from now on."""
+    """Let all requests to the receiver hang from now on."""
     requests = HangingRequests()
     receiver.answer = requests.answer
     yield requests

@@ -1,4 +1,4 @@
-"""The lane of calls: their notifications overtake everything else that waits for their endpoint."""
+"""The lane of calls: calls' notifications overtake everything else that waits for their endpoint."""
 
 import threading
 from typing import Any
@@ -77,7 +77,7 @@ def test_a_call_that_no_dispatcher_was_handed_is_claimed_before_older_messages(
     monkeypatch.setattr(wake_up, "soon", lambda _fresh: None)
     call(tenant)
     with connection.cursor() as cursor:
-        # As after the end of a dispatcher that had claimed it.
+        # As after the end of a dispatcher that had claimed the delivery.
         cursor.execute("UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = now()")
     with LoopThread(dispatcher):
         wait_for_call(receiver)
@@ -136,7 +136,7 @@ def test_a_tenant_whose_calls_hang_leaves_others_their_part_of_the_lane(
     hanging: HangingRequests,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a lane of four, of which a tenant may have three."""
+    """The lane has four places, of which a tenant may use three."""
     monkeypatch.setattr(caps, "MOST_CALLS", 4)
     monkeypatch.setattr(caps, "CALLS_OF_TENANT", 3)
     other = Tenant.objects.create(name="Other", status=Tenant.Status.ACTIVE)
@@ -159,7 +159,7 @@ def test_the_lane_has_an_end(
     hanging: HangingRequests,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without a free place a call waits like a message."""
+    """Without a free place, a call waits like a message."""
     monkeypatch.setattr(caps, "MOST_CALLS", 0)
     backlog(tenant, caps.FIRST_CAP)
     with LoopThread(dispatcher):

@@ -1,4 +1,4 @@
-"""The egress proxy is unavailable: deliveries wait without using attempts, and nothing counts against the endpoints."""
+"""The egress proxy is unavailable: deliveries wait without using up attempts, and no endpoint's health suffers."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ from webhooks.tests.delivering import publish_one
 pytestmark = pytest.mark.django_db(transaction=True)
 
 EVENTS = 25
-"""Enough to open a circuit, by consecutive failures or by their share."""
+"""Enough failures to open a circuit, by number or by share."""
 
 
 class ThreadedProxy:
@@ -62,7 +62,7 @@ class ThreadedProxy:
 
 @pytest.fixture
 def proxy(settings: Settings, endpoint: dict[str, Any]) -> Iterator[ThreadedProxy]:
-    """The proxy of everything after `endpoint` was created. It is stopped."""
+    """The proxy for everything after the creation of `endpoint`. It is not running."""
     proxy = ThreadedProxy()
     settings.WEBHOOK_PROXY_URL = f"http://127.0.0.1:{proxy.port}"
     yield proxy
@@ -134,7 +134,7 @@ def test_an_ordered_delivery_keeps_its_place(
     dispatcher.run()
     assert not Delivery.objects.filter(customer_key=None).exists()
     proxy.start()
-    # The first one stays rescheduled, and its customer's next events wait for it.
+    # The first delivery stays rescheduled, and the next events of its customer wait for it.
     first = Delivery.objects.order_by("event_id")[0]
     Delivery.objects.exclude(pk=first.pk).update(next_attempt_at=now())
     dispatcher.run()
@@ -148,7 +148,7 @@ def test_an_ordered_delivery_keeps_its_place(
 def test_a_backlog_is_not_claimed_again_and_again(
     proxy: ThreadedProxy, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """During the pause only claimed deliveries are rescheduled; nothing else is written."""
+    """During the pause, only claimed deliveries are rescheduled. Nothing else is written."""
     monkeypatch.setattr(dispatcher, "EGRESS_PAUSE_SECONDS", 600.0)
     for number in range(4 * EVENTS):
         publish_one(tenant, f"k{number}")

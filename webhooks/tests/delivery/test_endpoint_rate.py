@@ -49,7 +49,7 @@ def test_slots_are_the_rate_apart_and_a_second_ahead(api: Api, tenant: Tenant, r
     publish_many(tenant, 20)
 
     def claimed() -> tuple[float, list[float]]:
-        """The time of a claim, and its slots from then on, a quarter of a second apart."""
+        """Claim deliveries. Returns the time of the claim, and its slots, which are a quarter of a second apart."""
         found = claim(ROOM)
         at, times = found[0].claimed_at.timestamp(), slots(found)
         assert times == [pytest.approx(times[0] + number / 4, abs=1e-3) for number in range(len(times))]
@@ -61,7 +61,7 @@ def test_slots_are_the_rate_apart_and_a_second_ahead(api: Api, tenant: Tenant, r
     assert times[0] == pytest.approx(at, abs=1e-3)
     Endpoint.objects.update(paced_until=now() + timedelta(minutes=1))
     assert claim(ROOM) == []
-    # Half of the five are in the past, or more on a slow machine.
+    # Half of the five slots are in the past, or more on a slow machine.
     Endpoint.objects.update(paced_until=datetime.fromtimestamp(times[3], tz=UTC))
     at, following = claimed()
     assert following[0] == pytest.approx(max(at, times[3]), abs=1e-3)
@@ -101,7 +101,7 @@ def test_deliveries_arrive_at_the_rate_and_others_do_not_wait(
     slow = [got.at for got in receiver.received if got.path.endswith("/paced")]
     free = [got.at for got in receiver.received if got.path.endswith("/free")]
     assert len(slow) == len(free) == 25
-    # By the first slot rather than the first arrival: a busy machine may delay one, but none is early.
+    # Measured from the first slot, because a busy machine may delay an arrival, but never makes one early.
     early = [place for place, at in enumerate(slow) if at - begun < 0.1 * place - 0.05]
     assert early == [], "each has a slot a tenth of a second after the one before it"
     assert max(free) < slow[10], "the other business is done long before"

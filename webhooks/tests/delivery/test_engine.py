@@ -1,4 +1,4 @@
-"""The delivery engine with misbehaving receivers, workers, servers and clocks."""
+"""The delivery engine with receivers, workers, servers and clocks that misbehave."""
 
 import asyncio
 import gzip
@@ -50,7 +50,7 @@ dispatcher.run()
 
 
 def dispatcher_process() -> "subprocess.Popen[bytes]":
-    """Another worker on the tests' database."""
+    """Another worker on the tests' database, in a process of its own."""
     parts = urlsplit(os.environ["DATABASE_URL"])
     url = urlunsplit(parts._replace(path="/" + quote(str(connection.settings_dict["NAME"]))))
     return subprocess.Popen(

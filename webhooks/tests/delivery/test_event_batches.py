@@ -108,7 +108,7 @@ def test_a_customers_messages_are_collected_from_the_first_on(
     (first, *_) = Delivery.objects.order_by("event_id")
     wait = (first.next_attempt_at or now()) - now()
     assert timedelta(seconds=5) < wait <= timedelta(seconds=10)
-    # The window of Asha's first message ends. Her second one alone would have waited longer.
+    # The time for which Asha's messages are collected ends with her first message. The second alone would wait longer.
     Delivery.objects.filter(pk=first.pk).update(next_attempt_at=now())
     dispatcher.run()
     assert [keys(got) for got in receiver.received] == [["a1", "a2"]]
@@ -178,7 +178,7 @@ def test_a_call_comes_alone_and_waits_for_no_messages(
     make(api, receiver, **given)
     asha = {"phone_number_id": "1", "wa_id": "919800000001"}
     publish(tenant, ["m1"], **asha)
-    # More than the lane of calls allows for an endpoint at once.
+    # More calls than an endpoint's share of the lane of calls.
     calls = [f"call:wacid.{n}:connect" for n in range(12)]
     publish(tenant, calls, **asha, type="meta.other")
     dispatcher.run()
@@ -200,7 +200,7 @@ def test_large_bodies_are_shared_out_over_requests_in_their_order(
     requests = [keys(got) for got in receiver.received]
     if given.get("ordered"):
         assert requests == [["k1", "k2"], ["k3"]]
-    # Without order any two are combined, because all are due at the same moment.
+    # Without order, any two events may share a request, because all are due at the same moment.
     assert sorted(map(len, requests)) == [1, 2]
     assert sorted(name for request in requests for name in request) == ["k1", "k2", "k3"]
     assert all(request == sorted(request) for request in requests)

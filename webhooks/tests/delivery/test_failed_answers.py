@@ -1,4 +1,4 @@
-"""Receivers' answers to failed attempts: shown, limited in every way, deleted with the event's body."""
+"""Receivers' answers to failed attempts: shown, limited in size and number, deleted with the event's body."""
 
 from datetime import timedelta
 from typing import Any
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def shown_attempts(api: Api) -> list[dict[str, Any]]:
-    """The attempts of the only delivery, as the API shows them."""
+    """The attempts of the only delivery in the API's form."""
     answer = api.get(f"/v1/webhook-deliveries/{Delivery.objects.get().public_id}")
     found: list[dict[str, Any]] = answer.json()["attempt_log"]
     return found

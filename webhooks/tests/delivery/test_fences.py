@@ -33,7 +33,7 @@ ROOM = Room(10, 10)
 
 
 def overtaken(tenant: Tenant) -> tuple[Claimed, Claimed]:
-    """One delivery, claimed by a worker whose lease then expired, and by a second one."""
+    """One delivery, claimed by a worker whose lease then expired, and claimed again by a second worker."""
     publish_one(tenant)
     (late,) = claim(ROOM)
     moment = now() - timedelta(seconds=1)
@@ -70,7 +70,7 @@ def test_a_late_result_does_not_overwrite_a_newer_failed_attempt(
 
 
 def test_a_late_result_does_not_bring_a_dead_delivery_back(tenant: Tenant, endpoint: dict[str, Any]) -> None:
-    """Its endpoint was deleted during the request, which is not counted as an attempt."""
+    """The endpoint was deleted during the request. The attempt does not count."""
     publish_one(tenant)
     (claimed,) = claim(ROOM)
     Delivery.objects.update(status="dead", leased_until=None)
@@ -81,7 +81,7 @@ def test_a_late_result_does_not_bring_a_dead_delivery_back(tenant: Tenant, endpo
 
 
 def test_what_one_worker_is_claiming_another_passes_over(tenant: Tenant, endpoint: dict[str, Any]) -> None:
-    """The second worker claims between the two statements of the first."""
+    """The second worker claims between the two statements of the first worker."""
     publish_one(tenant)
     others: list[Claimed] = []
 
@@ -134,7 +134,7 @@ def test_of_two_workers_at_a_half_open_circuit_the_second_sends_no_probe(
                 claimed = done.value.deliveries
                 break
             if "UPDATE webhooks_endpoint" in statement:
-                # The other worker's probe was committed between the read of the circuit and this statement.
+                # The other worker's probe was committed after the circuit was read and before this statement.
                 Endpoint.objects.update(circuit_open_until=now() + timedelta(seconds=60))
             cursor.execute(statement, values)
             rows = cursor.fetchall() if cursor.description else []
@@ -143,7 +143,7 @@ def test_of_two_workers_at_a_half_open_circuit_the_second_sends_no_probe(
 
 
 def ended(deliveries: Sequence[Claimed], *, ok: bool) -> list[Outcome]:
-    """The outcomes of attempts that the receiver answered."""
+    """The outcomes of attempts, all answered with success or all with failure."""
     answer = Answer(200, None, 3, b"", None) if ok else Answer(500, "http_5xx", 3, b"", None)
     decision = Decision("delivered") if ok else Decision("failed", 30.0)
     return [
@@ -162,7 +162,7 @@ def ended(deliveries: Sequence[Claimed], *, ok: bool) -> list[Outcome]:
 
 
 def fail_half(deliveries: Sequence[Claimed]) -> None:
-    """Open the circuit by the share of failures, without ten in a row."""
+    """Let every other attempt fail, which opens the circuit by the share of failures, without ten in a row."""
     outcomes = zip(ended(deliveries[::2], ok=True), ended(deliveries[1::2], ok=False), strict=True)
     record([outcome for pair in outcomes for outcome in pair])
 
@@ -194,7 +194,7 @@ def test_attempts_of_before_the_circuit_opened_neither_close_it_nor_open_it_agai
 def test_a_claim_that_met_the_opening_of_the_circuit_does_not_close_it(
     tenant: Tenant, endpoint: dict[str, Any]
 ) -> None:
-    """The circuit opens between the read of the endpoint and the claim."""
+    """The circuit opens after the endpoint was read and before the claim."""
     for number in range(WINDOW_ATTEMPTS):
         publish_one(tenant, f"k{number}")
     deliveries = claim(Room(100, 100))
@@ -216,7 +216,7 @@ def test_a_secret_that_was_rotated_away_signs_until_its_end_and_no_longer(endpoi
     row.save()
     end = row.previous_secret_expires_at
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {TARGET_COLUMNS} FROM webhooks_endpoint e")  # noqa: S608 - column names alone
+        cursor.execute(f"SELECT {TARGET_COLUMNS} FROM webhooks_endpoint e")  # noqa: S608 - only column names
         stored = StoredTarget(*cursor.fetchone())
     for at, keys in (
         (end - timedelta(microseconds=1), (key_of(row.secret), key_of(former))),
@@ -230,7 +230,7 @@ def test_a_target_that_was_read_once_is_no_other_endpoints_and_ends_with_its_enc
     endpoint: dict[str, Any], settings: Settings
 ) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {TARGET_COLUMNS} FROM webhooks_endpoint e")  # noqa: S608 - column names alone
+        cursor.execute(f"SELECT {TARGET_COLUMNS} FROM webhooks_endpoint e")  # noqa: S608 - only column names
         stored = StoredTarget(*cursor.fetchone())
     for endpoint_id in (ids.uuid7(), ids.uuid7()):
         assert signed_request.target(stored, endpoint_id, at=now()).endpoint_id == endpoint_id

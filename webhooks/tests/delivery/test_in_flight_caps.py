@@ -53,7 +53,7 @@ def test_one_tenant_gets_its_cap_over_all_its_endpoints_and_the_others_go_on() -
 def test_calls_have_a_lane_of_which_endpoints_and_tenants_have_shares(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A lane of 12: 4 for an endpoint, 6 for a tenant. Calls in the lane count for the next claim too."""
+    """A lane of 12 places: 4 for an endpoint, 6 for a tenant. Calls in the lane count in the next claim too."""
     for name, value in (("MOST_CALLS", 12), ("CALLS_OF_TENANT", 6), ("CALLS_OF_ENDPOINT", 4)):
         monkeypatch.setattr(limits, name, value)
     caps = InFlightCaps(capacity=400, of_tenant=100, bodies=BodyMemory())
@@ -62,7 +62,7 @@ def test_calls_have_a_lane_of_which_endpoints_and_tenants_have_shares(
     counts = [caps.of(endpoint_id=endpoint_id, tenant_id=tenant_id) for endpoint_id, tenant_id in pairs]
 
     def held() -> list[int]:
-        """How many calls of each endpoint the lane accepts, one after another."""
+        """How many calls of each endpoint the lane accepts, endpoint by endpoint."""
         taken = [0] * len(pairs)
         for place, count in enumerate(counts):
             while caps.takes_call(*count):
@@ -80,7 +80,7 @@ def test_calls_have_a_lane_of_which_endpoints_and_tenants_have_shares(
 
 
 def test_the_memory_for_bodies_is_used_to_its_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """400 bytes, of which a tenant has 100."""
+    """400 bytes in all, of which a tenant may use 100."""
     monkeypatch.setattr(limits, "MOST_BYTES", 400)
     memory = BodyMemory()
     for _ in range(3):
@@ -103,7 +103,7 @@ def test_a_probe_is_alone() -> None:
 
 @pytest.mark.parametrize(("cap", "rows"), [(FIRST_CAP, 5), (100, 30)])
 def test_who_answers_quickly_gets_what_is_left_beyond_the_tenants_cap(cap: int, rows: int) -> None:
-    """Of 40 a quarter stays free; the tenant's cap is 5."""
+    """A quarter of 40 places stays free, and the tenant's cap is 5."""
     endpoint_id, tenant_id = uuid4(), uuid4()
     room = Room(40, FIRST_CAP, caps={endpoint_id: cap}, per_tenant=5)
     assert room.shares([(endpoint_id, tenant_id, False)]) == {endpoint_id: rows}

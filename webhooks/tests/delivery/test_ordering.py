@@ -1,4 +1,4 @@
-"""Ordered endpoints: one event of a customer after another, and a retry delays only its own customer."""
+"""Ordered endpoints: one event of a customer after another. A retry delays only its own customer."""
 
 import threading
 from collections import defaultdict
@@ -45,7 +45,7 @@ def one_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def say(tenant: Tenant, customer: str, *texts: str, **members: Any) -> None:
-    """Publish events of a customer in one transaction, like one notification."""
+    """Publish a customer's events in one transaction, like the events of one notification."""
     with transaction.atomic():
         publish(
             tenant_id=tenant.id,
@@ -68,7 +68,7 @@ def say(tenant: Tenant, customer: str, *texts: str, **members: Any) -> None:
 
 
 def claimed() -> list[str]:
-    """The dedupe keys that a worker claims now."""
+    """The dedupe keys of the deliveries that a worker claims now."""
     return sorted(map(key_of, claim(ROOM)))
 
 
@@ -79,7 +79,7 @@ def key_of(delivery: Claimed) -> str:
 
 
 def settle(status: str = "delivered", *, key: str, minutes: int = 10) -> None:
-    """Set the result of the attempt at an event."""
+    """Set the result of the attempt to deliver an event."""
     event_id = ids_of()[key]
     later = now() + timedelta(minutes=minutes) if status == "failed" else None
     Delivery.objects.filter(event_id=event_id).update(status=status, next_attempt_at=later, leased_until=None)
@@ -116,7 +116,7 @@ def test_a_retry_holds_back_its_customer_and_nobody_else(
 
 
 def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endpoint) -> None:
-    """Whether or not a worker has polled since, and only for its customer."""
+    """Whether or not a worker has polled since, and only for the retry's customer."""
     say(tenant, "91", "a", "b")
     claim(ROOM)
     settle("failed", key="91:a")
@@ -163,7 +163,7 @@ def test_a_customers_events_come_as_one_line(tenant: Tenant, ordered: Endpoint) 
 
 
 def test_a_line_ends_before_an_event_that_is_not_due(tenant: Tenant, ordered: Endpoint) -> None:
-    """Between due events lies one that failed and was created earlier, or that another worker has locked."""
+    """Between two due events is one that failed, or that another worker has locked."""
     say(tenant, "91", *"abcd")
     settle("failed", key="91:c")
     assert claimed() == ["91:a", "91:b"]
@@ -277,7 +277,7 @@ def test_events_arrive_in_their_order_through_the_dispatcher(
     tenant: Tenant, ordered: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.WEBHOOK_RETRY_SCHEDULE = [600.0]
-    # A dispatcher that waits for the next poll, not for the record of the previous event, would be too late.
+    # A dispatcher that waited for the next poll, rather than for the record of the previous event, would be too late.
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.5)
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 2.0)
     texts = [f"{number:02}" for number in range(12)]
@@ -313,7 +313,7 @@ def test_the_next_event_goes_as_soon_as_the_one_before_has_arrived(
     line_seconds: float,
     most_claims: int,
 ) -> None:
-    """No claim lies between them, unless the line takes too long."""
+    """There is no claim between the two events, unless the line takes too long."""
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.5)
     monkeypatch.setattr(dispatcher, "LINE_SECONDS", line_seconds)
     claims: list[int] = []
@@ -390,7 +390,7 @@ def test_a_delivery_in_order_or_at_a_rate_is_not_claimed_at_publish(
     settings: tuple[dict[str, Any], ...] = ({}, {"ordered": True}, {"rate_per_second": 5})
     endpoints = [api.post("/v1/webhooks", {"url": receiver.url, **given}).json()["id"] for given in settings]
     with transaction.atomic():
-        # Polled before the commit. After it, nobody receives the hand-over and the lease is released.
+        # The dispatcher polls before the commit. After it no dispatcher takes the hand-over, and the lease is released.
         say(tenant, "91", "a")
         leased = {str(row.endpoint_id): row.leased_until is not None for row in Delivery.objects.all()}
     assert [leased[endpoint] for endpoint in endpoints] == [True, False, False]

@@ -1,4 +1,4 @@
-"""Invalid rows stop only themselves: secrets that no key can decrypt, rejected outcomes, broken chunks."""
+"""Invalid rows affect only themselves: secrets that no key can decrypt, rejected outcomes, broken chunks."""
 
 import threading
 from typing import Any
@@ -170,7 +170,7 @@ def test_a_claim_that_fails_does_not_end_the_dispatcher(
     monkeypatch.setattr("webhooks.delivery.claimer.claiming", failing)
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 60.0)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
-    # A signal from the creation of the endpoint may wait and hide one failure. After it the dispatcher polls by itself.
+    # A signal of the endpoint's creation may be waiting and hide one failure. After it, the dispatcher polls by itself.
     monkeypatch.setattr(wake_up, "soon", lambda _fresh: None)
     publish_one(tenant)
 

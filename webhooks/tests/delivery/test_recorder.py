@@ -1,4 +1,4 @@
-"""Outcomes are written soon. Their endpoints' figures follow within a second, at once after a failure."""
+"""Outcomes are written soon. Their endpoints' counters follow within a second, or at once after a failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ def outcome(delivery: Claimed, answer: Answer) -> Outcome:
 
 
 def recording(work: Callable[[Recorder], Awaitable[None]]) -> None:
-    """Run a recorder during a piece of work, and let it finish."""
+    """Run a recorder during some work, and then let it finish."""
 
     async def run() -> None:
         recorder = Recorder(on_awaited=lambda: None)

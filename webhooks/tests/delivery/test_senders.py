@@ -1,4 +1,4 @@
-"""Senders: requests that wait long for their answers occupy none, and their number is limited."""
+"""Senders: requests that wait long for their answers occupy no sender, and the number of such requests is limited."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ SECONDS = 10.0
 
 
 class Requests:
-    """Requests that end on demand, and the senders that make them."""
+    """Requests that end when a test says so, and the senders that send them."""
 
     def __init__(self, *, count: int, most_slow: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(senders, "SLOW_SECONDS", 0.01)
@@ -45,7 +45,7 @@ class Requests:
 
     def put(self, endpoint: InFlight | None = None) -> InFlight:
         endpoint = endpoint or InFlight(16)
-        # The content is irrelevant here.
+        # The deliveries do not matter here.
         self.senders.put(None, endpoint, InFlight(16))  # type: ignore[arg-type]
         return endpoint
 
@@ -102,7 +102,7 @@ def test_the_senders_stay_as_many_as_they_were(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("is_late", [True, False])
 def test_a_loop_that_comes_late_sends_no_more_at_once(monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
-    """The loop seems to wait for its receivers when other processes use its core. What is under way is sent again."""
+    """If other processes use the core, the loop only seems to wait for receivers. A crash repeats all open requests."""
     monkeypatch.setattr(senders, "FEW_SENDERS", 2)
     monkeypatch.setattr(senders, "BUSY_CPU", float("inf"))
     monkeypatch.setattr(senders, "LATE_SECONDS", 0.0 if is_late else float("inf"))

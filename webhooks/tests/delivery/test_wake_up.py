@@ -1,4 +1,4 @@
-"""Fresh deliveries are claimed at publish and handed over; a lost signal costs time, never a delivery."""
+"""Fresh deliveries are claimed when they are published, and handed over. A lost signal costs time, never a delivery."""
 
 import asyncio
 import threading
@@ -54,7 +54,7 @@ from webhooks.wake_up import (
 
 SECONDS = 10.0
 FIRST, SECOND = "first", "second"
-"""Names of dispatchers that only report that they are alive."""
+"""Names of dispatchers that only report to be alive."""
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
@@ -81,7 +81,7 @@ def one(**members: Any) -> HandedOver:
 
 
 def signals(valkey: redis.Redis, of: str = FIRST) -> list[bytes]:
-    """The signals that wait for a dispatcher, then those that any dispatcher takes."""
+    """The signals that wait for one dispatcher, then those that any dispatcher takes."""
     wake_up.flush()
     waiting: Any = [valkey.lrange(key, 0, -1) for key in (own_signals(of), SIGNAL)]
     return [signal for each in waiting for signal in each]
@@ -92,7 +92,7 @@ def handed_over(valkey: redis.Redis, of: str = FIRST) -> list[HandedOver]:
 
 
 def hand_over(*deliveries: Packed) -> None:
-    """Hand deliveries over, in a signal of their own."""
+    """Hand deliveries over in a signal of their own."""
     wake_up.soon(Fresh(deliveries))
     wake_up.flush()
 
@@ -119,8 +119,8 @@ def finding_nothing() -> Statements[claims.Ready]:
 
 @pytest.fixture
 def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Redis:
-    """A dispatcher has reported room, and this process has received that."""
-    # The signal of the endpoint's creation must not be handled in the middle of the test.
+    """Let a dispatcher report room, and this process receive the report."""
+    # The signal of the endpoint's creation must not arrive in the middle of the test.
     wake_up.flush()
     monkeypatch.setattr(wake_up, "PATIENCE_MILLISECONDS", 60_000)
     monkeypatch.setattr(wake_up, "ALIVE_MILLISECONDS", 60_000)
@@ -133,7 +133,7 @@ def room(empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> redis.Re
 
 @contextmanager
 def running(monkeypatch: pytest.MonkeyPatch, valkey: redis.Redis) -> Iterator[None]:
-    """A dispatcher that has polled once and has reported room."""
+    """Run a dispatcher that has polled once and reported room."""
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 60.0)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
     thread = threading.Thread(target=dispatcher.run)
@@ -189,7 +189,7 @@ def test_many_hand_overs_are_several_signals(room: redis.Redis) -> None:
 
 
 def test_what_is_due_for_another_reason_than_an_event_asks_for_a_look(empty_valkey: redis.Redis) -> None:
-    """Such as the deliveries of an endpoint that is active again."""
+    """For example, deliveries of an endpoint that is active again."""
     wake_up.after_commit()
     assert signals(empty_valkey) == [LOOK]
 
@@ -249,7 +249,7 @@ def test_a_request_to_look_outlives_the_hand_overs_after_it() -> None:
 
 
 async def waiting_listener() -> WakeUpListener:
-    """A listener whose wait in Valkey is under way."""
+    """A listener that is waiting for signals in Valkey."""
     started = WakeUpListener(worker_id=1, in_flight=lambda: 0, has_room=lambda: True, on_signal=lambda: None)
     started.start()
     async with asyncio.timeout(SECONDS):
@@ -308,7 +308,7 @@ def test_a_dispatcher_says_that_it_is_busy_by_its_cpu_since_the_last_report(
     state: bytes,
 ) -> None:
     class Clock:
-        """The process uses a constant share of a core."""
+        """A clock by which the process uses a constant share of a core."""
 
         seconds = 0.0
 
@@ -574,7 +574,7 @@ def test_what_is_handed_over_is_sent_without_a_claim(
 ) -> None:
     with running(monkeypatch, empty_valkey):
         wait_until(wake_up.may_hand_over, "the process knows of the room")
-        # Only the hand-over may find it.
+        # Only the hand-over may find the delivery.
         monkeypatch.setattr(claimer, "finding_ready", finding_nothing)
         publish_one(tenant)
         (got,) = receiver.wait_for(1)
@@ -592,7 +592,7 @@ def test_a_dispatcher_that_ends_is_handed_nothing(
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its process may continue to publish while it waits for the last responses."""
+    """The dispatcher's process may still publish while it waits for the last responses."""
     with running(monkeypatch, empty_valkey):
         wake_up.reset()
         wait_until(wake_up.may_hand_over, "it is the dispatcher of this process")
@@ -640,13 +640,13 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
 ) -> None:
     cap, waiting = caps.FIRST_CAP, 4
     copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
-    # Longer than the test takes: everything sent was handed over, or found because a request had ended.
+    # Longer than the test takes, so every delivery was handed over, or found because a request had ended.
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 6 * SECONDS)
     with running(monkeypatch, empty_valkey):
         for number in range(cap + waiting):
             publish_one(tenant, f"k{number}")
         receiver.wait_for(cap)
-        # The result of a poll is reported when the next signal has been received.
+        # A poll's result is reported once the next signal has been received.
         for _ in range(3):
             wake_up.wake()
             wait_until(lambda: not signals(empty_valkey), "the dispatcher has heard the signal")
@@ -668,7 +668,7 @@ def test_what_is_handed_over_does_not_wait_for_a_look(
     empty_valkey: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A poll walks through all endpoints with open deliveries, so many broken ones make it long."""
+    """A poll walks through all endpoints with open deliveries, so many broken endpoints make it slow."""
     with running(monkeypatch, empty_valkey), long_look(monkeypatch):
         publish_one(tenant)
         receiver.wait_for(1, seconds=SECONDS)
@@ -678,7 +678,7 @@ def test_what_is_handed_over_does_not_wait_for_a_look(
 
 @contextmanager
 def long_look(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The running dispatcher is in the middle of a poll."""
+    """Keep the running dispatcher in the middle of a poll."""
     looks, ends = threading.Event(), threading.Event()
     look = Claimer.look
 
@@ -698,7 +698,7 @@ def long_look(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def publish_without_body(tenant: Tenant) -> None:
-    """A delivery whose hand-over is too large for a body, so that it takes a statement."""
+    """Publish a delivery whose body is too large for its hand-over, so that taking it over needs a statement."""
     publish_one(tenant, "large", data=orjson.dumps("x" * publish.MOST_BODY_BYTES))
     assert Delivery.objects.get().leased_until is not None, "it is handed over"
 
@@ -776,7 +776,7 @@ def test_a_lease_that_is_handed_over_names_the_dispatcher_that_had_room(
 def test_what_was_handed_over_to_another_is_bound_before_it_is_sent(
     tenant: Tenant, endpoint: dict[str, Any], room: redis.Redis, is_claimed_meanwhile: bool
 ) -> None:
-    """The other dispatcher may have died since, and its leases with it."""
+    """The other dispatcher may have died since, which ends its leases."""
     publish_one(tenant)
     (given,) = handed_over(room)
     given = msgspec.structs.replace(given, leased_by=7)
@@ -801,7 +801,7 @@ def test_an_old_hand_over_is_left_to_its_lease(
     room: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its dispatcher was stopped meanwhile, so the delivery may belong to another already."""
+    """The hand-over's dispatcher was stopped meanwhile, so another dispatcher may have the delivery already."""
     publish_one(tenant)
     (given,) = handed_over(room)
     room.flushdb()
@@ -809,7 +809,7 @@ def test_an_old_hand_over_is_left_to_its_lease(
     Delivery.objects.update(leased_until=taken_by_another, next_attempt_at=taken_by_another)
     old = given.claimed_at - timedelta(seconds=settings.DELIVERY_LEASE_SECONDS)
     late = msgspec.structs.replace(given, claimed_at=old)
-    # A dispatcher that has not polled yet does not know the database's time and accepts no hand-over.
+    # A dispatcher that has not polled yet does not know the database's time, and accepts no hand-over.
     with running(monkeypatch, room):
         room.rpush(SIGNAL, b"\x91" + late.packed().content)
         wait_until(lambda: not room.exists(SIGNAL), "the dispatcher heard the signal")
@@ -855,7 +855,7 @@ def test_what_is_left_due_waits_for_a_cap_or_for_room() -> None:
     tenants = {full: calm, slow: calm, other: busy, quick: busy, waiting: calm}
     found = room.unserved(tenants, {slow: 2, quick: 6, waiting: 1}, [full, slow, other])
     assert found == ({full, slow}, {busy}, False)
-    # Beyond its tenant's cap a quick endpoint gets the rest, so it lacked room, and so did one below every cap.
+    # A quick endpoint beyond its tenant's cap gets the remaining room, so it lacked room. So did one below every cap.
     assert room.unserved(tenants, {quick: 6}, [quick]).lacks_room
     assert room.unserved(tenants, {waiting: 1}, [waiting]).lacks_room
 

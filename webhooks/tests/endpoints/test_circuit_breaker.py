@@ -1,4 +1,4 @@
-"""The circuit breaker for any sequence of results, and its figures in simple cases."""
+"""The circuit breaker: properties for any sequence of results, and exact counters in simple cases."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ PROBED = AttemptResult(True, probe=True, generation=1)
 
 @dataclass(frozen=True)
 class Step:
-    """An attempt that ends this many seconds later."""
+    """An attempt that ends this many seconds after the previous one."""
 
     seconds: int
     ok: bool
@@ -38,7 +38,7 @@ def attempted(figures: EndpointCounters, moment: datetime) -> bool:
 
 
 def probed(figures: EndpointCounters, *, ok: bool) -> AttemptResult:
-    """The result of the probe that such a circuit allows."""
+    """The result of the probe that a circuit with these counters lets through."""
     return AttemptResult(ok, probe=True, generation=figures.generation)
 
 

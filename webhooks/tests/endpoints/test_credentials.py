@@ -43,7 +43,7 @@ def make(api: Api, url: str, **given: Any) -> dict[str, Any]:
 
 
 class Tokens:
-    """An authorisation server beside the receiver's hook. Each token is different."""
+    """An authorisation server beside the receiver's endpoint. Each of its tokens is different."""
 
     def __init__(self, receiver: Receiver) -> None:
         self.asked: list[Received] = []
@@ -180,7 +180,7 @@ def test_client_certificates_and_own_cas(
         assert api.get(path).json()["tls"] == endpoint["tls"]
         assert len(receiver.pings) == 1
 
-        # An endpoint without the certificate has the same server. Its requests must not use the other's connection.
+        # Another endpoint has the same server but no client certificate. Its requests must not use this connection.
         stored = readable(Endpoint.objects.get(id=endpoint["id"]))
         assert stored.tls is not None
         stranger = replace(stored, tls=Tls(None, None, stored.tls.ca))

@@ -1,4 +1,4 @@
-"""Filters by content: which events pass, what is rejected, and that no body makes the publishing statement fail."""
+"""Filters by content: passing events, rejected filters, and that no body makes the publishing statement fail."""
 
 from datetime import timedelta
 from typing import Any

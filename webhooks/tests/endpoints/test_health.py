@@ -27,7 +27,7 @@ def shown_health(api: Api, endpoint: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_circuit() -> str:
-    """Open the endpoint's circuit for a while. Returns its end as shown."""
+    """Open the endpoint's circuit for ten minutes. Returns when that time ends, as the API shows it."""
     until = now() + timedelta(minutes=10)
     Endpoint.objects.update(
         circuit_open_until=until, circuit_opened=3, consecutive_failures=12, failing_since=now()
@@ -74,7 +74,7 @@ class TestHealth:
     def test_of_one_that_was_disabled_by_410_names_the_reason(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
-        """No waiting delivery shows the reason, and another endpoint's dead delivery is irrelevant."""
+        """No waiting delivery has the reason. Another endpoint's dead delivery does not count."""
         other = api.post("/v1/webhooks", {"url": receiver.url, "event_types": ["message.status"]}).json()
         receiver.answer = lambda request: web.Response(status=410)
         publish_one(tenant, "k1")
@@ -141,7 +141,7 @@ class TestHealth:
 
 class TestHeldBackDeliveries:
     def shown(self, api: Api) -> tuple[Any, Any]:
-        """`last_error` and `next_attempt_at` of the only delivery, which every operation shows alike."""
+        """`last_error` and `next_attempt_at` of the only delivery, which are the same in every operation."""
         (listed,) = api.get("/v1/webhook-deliveries").json()["data"]
         one = api.get(f"/v1/webhook-deliveries/{listed['id']}").json()
         (of_event,) = api.get(f"/v1/events/{listed['event_id']}").json()["deliveries"]

@@ -1,4 +1,4 @@
-"""`/v1/webhooks*`: create and verify, change, rotate, delete, limits; `/v1/webhook-deliveries` lists."""
+"""`/v1/webhooks*`: create and verify, change, rotate, delete, limits. Lists of `/v1/webhook-deliveries`."""
 
 import asyncio
 import threading
@@ -405,7 +405,7 @@ class TestDeliveries:
 
 
 class TestDuringAPing:
-    """A ping takes seconds. Changes during a ping take precedence over it."""
+    """A ping takes seconds. A change during a ping takes precedence over the ping's result."""
 
     def meanwhile(self, receiver: Receiver, does: Callable[[], object]) -> None:
         """Call `does` while the next ping waits for its response."""

@@ -1,4 +1,4 @@
-"""Operational events: the other endpoints and the tenant's mailbox are notified of each change of state once."""
+"""Operational events: the other endpoints and the tenant's mailbox are notified once of each change of state."""
 
 import json
 import threading
@@ -55,7 +55,7 @@ def other(api: Api, receiver: Receiver, broken: Endpoint) -> Endpoint:
 
 
 def fail(tenant: Tenant, endpoint: Endpoint, *, since: timedelta = LONG_AGO) -> None:
-    """Let an event fail at the endpoint, and let it have been failing for this long."""
+    """Let the delivery of an event fail, and let the endpoint have been failing for this long."""
     publish_one(tenant, f"k{Event.objects.count()}")
     dispatcher.run()
     moment = now() - since
@@ -69,7 +69,7 @@ def heal(endpoint: Endpoint, receiver: Receiver) -> None:
 
 
 def told(endpoint: Endpoint) -> list[str]:
-    """The operational events that an endpoint receives, in order."""
+    """The operational events that an endpoint gets, in order."""
     rows = Delivery.objects.filter(endpoint_id=endpoint.pk, event_type__startswith="webhook.").order_by("id")
     return [row.event_type for row in rows]
 
@@ -196,7 +196,7 @@ def test_endpoints_of_which_nothing_is_told_keep_no_other_out(
     for place in range(2):
         make(api, receiver, f"other/{place}")
     fail(tenant, broken)
-    # Nothing waits at the two others, so they are not reported.
+    # No delivery waits at the two other endpoints, so they are not reported.
     Endpoint.objects.exclude(pk=broken.pk).update(failing_since=now() - LONG_AGO)
     monkeypatch.setattr(notices, "MOST_ENDPOINTS", 1)
     assert any(notify_changes() for _ in range(200))
@@ -376,7 +376,7 @@ class TestExhausted:
     def test_each_endpoint_has_one_event_in_a_round_and_a_run_has_an_end(
         self, api: Api, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """An endpoint that gives up more than one event can report does not delay the others."""
+        """An endpoint with more given-up deliveries than one event can report does not delay other endpoints."""
         receiver.answer = lambda request: web.Response(status=503)
         endpoints = {str(make(api, receiver, name).pk) for name in ("a", "b")}
         for key in ("k1", "k2"):

@@ -1,4 +1,4 @@
-"""An endpoint that works again gets all waiting deliveries at once, even those whose retry is hours away."""
+"""An endpoint that works again gets all waiting deliveries at once, even those whose retry is due hours later."""
 
 from datetime import timedelta
 from typing import Any
