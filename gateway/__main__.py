@@ -24,7 +24,7 @@ from typing import Any, cast
 
 ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 LOOPS = {"deliveries": "webhooks.delivery.dispatcher", "batches": "messaging.batches.runner"}
-"""The module with the loop of a role: its functions `work` and `stop` (`gateway/loop_thread.py`)."""
+"""Modules with the loop of a role, by role: each has `work` and `stop` (`gateway/loop_thread.py`)."""
 QUEUES = {"deliveries": "deliveries", "batches": "batches", "tasks": "default"}
 """The Celery queue of a role."""
 TASK_THREADS = 2
@@ -51,7 +51,7 @@ def main() -> None:
     if unknown := set(options.roles) - set(ROLES):
         parser.error(f"unknown role: {', '.join(sorted(unknown))} (known: {', '.join(ROLES)})")
     roles = tuple(role for role in ROLES if role in options.roles) or ROLES
-    # Replaced when uvicorn or Celery installs its own handlers.
+    # uvicorn or Celery later replaces this handler by its own.
     signal.signal(signal.SIGTERM, _exit)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
@@ -165,7 +165,7 @@ def _web_server(host: str, port: int | None, loops: Iterable[Any]) -> Callable[[
 def _load_tasks() -> None:
     """Import the modules that Celery imports when its worker starts.
 
-    Done before the loops start, because an item of a batch that waits for the interpreter could outlive its lease.
+    Done before the loops start: an import can occupy the interpreter for so long that a batch item's lease ends.
     """
     import_module("celery.apps.worker")
     from gateway.celery import app

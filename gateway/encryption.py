@@ -51,8 +51,8 @@ def _decrypted(ciphertext: str, purpose: str, keys: tuple[str, ...]) -> str:
 
 
 def rotated(ciphertext: str, *, purpose: str) -> str | None:
-    """The ciphertext re-encrypted with the first key. None when it already is. Raises InvalidToken when no key can
-    decrypt it.
+    """The ciphertext re-encrypted with the first key. None if it is encrypted with that key already. Raises
+    InvalidToken when no key can decrypt it.
     """
     keys = tuple(settings.ENCRYPTION_KEYS)
     try:

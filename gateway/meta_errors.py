@@ -37,7 +37,7 @@ RETRY: Mapping[Retry, str] = {
     "never": "no",
 }
 MARK = b'"source":"meta"'
-"""The first member that `/v1` inserts into an error of Meta (`gateway/upstream/calls.py`)."""
+"""The member that `/v1` inserts at the beginning of Meta's errors (`gateway/upstream/calls.py`)."""
 _WORDS = re.compile(rb'(?:,"hint":"(?:[^"\\]|\\.)*","doc_url":"[^"]*")?,"request_id":(?:"[^"]*"|null)')
 """The members that `explained` adds."""
 

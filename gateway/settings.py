@@ -100,7 +100,7 @@ WEBHOOK_RETRY_SCHEDULE: list[float] = [
 ]
 """Seconds between an attempt and the next. After the last step a delivery is dead."""
 DELIVERY_CONCURRENCY: int = env.int("DELIVERY_CONCURRENCY", 256)
-"""Requests in flight in one worker process. Requests that take longer than a second have a count of their own."""
+"""Requests in flight in one worker process. Requests that take longer than a second are counted separately."""
 DELIVERY_LEASE_SECONDS = 60
 """Lease of a claimed delivery, in seconds. A dead worker's leases end earlier (`database/live_workers.py`)."""
 
@@ -221,7 +221,7 @@ MIDDLEWARE = [
     "gateway.api.middleware.service_response",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    # First of those below, so that it also covers the page of middleware that rejects a request.
+    # The first of these, so that it also covers the pages with which the others reject requests.
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.api.middleware.ContentSecurityPolicy",
     "gateway.api.middleware.Sessions",
@@ -263,7 +263,7 @@ A host without power or network sends nothing. Without these limits a statement 
 an hour while sent bytes are unacknowledged, otherwise without end.
 """
 DATABASES["default"]["OPTIONS"] = {**_LOST_HOST, **DATABASES["default"].get("OPTIONS", {})}
-DATABASES["default"]["CONN_MAX_AGE"] = 600  # A worker's tasks cost less than a connection for each
+DATABASES["default"]["CONN_MAX_AGE"] = 600  # a connection for each task would cost more than the task
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", True)
 """Whether to prepare the statements of publishing and of the dispatchers, and to read long lists with server-side
@@ -474,7 +474,7 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_DB_REUSE_MAX = (
-    1_000_000_000  # Celery closes none of them: `gateway/celery.py` does, like Django between requests
+    1_000_000_000  # Celery closes no connection: `gateway/celery.py` does, like Django between requests
 )
 CELERY_TASK_ROUTES = {
     "webhooks.tasks.deliver_due": {"queue": "deliveries"},

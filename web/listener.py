@@ -127,8 +127,7 @@ class _Parser(httptools.HttpRequestParser):
     """A parser that ignores a request's offer to change to another protocol (RFC 9110, 7.8).
 
     Java's client makes this offer with every first request without TLS. httptools would then end the request after its
-    headers, lose the body, and read the body as the next request. So the parser reads the headers again without the
-    offer.
+    headers, and read its body as the next request. So the parser reads the headers again without the offer.
     """
 
     def __init__(self, protocol: "BoundedProtocol") -> None:

@@ -263,7 +263,7 @@ class Application:
             await self._django.answer(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The start and the stop of the server. Everything is closed after the last response."""
+        """The start and the stop of the server. The routes' resources are closed after the last response."""
         await receive()
         event_loop.attach(asyncio.get_running_loop())
         ending = asyncio.Event()

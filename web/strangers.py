@@ -1,8 +1,8 @@
 """Strangers: callers that this process does not know yet. Each IP address has a limited share of resources.
 
 The threads of callers serve requests with a known credential. All other requests share a few threads and database
-connections. Of one address, only a few requests are processed at once, and the rest wait their turn. The same applies
-to notifications from an address that recently sent an invalid one.
+connections. Only a few requests of one address are processed at once, and the rest wait their turn. The same applies to
+notifications from an address that recently sent an invalid one.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from messaging.cloud_api import parameters as graph_sends
 from web.request import AsgiScope, ClientGone, Request
 
 AT_ONCE = 4
-"""Most requests of one address at once. There are more threads for strangers than that, so other addresses get some."""
+"""Most requests of one address at once. Fewer than the threads for strangers, so one address never uses all."""
 MOST_WAITING = 200
 """Most waiting requests of one address."""
 FAILED_SECONDS = 0.1

@@ -48,7 +48,7 @@ MOST_WAITING = 500
 """Replays of an endpoint wait while it has this many open deliveries."""
 RELEASE = "webhooks.tasks.release_replays"
 RELEASE_SECONDS = 0.9
-"""Seconds from one release to the next, slightly less than the distance of two chunks. If a release is lost, beat
+"""Seconds from one release to the next, slightly less than the time between two chunks. If a release is lost, beat
 replaces it within 30 seconds.
 """
 _NEXT, _NEXT_MILLISECONDS = "replays:next", 800
@@ -176,7 +176,7 @@ WITH e AS MATERIALIZED (
     FROM webhooks_endpoint WHERE id = %(endpoint_id)s
 )
 """
-# Deliveries are made with their event or later. So the deliveries of the range's events lie after its beginning.
+# Deliveries are made with their event or later. So the deliveries of the range's events lie at or after its beginning.
 _DATA = """(SELECT body FROM event_payloads p WHERE p.tenant_id = %(tenant_id)s
             AND p.expires_on = event.payload_expires_on AND p.id = event.id)"""
 _MISSED = f"""{_ENDPOINT}
@@ -225,7 +225,7 @@ class Queued:
 
     @property
     def expected_seconds(self) -> int:
-        """The least number of seconds that the release takes."""
+        """The fewest seconds that the release can take."""
         return -(-self.count // PER_SECOND)
 
 

@@ -447,7 +447,7 @@ class EndpointHealthOut(serializers.Serializer[health.Health]):
 
 
 class EndpointWithHealthOut(EndpointOut):
-    """An endpoint with its health. Only the answer for one endpoint has it, not lists."""
+    """An endpoint with its health, for the answer about a single endpoint."""
 
     health = serializers.SerializerMethodField()
 

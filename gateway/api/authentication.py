@@ -64,7 +64,7 @@ def drop_credential(digest: str) -> None:
 
 
 def is_known(digest: str) -> bool:
-    """Whether a credential was verified recently. Its access is still decided at each call."""
+    """Whether a credential was verified recently. Each call still checks the credential's access."""
     return _known.get(digest, 0.0) > time.monotonic()
 
 
@@ -384,7 +384,7 @@ class TenantCaller(BasePermission):
 
 
 class AppCaller(BasePermission):
-    """A platform (app) key."""
+    """A caller with a platform (app) key."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if _caller(request).kind != "app_key":
@@ -393,7 +393,7 @@ class AppCaller(BasePermission):
 
 
 class ConsoleCaller(BasePermission):
-    """A console session token, of staff or of a member of a tenant in any status."""
+    """A caller with a console session token, of staff or of a member of a tenant in any status."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if _caller(request).kind not in {"staff", "console_user"}:
@@ -402,7 +402,7 @@ class ConsoleCaller(BasePermission):
 
 
 class StaffCaller(BasePermission):
-    """A console session token of a staff member."""
+    """A caller with a console session token of a staff member."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if _caller(request).kind != "staff":

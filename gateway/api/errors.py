@@ -254,7 +254,7 @@ class ServiceUnavailable(ServiceError):
 
 
 def error_kinds(kind: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
-    """This class and all loaded classes derived from it."""
+    """The class `kind` and all loaded classes derived from it."""
     return [kind, *(found for narrower in kind.__subclasses__() for found in error_kinds(narrower))]
 
 

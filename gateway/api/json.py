@@ -85,7 +85,7 @@ MOST_NESTED = 200
 """Most nested arrays and objects. Lower than orjson's limit, because responses nest the body deeper."""
 _GZIP = b"\x1f\x8b"
 _ENCODER_NESTS = 254
-"""Most nested levels that orjson writes. It raises for deeper ones."""
+"""Most nested levels that orjson writes. It raises an error for deeper values."""
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """Limits of a call: the size of its body, simultaneous calls, calls and bytes a minute.
 
 Body limits: 64 KiB for a page, 1 MiB for an operation of the API, or what the view declares. A body whose declared
-length is too large is rejected before a byte is read. The API admits the caller first. A body in chunks is read when
-the view asks for it, and rejected as soon as it is too large. The listener limits how slowly a body may arrive
-(`web/request.py`). Flows with larger bodies have their own limits: notifications `messaging/notifications/incoming.py`,
-batches `messaging/batches/body.py`, files `messaging/media/uploads.py`.
+length is too large is rejected before a byte is read. In the API, the caller is admitted first. A body in chunks is
+read when the view asks for it, and rejected as soon as it is too large. The listener limits how slowly a body may
+arrive (`web/request.py`). Flows with larger bodies have their own limits: notifications
+`messaging/notifications/incoming.py`, batches `messaging/batches/body.py`, files `messaging/media/uploads.py`.
 
 Bulkheads: the Graph API or a tenant's endpoint may take seconds to answer. A call that waits for the answer occupies a
 thread or memory, so such calls are limited per number, per tenant and in all. A call beyond a limit is rejected at once
-with `too_many_in_flight`. Others are served.
+with `too_many_in_flight`. Others are still served.
 
 Rate limits of the service's own API, in calls and in bytes, are token buckets per tenant. Without Valkey every call is
 allowed.
@@ -149,7 +149,7 @@ class Bulkhead:
     """Counts the waiting calls of a process, usable from any thread.
 
     While fewer than `crowded` calls wait, a tenant may have up to `per_tenant`. The remaining places, up to `in_all`,
-    are shared: a tenant may have a third as many calls as places are free, but always one. So a single tenant can use
+    are shared: a tenant may have a third as many calls as places are free, and at least one. So a single tenant can use
     free places. While the calls of a few tenants hang, the next place goes to a tenant with few calls.
     """
 

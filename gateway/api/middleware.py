@@ -92,8 +92,8 @@ GRAPH_PATH = re.compile(r"/(?:v\d{1,3}\.\d|\d{5}|upload:)")
 
 # --- Django's middleware of pages. API calls skip it, because they have no cookie, session or message.
 #
-# One class runs for every HTML response: that of the content security policy. Django calls `process_view` directly, so
-# API calls do not skip that method.
+# Only the content security policy covers every HTML response. Django calls `process_view` directly, so API calls do not
+# skip that method.
 
 
 class _PagesOnly:
@@ -147,7 +147,7 @@ def _record_verified(request: HttpRequest) -> None:
 
 
 class Authentication(_PagesOnly, AuthenticationMiddleware):
-    """The logged-in user."""
+    """Adds the logged-in user to the request."""
 
 
 class Messages(_PagesOnly, MessageMiddleware):

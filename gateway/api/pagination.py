@@ -23,7 +23,7 @@ from gateway.clock import now
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 UNBOUND_UNTIL = datetime(2027, 4, 1, tzinfo=UTC)
-"""Until then, every list accepts a cursor that names no list. The first release made such cursors."""
+"""Before this time, every list accepts a cursor that names no list. The first release made such cursors."""
 _PASS = "Pass the next_cursor of an earlier answer of this list. After the last page it is null: leave cursor out."
 _Member = tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 

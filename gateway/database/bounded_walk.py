@@ -28,7 +28,7 @@ from gateway.database.statements import Instance, StoredRows, bulk_cursor
 MOST_WALKED = 10_000
 """Most rows that one page reads from an index."""
 FIRST_WALK = 2
-"""The first walk reads this many times the rows of a full page. In most lists few rows do not match."""
+"""The first walk reads this many times the rows of a full page, because in most lists nearly all rows match."""
 RECENT = timedelta(days=7)
 """How far before a page's newest possible row the first search goes."""
 Row = TypeVar("Row")

@@ -44,7 +44,8 @@ class NoCitusError(Exception):
 
 
 def of_tenant(row: str) -> str:
-    """SQL: the condition that leads Citus to the node with a table's `row`, by the tenant of a group of `together`.
+    """SQL: the condition that leads Citus to the node with a table's `row`. The tenant is that of a group from
+    `together`.
 
     On a single Postgres the ids suffice, so the condition is left out. It would make the planner also try the indexes
     by tenant.

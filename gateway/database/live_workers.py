@@ -27,7 +27,7 @@ from gateway.database.statements import Statements
 log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 1.0
-"""The time between two checks of a suspected worker. A worker that lost its connection reconnects faster."""
+"""The time between two checks of a suspected worker. A worker that lost its connection reconnects in less time."""
 SWEEP_SECONDS = 5.0
 """Interval at which a worker checks for dead workers."""
 RETRY_SECONDS = 0.1

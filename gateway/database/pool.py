@@ -121,8 +121,8 @@ def _plan_once(database: dict[str, Any]) -> None:
 
     By default Postgres plans a statement on a partitioned table at every execution, because a plan for known parameters
     excludes partitions and so looks cheaper. Planning takes much longer than executing. The generic plan excludes
-    partitions during execution, by ranges of the partition key. Django's own cursors prepare nothing, so they do not
-    change.
+    partitions during execution, by ranges of the partition key. Django's own cursors prepare nothing, so this does not
+    affect them.
     """
     options = database["OPTIONS"]
     options["options"] = f"{options.get('options', '')} -c plan_cache_mode=force_generic_plan".strip()
@@ -134,7 +134,7 @@ def _pool(database: dict[str, Any], beside_web: int, *, seconds: int) -> None:
         "max_size": POOL_SIZE + 2 * beside_web,
         "timeout": seconds,
         "max_lifetime": 1800,
-        # The pool doubles the wait between its attempts to connect. After this time the next request starts again.
+        # The pool doubles the wait between attempts to connect. After this time it gives up. The next request retries.
         "reconnect_timeout": 1,
     }
     database["CONN_MAX_AGE"] = 0

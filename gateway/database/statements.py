@@ -86,8 +86,8 @@ def bulk_cursor(
 ) -> Iterator[CursorWrapper]:
     """A cursor on Django's connection, inside its transaction. Raises Django's database errors.
 
-    A thread without a connection borrows one of the pool for the cursor only. Making it Django's connection would cost
-    as much as a small statement. `prepared` is for the few statements that every event needs, whose plan does not
+    A thread without a connection borrows one from the pool for the cursor only. Making it Django's connection would
+    cost as much as a small statement. `prepared` is for the few statements that every event needs, whose plan does not
     depend on the parameters: parsing and planning cost more than their work. `DATABASE_PREPARED_STATEMENTS` switches it
     off. `literal` is for a statement whose plan depends on its parameters, and writes them into the text. A web process
     otherwise lets Postgres plan once for all parameters (`database/pool.py`).

@@ -46,7 +46,7 @@ def assert_no_transaction() -> None:
 def after_commit(work: Callable[[], None]) -> None:
     """Call `work` when the current transaction commits, or at once without a transaction. Errors are logged.
 
-    Without a transaction, Django's `on_commit` would open a connection only to find that.
+    Django's `on_commit` would first open a connection, even without a transaction.
     """
     if connection.in_atomic_block:
         transaction.on_commit(work, robust=True)

@@ -47,7 +47,7 @@ class ProcessGroup:
 
 
 def _watch(grace_seconds: float) -> None:
-    """The watchdog: one half anchors the group's id, the other watches from its own session."""
+    """The watchdog. One process keeps the group's id in use, and the other watches from its own session."""
     group = os.getpgrp()
     if os.fork():
         while True:

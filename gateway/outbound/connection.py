@@ -57,7 +57,7 @@ class Answer(msgspec.Struct, frozen=True):
     - http_3xx, http_4xx, http_5xx: the status, whatever happened to the body
     - timeout: a deadline passed, even in the middle of the body of a 2xx
     - dns_error: the name has no address
-    - blocked_address: no address of the name is public, or the host has a form that is not followed, such as
+    - blocked_address: no address of the name is public, or the host has a form that is not accepted, such as
       `2130706433`
     - tls_error: no TLS, or an invalid certificate
     - response_too_large: headers beyond the limits

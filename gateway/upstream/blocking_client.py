@@ -380,8 +380,8 @@ def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -
 
 
 def rows(answer: GraphAnswer) -> list[dict[str, Any]]:
-    """The objects of a list answer. Raises UpstreamUnreachable for any other answer, so that no caller takes its
-    rows for deleted.
+    """The objects of a list answer. Raises UpstreamUnreachable for any other answer, so that no caller treats its
+    rows as deleted.
     """
     data = answer.json().get("data")
     if not isinstance(data, list):

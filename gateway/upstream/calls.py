@@ -259,8 +259,8 @@ class Verdict:
 
     @property
     def is_unsent(self) -> bool:
-        """Whether the refusal does not concern the message itself. The message was then certainly not sent, and may
-        be sent again later.
+        """Whether Meta refused the call for a reason other than the message. The message was then certainly not
+        sent, and may be sent again later.
         """
         return self.throttled or self.token_problem or self.code == MAINTENANCE
 

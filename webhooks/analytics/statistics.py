@@ -57,8 +57,8 @@ class Sums:
     by_value: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
 
     def percentile(self, measure: str, part: float) -> int | None:
-        """The percentile of a measure: the smallest value such that at least `part` of the counts are not above it.
-        None without counts.
+        """A percentile of a measure: the smallest value that is at or above the share `part` of the counts. None
+        without counts.
         """
         counts = sorted((int(value), count) for value, count in self.by_value.get(measure, {}).items())
         needed = part * sum(count for _, count in counts)

@@ -165,7 +165,7 @@ class Room:
         return shares
 
     def call_shares(self, ready: Iterable[tuple[UUID, UUID]]) -> dict[UUID, int]:
-        """How many calls' deliveries of each endpoint may be claimed beyond all shares, in the lane of calls.
+        """How many deliveries of calls may be claimed for each endpoint, beyond all shares, in the lane of calls.
 
         `ready` has (endpoint, tenant).
         """

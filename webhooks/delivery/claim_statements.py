@@ -44,8 +44,8 @@ BURY_ROWS = 5_000
 SECRET_RETRY_SECONDS = 15 * 60
 """How long an endpoint's deliveries wait when its secret cannot be read. Then the secret is read again."""
 
-# An endpoint with a closed circuit gets a share. If its open circuit has waited long enough, it gets a single probe.
-# The result always has a row, which carries the database's time.
+# An endpoint with a closed circuit gets a share. An endpoint whose open circuit has waited long enough gets a single
+# probe. The result always has a row, which carries the database's time.
 _READY = f"""{BUSY}
 SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS clock LEFT JOIN (
     SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, busy.tenant_id,
@@ -208,7 +208,7 @@ class DatabaseClock:
 class Claim(NamedTuple):
     """The result of a claim, and what more may be due.
 
-    `closed` has the endpoints whose rate limit allows nothing more, with the seconds for which it does not.
+    `closed` has the endpoints whose rate limit allows nothing more, and the seconds until it does.
     """
 
     deliveries: list[Claimed]
@@ -264,7 +264,7 @@ def claim(room: Room) -> list[Claimed]:
 def ending_leases_of_dead(dead_workers: DeadWorkers) -> Statements[bool]:
     """The statements that end the leases of dead workers, for a transaction of their own.
 
-    `dead_workers` searches `HOLDERS`. Returns whether there was a dead worker.
+    `dead_workers` must have been created with `HOLDERS`. Returns whether there was a dead worker.
     """
     values = {"lease": settings.DELIVERY_LEASE_SECONDS}
     dead = yield from dead_workers.finding(values)
@@ -458,7 +458,7 @@ def _locking(shares: Mapping[UUID, int], tenant_of: Mapping[UUID, UUID]) -> Stat
 def taking_over(
     deliveries: Sequence[HandedOver], clock: DatabaseClock, holder: int | None = None
 ) -> Statements[list[Claimed]]:
-    """The claimed form of deliveries that were handed over, with the bodies that were too large for the signal.
+    """Turn deliveries that were handed over into claimed ones. Reads the bodies that were too large for the signal.
 
     Leases that name another worker are transferred to this worker, unless they have ended. Deliveries that cannot be
     signed are left out.
@@ -487,7 +487,8 @@ def taking_over(
 def taken_over(
     deliveries: Sequence[HandedOver], clock: DatabaseClock, bodies: Mapping[UUID, Envelope | None]
 ) -> list[Claimed]:
-    """The claimed form of deliveries that were handed over. `bodies` has the bodies that were too large for the signal.
+    """Turn deliveries that were handed over into claimed ones. `bodies` has the bodies that were too large for the
+    signal.
 
     Deliveries that cannot be signed are left out.
     """

@@ -103,7 +103,7 @@ TENANT_SHARE = 0.5
 
 
 class EgressPause:
-    """Pauses claims while the egress proxy is down. Call `note` with every answer. `is_on` is whether to pause.
+    """Pauses claims while the egress proxy is down. Call `note` with every answer. `is_on` says whether to pause.
 
     After a pause, a few deliveries try the proxy again.
     """

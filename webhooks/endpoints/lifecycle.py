@@ -45,8 +45,8 @@ HIGHEST_THRESHOLD = 1_000_000
 LONGEST_WAIT_MILLISECONDS, LONGEST_QUIET_SECONDS = 1_000, 60
 """The longest times for which a request may wait for more events, and a customer's messages may be collected."""
 MOST_RETRY_STEPS, LONGEST_RETRY_STEP, LONGEST_RETRY_SCHEDULE = 19, 86_400, 604_800
-"""Limits of a retry schedule: the number of steps, the seconds of one step, and the seconds of all steps. The
-attempt log then shows every attempt.
+"""Limits of a retry schedule: the number of steps, the seconds of one step, and the seconds of all steps. Within
+these limits, the attempt log shows every attempt.
 """
 
 CREDENTIALS = frozenset({"tls", "oauth2", "asymmetric_signature", "destination"})

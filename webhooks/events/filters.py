@@ -5,8 +5,8 @@ Postgres. The statement that publishes evaluates the jsonpath with the function 
 for each event and endpoint with a filter.
 
 A path names a member of `data`, or `type`. A path through an array matches any of its elements. A missing member equals
-nothing. A filter loses no event: an event that cannot be evaluated passes. Its `data` is longer than 256 KiB or has
-values that jsonb cannot hold.
+nothing. A filter loses no event: an event passes if it cannot be evaluated, because its `data` is longer than 256 KiB
+or has values that jsonb cannot hold.
 """
 
 import json

@@ -228,7 +228,8 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 #
 # So the dispatcher needs no statement before it sends. The lease is like that of any other claim, and names the
 # dispatcher that is expected to get the signal. When that dispatcher dies, the lease ends. If the signal is lost, the
-# lease runs out (at least once). Another dispatcher that gets the signal first transfers the lease to itself.
+# lease runs out (at least once). If another dispatcher gets the signal, it transfers the lease to itself before it
+# sends.
 MOST_EVENTS = 16
 """Most events of a statement that hands deliveries over. If there are more, a dispatcher with room claims the
 deliveries.

@@ -74,9 +74,9 @@ _NO_DELIVERIES = dict.fromkeys(Delivery.Status.values, 0)
 MAX_DELIVERIES = 200
 """Most deliveries shown with one event. An event has up to twenty original deliveries, and replays."""
 
-# Planned once for all days and ids, because planning for the partitions would take longer than reading them. By ranges,
-# but not by an array, the running statement skips all but a few partitions. Deliveries are created with their event or
-# later.
+# Planned once for all days and ids, because planning for the partitions would take longer than reading them. With
+# ranges, but not with an array, the running statement skips all but a few partitions. Deliveries are created with their
+# event or later.
 _STORED = """
 SELECT p.id, NULL, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s)::bigint, p.expires_on
 FROM event_payloads p

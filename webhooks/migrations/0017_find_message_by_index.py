@@ -4,7 +4,7 @@ from django.db import migrations, models
 COLLATE = 'ALTER TABLE messages ALTER COLUMN key TYPE text COLLATE "C"'
 COLLATE_BACK = 'ALTER TABLE messages ALTER COLUMN key TYPE text COLLATE "default"'
 
-# A plan made while a month's partition was empty would still scan it as it grows. These plans use the index.
+# A plan made while a month's partition was empty would still scan it as it grows. This function's plans use the index.
 FUNCTION = """
 CREATE FUNCTION message_month(
     of_tenant uuid, of_environment text, of_key text, first_month date, this_month date

@@ -66,7 +66,7 @@ def _names(former: set[str]) -> dict[str, str]:
 
 
 def _name_for_go(schemas: Json) -> None:
-    """Rename a schema in Go when oapi-codegen derives the same name from a member of another schema.
+    """Give a schema another name in Go if oapi-codegen derives the same name from a member of another schema.
 
     Members that refer to it keep their own names, which oapi-codegen would otherwise take from the schema.
     """

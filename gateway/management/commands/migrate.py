@@ -22,7 +22,7 @@ class Command(migrate.Command):
         )
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Migrate once the database answers. Raises CommandError if the wait is over before."""
+        """Migrate once the database answers. Raises CommandError if the database does not answer in time."""
         if options["wait"]:
             _wait(options["database"], seconds=options["wait"])
         return super().execute(*args, **options)

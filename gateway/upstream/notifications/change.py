@@ -30,10 +30,10 @@ STATUS_OF_WORD: Mapping[str, Status] = {
     "played": "read",
     "failed": "failed",
 }
-"""Meta's status words, each with its status of a message. A voice message that was played counts as read."""
+"""Meta's status words, each with the message status that it means. A voice message that was played counts as read."""
 
 STATUS_OF_OLD: Mapping[str, Status] = {**STATUS_OF_WORD, "pending": "accepted", "error": "failed"}
-"""The status words of `history_context`, each with its status of a message from the business."""
+"""The status words of `history_context`, each with the status that it means for a message from the business."""
 
 LONGEST_TYPE, LONGEST_NAME, LONGEST_LANGUAGE, LONGEST_WORD = 40, 512, 20, 20
 LONGEST_COLUMN = 255

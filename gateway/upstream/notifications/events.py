@@ -2,8 +2,9 @@
 
 A public function receives the change of one field and returns its events. A field with items (messages, statuses, calls
 …) makes one event per item. `split_items` adds `messaging_product`, `metadata`, the contacts of the item's customer and
-every other member of the value. A private function decides the item's event type, dedupe key and customer. An item of
-an unexpected kind becomes `meta.other`. A value without items has no events here, and the caller makes one.
+every other member of the value to each event. A private function decides the item's event type, dedupe key and
+customer. An item of an unexpected kind becomes `meta.other`. A value without items has no events here, and the caller
+makes one.
 
 Any other field makes one event of its whole value: templates, numbers, the account, and every unknown field. Its key
 contains the entry's sending time. So a repetition with another time counts as new, and no second change is lost.
@@ -46,9 +47,7 @@ Describe = Callable[[Source, int, JsonObject], Described]
 
 _HEAD = ("messaging_product", "metadata")
 MOST_NESTED = 200
-"""Most objects and arrays in a Flow's response that is shown as an object. Below the most nested levels that can be
-written as JSON.
-"""
+"""Most objects and arrays in a Flow's response that is shown as an object. Written JSON can be nested more deeply."""
 
 
 def split_items(source: Source, lists: Mapping[str, Describe], inside: str | None = None) -> list[EventDraft]:

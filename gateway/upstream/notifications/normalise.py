@@ -29,7 +29,6 @@ __all__ = ["FIELDS", "Change", "EventDraft", "EventType", "Normalised", "Route",
 Handler = Callable[[Source], list[EventDraft]]
 
 # Meta's fields, each with the function that makes its events. A new one needs a function, a line and a golden file.
-# file.
 FIELDS: Mapping[str, Handler] = {
     "messages": message.messages,
     "message_echoes": message.message_echoes,

@@ -5702,7 +5702,7 @@ export interface components {
              */
             oldest: string | null;
         };
-        /** @description An endpoint with its health. Only the answer for one endpoint has it, not lists. */
+        /** @description An endpoint with its health, for the answer about a single endpoint. */
         EndpointWithHealth: {
             /**
              * Format: uuid

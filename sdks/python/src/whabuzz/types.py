@@ -3491,7 +3491,7 @@ class EndpointRequest(TypedDict, closed=True):
 
 class EndpointWithHealth(TypedDict):
     """
-    An endpoint with its health. Only the answer for one endpoint has it, not lists.
+    An endpoint with its health, for the answer about a single endpoint.
     """
 
     id: str
