@@ -419,7 +419,7 @@ class _Dispatcher:
             await self._woken_within(SWARM_SECONDS)
 
     async def _woken_within(self, seconds: float) -> None:
-        # A timer costs a fraction of asyncio.timeout.
+        # A timer of the loop costs much less than asyncio.timeout.
         timer = self.loop.call_later(seconds, self.woken.set)
         await self.woken.wait()
         timer.cancel()

@@ -1,6 +1,6 @@
 """Names in the OpenAPI document that client generators can use: schemas and enumerations.
 
-The last postprocessing hook of drf-spectacular. The Python classes end with `In` and `Out`; the document has the names
+A postprocessing hook of drf-spectacular. The Python classes end with `In` and `Out`; the document has the names
 that the author of a client expects: `ApiKey` and `ApiKeyRequest`. In Go, `NewApiKey` is the name of the constructor of
 `ApiKey`, so the schema of a new key is `CreatedApiKey`.
 """

@@ -1,4 +1,4 @@
-// Charts of counts by day: axes, and the values of the day under the pointer. Without this script the page's own bars stay.
+// Charts of counts by day: axes, and the values of the day under the pointer. Without scripts, the page shows its own bars.
 const colours = { sent: "--pico-muted-color", delivered: "--pico-primary", failed: "--brand-bad", time: "--pico-primary" };
 const drawCharts = (part) => {
   for (const figure of part.querySelectorAll(".plot[data-chart]:not(.drawn)")) {

@@ -1,4 +1,4 @@
-// Comfort only: every page works without it.
+// Only for convenience: every page works without this script.
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", async () => {
@@ -7,7 +7,7 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
       await navigator.clipboard.writeText(source.textContent.trim());
       button.textContent = "Copied";
     } catch {
-      // Plain http has no clipboard: the text is selected for the keyboard.
+      // Plain http has no clipboard, so the text is selected for copying by keyboard.
       const fold = source.closest("details");
       if (fold) fold.open = true;
       getSelection().selectAllChildren(source);
@@ -15,7 +15,7 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
     }
   });
 }
-// A member of a JSON document copies the path that leads to it.
+// A click on a member of a JSON document copies the member's path.
 for (const member of document.querySelectorAll("[data-path]")) {
   const button = document.createElement("button");
   button.type = "button";
@@ -27,7 +27,7 @@ for (const member of document.querySelectorAll("[data-path]")) {
   });
   member.replaceChildren(button);
 }
-// Narrow screens begin with a closed menu.
+// On narrow screens the menu is closed at first.
 for (const button of document.querySelectorAll("button[data-toggles]")) {
   const menu = document.querySelector(button.dataset.toggles);
   const show = (open) => {
@@ -38,7 +38,7 @@ for (const button of document.querySelectorAll("button[data-toggles]")) {
   show(false);
   button.addEventListener("click", () => show(button.getAttribute("aria-expanded") === "false"));
 }
-// The text of a template: marks around the selection, the next variable, and how much room is left.
+// The text field of a template: buttons for marks around the selection and for the next variable, and a count of characters.
 for (const area of document.querySelectorAll("textarea[data-marks]")) {
   const icons = document.querySelector(".icon use").getAttribute("href").split("#")[0];
   const bar = document.createElement("div");
@@ -71,7 +71,7 @@ for (const area of document.querySelectorAll("textarea[data-marks]")) {
   area.addEventListener("input", show);
   area.before(bar);
 }
-// What is typed for a template's variables is read in its preview at once.
+// The preview of a template shows the values of its variables as they are typed.
 const asWritten = new WeakMap();
 document.addEventListener("input", ({ target }) => {
   const preview = target.closest("form")?.querySelector(".as-read");
@@ -84,7 +84,7 @@ document.addEventListener("input", ({ target }) => {
     text.data = asWritten.get(text).replace(/{{(\w+)}}/g, (variable, name) => target.form.elements[isHeader ? "header" : `body_${name}`]?.value || variable);
   }
 });
-// Rows of a form that are empty are hidden, but for the first; a button shows the next.
+// Empty rows of a form are hidden, except for the first. A button shows the next row.
 for (const button of document.querySelectorAll("button[data-adds]")) {
   const rows = [...button.parentElement.querySelectorAll(button.dataset.adds)];
   const isFilled = (row) => [...row.querySelectorAll("input, select")].some((field) => field.value);
@@ -98,7 +98,7 @@ for (const button of document.querySelectorAll("button[data-adds]")) {
     show();
   });
 }
-// A slider of hours shows their count and the moment at which they end.
+// A slider of hours shows the number of hours and when they end.
 for (const slider of document.querySelectorAll("input[data-shows]")) {
   const output = document.querySelector(slider.dataset.shows);
   const { zone, zoneName } = output.dataset;
@@ -111,7 +111,7 @@ for (const slider of document.querySelectorAll("input[data-shows]")) {
   show();
   slider.addEventListener("input", show);
 }
-// Ctrl+K or ⌘K goes to the search; the arrows go through what it found, Escape leaves it.
+// Ctrl+K or ⌘K focuses the search, the arrow keys move through the results, and Escape closes them.
 const find = document.querySelector("#find");
 if (find) {
   const form = find.closest("form");
@@ -138,7 +138,7 @@ if (find) {
     if (!form.contains(event.target)) hits.replaceChildren();
   });
 }
-// Narrow screens show a table's row as a list: each cell says the name of its column.
+// Narrow screens show a table's row as a list, in which each cell has the name of its column.
 const nameColumns = (part) => {
   for (const table of part.querySelectorAll(".rows table:not(.named, .list)")) {
     const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
@@ -155,8 +155,8 @@ const nameColumns = (part) => {
 };
 nameColumns(document);
 document.addEventListener("htmx:afterSettle", () => nameColumns(document));
-// A filter that is changed shows its list at once; its button is for those without scripts.
-// On a phone it is folded.
+// A changed filter applies at once. The filter's button is for browsers without scripts.
+// On a phone the filters are folded.
 const sieve = () => {
   for (const form of document.querySelectorAll("form.filters[hx-get]:not(.quick)")) {
     form.classList.add("quick");
@@ -172,7 +172,7 @@ document.addEventListener("htmx:configRequest", (event) => {
     if (value === "") delete event.detail.parameters[name];
   }
 });
-// The person's menu closes by Escape and by a press beside it.
+// Escape and a click outside close the account menu.
 const account = document.querySelector("details.account");
 document.addEventListener("click", (event) => { if (account && !account.contains(event.target)) account.open = false; });
 account?.addEventListener("keydown", (event) => {
@@ -180,7 +180,7 @@ account?.addEventListener("keydown", (event) => {
   account.open = false;
   account.querySelector("summary").focus();
 });
-// A part that cannot be refreshed says so; one whose session has ended goes to the log-in.
+// A notice appears if a part of the page cannot be refreshed. If the session has ended, the browser goes to the log-in.
 const stale = document.querySelector("#stale");
 if (stale) {
   for (const failed of ["htmx:sendError", "htmx:responseError"]) {
@@ -195,7 +195,7 @@ if (stale) {
     }
   });
 }
-// A form that was sent shows that it works, and is not sent a second time while its answer is awaited.
+// A submitted form shows that it is busy, and cannot be submitted again before its answer.
 document.addEventListener("submit", (event) => {
   if (event.defaultPrevented || event.target.method === "dialog") return;
   if (event.target.dataset.sent) return event.preventDefault();
@@ -206,11 +206,11 @@ addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
 });
-// Parts that show events ask for themselves again when there are new ones, but not under the reader's fingers.
-// They ask too when the stream of events is lost, which tells the reader, and when it is back.
+// Parts of the page that show events refresh when there are new ones, unless the part has the focus.
+// They also refresh when the event stream is lost, so that the notice appears, and when it is back.
 const livePart = document.querySelector("[data-live]");
 if (livePart) {
-  const LOST = 3; // The stream ends after each answer and is opened again: one end is no failure.
+  const LOST = 3; // The stream ends after each answer and is opened again, so a single end is not a failure.
   let stream = null;
   let failures = 0;
   const refresh = () => {
@@ -238,7 +238,7 @@ if (livePart) {
   addEventListener("pagehide", () => stream?.close());
   follow();
 }
-// Of several languages the one that was opened last is open on the next page too.
+// The example language that was opened last is also open on the next page.
 const remembered = [...document.querySelectorAll("details[data-remembered]")];
 const language = localStorage.getItem("language");
 const isHere = remembered.some((part) => part.dataset.remembered === language);
@@ -248,8 +248,8 @@ for (const part of remembered) {
     if (part.open) localStorage.setItem("language", part.dataset.remembered);
   });
 }
-// Passkeys: their buttons only where the browser knows them and once they do something (allauth's scripts come after
-// this one; before them a press sends the form without a passkey), and a sentence when none was used.
+// Passkey buttons are shown if the browser supports passkeys, once allauth's scripts have loaded. They come after this
+// script, and before them a click would submit the form without a passkey. A failed passkey shows a sentence.
 addEventListener("DOMContentLoaded", () => {
   for (const button of document.querySelectorAll("button[data-passkey]")) {
     button.hidden = !window.PublicKeyCredential || !window.allauth?.webauthn;
@@ -260,7 +260,7 @@ document.addEventListener("allauth.error", (event) => {
   document.querySelector("#passkey-problem").hidden = false;
 });
 document.querySelector(".note.bad[role=alert]:not([hidden])")?.focus();
-// A dialog that the page came with keeps the focus inside. What is shown once is closed by Escape after a warning alone.
+// An open dialog of a page keeps the focus inside. Its content is shown only once, so the first Escape only shows a warning.
 for (const dialog of document.querySelectorAll("dialog[open]")) {
   const warning = dialog.querySelector("[data-warning]");
   dialog.removeAttribute("open");
@@ -276,14 +276,14 @@ for (const dialog of document.querySelectorAll("dialog[open]")) {
     document.querySelector(dialog.dataset.focus)?.focus();
   });
 }
-// A press anywhere on a row opens its page, but for what can be pressed itself and for text that is being selected.
+// A click on a row opens the row's page, unless it hits a control or selects text.
 document.addEventListener("click", (event) => {
   const link = event.target.closest(".rows tbody tr")?.querySelector("td:first-child > a");
   if (!link || event.target.closest("a, button, input, select, label, summary, .badge[title]") || !getSelection().isCollapsed) return;
   if (event.ctrlKey || event.metaKey) open(link.href);
   else link.click();
 });
-// A link with a dialog of its own opens that instead of its page; Escape, its button and the space beside it close it.
+// A link with `data-opens` opens that dialog instead of its page. Escape, the dialog's button and a click outside close it.
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-opens]");
   if (link && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
@@ -293,7 +293,7 @@ document.addEventListener("click", (event) => {
     event.target.close();
   }
 });
-// A session ends after twelve hours. What was typed until then is there again after the log-in that came in between.
+// A session ends after twelve hours. After the next log-in, the form has the values that were typed before.
 if (document.body.classList.contains("console")) {
   const kept = `typed:${location.pathname}`;
   const fields = () => document.querySelectorAll("main form :is(textarea, select, input:not([type=hidden], [type=password], [type=file], [type=checkbox], [type=radio]))[name]");

@@ -1,4 +1,4 @@
-/* Names that the theme leaves out: to a screen reader an icon is letters, and a button with an icon alone is nothing. */
+/* Names for screen readers that the theme lacks. They would read an icon's letters, and find no name for its button. */
 const describe = () => {
   for (const icon of document.querySelectorAll(".material-symbols-outlined")) icon.ariaHidden = "true";
   document.getElementById("searchbar-submit")?.setAttribute("aria-label", "Search");
@@ -8,12 +8,12 @@ const describe = () => {
     for (const part of [shown, shown.closest(".select2-selection")]) part.ariaLabel = name;
   }
 };
-// The theme makes its selects when the page is ready, some after this script.
+// The theme creates its selects when the page is ready, some of them after this script has run.
 addEventListener("load", () => setTimeout(describe));
 addEventListener("htmx:afterSwap", describe);
-// By default a form that is swapped in is htmx's own only 20 ms later: Enter before that leaves the page.
+// By default htmx takes over a swapped form only after 20 ms. Until then, Enter would leave the page.
 htmx.config.defaultSettleDelay = 0;
-// The theme looks at the system's colours only when a page loads; Alpine keeps a choice of the person's own.
+// The theme reads the system's colour scheme only when a page loads. Alpine stores the user's own choice.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ({ matches }) => {
   if (JSON.parse(localStorage.getItem("_x_adminTheme") ?? '"auto"') === "auto") document.documentElement.classList.toggle("dark", matches);
 });
