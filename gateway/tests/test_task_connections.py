@@ -25,7 +25,7 @@ def session() -> int:
 def _as_in_a_worker(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Connect Celery's own signal handlers, which a worker calls around each task."""
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 600)
-    # An open connection has the age limit from when it was opened.
+    # An open connection keeps the age limit with which it was opened.
     connection.close()
     fixup = DjangoWorkerFixup(app)
     task_prerun.connect(fixup.on_task_prerun)

@@ -1,4 +1,4 @@
-"""Postgres accepts no writes: accepted data is not lost, other calls get 503, and no unrecordable message is sent.
+"""Postgres accepts no writes: accepted data is not lost, other calls get 503, and no message is sent without a record.
 
 The server itself rejects rows with the SQLSTATE of a full disk (53100), by triggers on the tables that would grow.
 """

@@ -166,7 +166,7 @@ OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings:
     ids=["one length", "chunks"],
 )
 def test_an_offer_of_another_protocol_is_ignored(front_address: tuple[str, int], framed: bytes) -> None:
-    """Java's client makes it with a first request. The body belongs to the request, and the connection continues."""
+    """Java's client makes this offer at first. The body belongs to the request, and the connection continues."""
     head = (
         b"POST /v1/console/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + OFFER
     )

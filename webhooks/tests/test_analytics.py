@@ -1,4 +1,4 @@
-"""`GET /v1/analytics`: the figures equal a recount, in whatever order statuses come and are repeated."""
+"""`GET /v1/analytics`: the figures equal a recount, for any order and repetition of statuses."""
 
 import random
 from collections import Counter

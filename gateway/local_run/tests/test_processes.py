@@ -45,7 +45,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
 
 
 def running(process_id: int) -> bool:
-    """Whether a process runs. An ended process that its new parent has not yet collected does not."""
+    """Whether a process runs. An ended process that its new parent has not collected does not count."""
     try:
         return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:

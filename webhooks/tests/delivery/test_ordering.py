@@ -116,7 +116,7 @@ def test_a_retry_holds_back_its_customer_and_nobody_else(
 
 
 def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endpoint) -> None:
-    """Whether or not a worker has polled since, and only for the retry's customer."""
+    """The reason is shown whether or not a worker has polled since, but only for the retry's customer."""
     say(tenant, "91", "a", "b")
     claim(ROOM)
     settle("failed", key="91:a")

@@ -308,7 +308,7 @@ def test_a_dispatcher_says_that_it_is_busy_by_its_cpu_since_the_last_report(
     state: bytes,
 ) -> None:
     class Clock:
-        """A clock by which the process uses a constant share of a core."""
+        """A clock that makes the process use a constant share of a core."""
 
         seconds = 0.0
 
