@@ -8065,7 +8065,7 @@ export interface components {
             library_template_name?: string;
             /** @description The business account. Required when you have several and `from` is left out. It is not passed on to WhatsApp. */
             waba_id?: string;
-            /** @description A number of the business account */
+            /** @description A number of the business account, instead of `waba_id`. It is not passed on to WhatsApp. */
             from?: string;
         } & {
             [key: string]: unknown;
@@ -8618,7 +8618,7 @@ export interface components {
             http_status: number | null;
             /** @description The id of the batch that the message belongs to: `bat_` and 26 characters; null for a message outside a batch. */
             batch_id?: string | null;
-            /** @description The position of the message in its batch */
+            /** @description The position of the message in its batch, counted from 0; null for a message outside a batch. */
             idx?: number | null;
         } & {
             [key: string]: unknown;
@@ -9249,7 +9249,7 @@ export interface components {
          *     }
          */
         SampleHandle: {
-            /** @description The handle of the sample */
+            /** @description The handle of the sample, for `example.header_handle` of a template's header. */
             h: string;
         } & {
             [key: string]: unknown;
@@ -9992,7 +9992,7 @@ export interface components {
             url?: string;
             /** @description The number that is called, with `+` and its country code. */
             phone_number?: string;
-            /** @description Example values */
+            /** @description Example values, which Meta's reviewers see. */
             example?: unknown;
             /** @description The way in which the customer passes the code to your app, such as `COPY_CODE`. */
             otp_type?: string;
