@@ -110,8 +110,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores: tests wait much of their time."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two processes more than cores: tests wait half of their time."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 @pytest.hookimpl(optionalhook=True)
