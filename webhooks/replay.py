@@ -240,13 +240,13 @@ def replay_endpoint(
     event_types: Sequence[str] | None = None,
     is_preview: bool = False,
 ) -> Queued:
-    """Queue a new delivery for each of the endpoint's deliveries made from `begin` to before `end` with one of the
-    statuses.
+    """Replay each of the endpoint's deliveries that has one of the statuses and was created at or after `begin` and
+    before `end`.
 
-    The status `missed` means events that never got a delivery to the endpoint. A preview only counts. Raises
-    InvalidRequest for a range that ends before it begins or is longer than the tenant's retention. Raises NotFound for
-    another tenant's endpoint, and Conflict for an inactive one. Raises TooManyInFlight while another request of the
-    tenant runs. Bodies past retention and queued deliveries are left out.
+    The status `missed` selects events for which no delivery to the endpoint was ever created. Deliveries whose replay
+    is already queued and events past retention are left out. A preview only counts. Raises InvalidRequest for a range
+    that ends before it begins or is longer than the tenant's retention, NotFound for another tenant's endpoint, and
+    Conflict for an inactive one. Raises TooManyInFlight while another replay request of the tenant runs.
     """
     endpoint = lifecycle.find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     retention = timedelta(days=Tenant.objects.values_list("retention_days", flat=True).get(pk=tenant_id))

@@ -1,4 +1,4 @@
-"""The API of the request log: search by keyset pages, and one call."""
+"""The API of the request log: a search in keyset pages, and one logged request by its id."""
 
 import re
 from collections.abc import Mapping

@@ -297,7 +297,7 @@ def test_a_batch_skips_those_who_opted_out_if_it_asks(
 
     skipped = ("skipped", "opted_out")
     outcomes, batch = sent(skip_opted_out=True)
-    # Meta adds the country code of the business to a number without `+`, so these customers have opted out, too.
+    # Meta adds the country code of the business to a number without `+`, so "98000 01000" has opted out as well.
     assert outcomes == [skipped, skipped, skipped, ("accepted", None), skipped, ("accepted", None)]
     assert (batch["status"], batch["accepted"], batch["skip_opted_out"]) == ("completed", 2, True)
     # The references of skipped messages are free again. Without `skip_opted_out` everything is sent.

@@ -79,8 +79,9 @@ Open = Callable[..., Stream]
 
 @pytest.fixture(autouse=True, scope="module")
 def _streams_are_judged_at_once() -> Iterator[None]:
-    """Check credentials often, in the whole module: the hub outlives a test, and sleeps for the interval of its
-    last round.
+    """Check credentials every 0.1 s, in the whole module.
+
+    The hub outlives a test: an interval set by each test would begin only after the hub's current, long sleep.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_streams, "KEEP_SECONDS", 0.1)

@@ -249,7 +249,7 @@ def connect(
     front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], socket.socket]]:
     """Open connections to a listener that allows three."""
-    # An earlier test's connection that is still answering would count too, and this test would evict none.
+    # A connection of an earlier test counts until it has ended.
     wait_until(lambda: connections._count == 0, "former connections end")
     monkeypatch.setattr("web.listener.MOST_CONNECTIONS", 3)
     with contextlib.ExitStack() as stack:

@@ -6,7 +6,7 @@ from gateway.database import partitions
 
 BATCH_ROWS = 5_000
 
-# By the tenant's own index, in batches that are transactions of their own, so no row is locked for long.
+# Walks the rows of a tenant by index. Each batch is a transaction, so no row is locked for long.
 NEXT = """
 WITH batch AS (SELECT id FROM {table} WHERE tenant_id = %s AND id > %s ORDER BY id LIMIT %s),
      moved AS (UPDATE {table} SET environment = 'test' WHERE id IN (SELECT id FROM batch) AND environment <> 'test')
