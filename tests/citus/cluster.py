@@ -1,6 +1,11 @@
 """A cluster of Citus on this machine: a coordinator and its workers, which find each other by their sockets."""
 
+import os
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -25,16 +30,19 @@ _OPTIONS = {
 
 
 class Node:
-    """One Postgres of the cluster, which can be stopped, killed and started again."""
+    """One Postgres of the cluster, which can be stopped, killed, started again, backed up and replaced."""
 
     def __init__(self, directory: Path, group: ProcessGroup, *, durable: bool, **options: str) -> None:
         self.directory, self._group, self._durable, self._options = directory, group, durable, options
         self.host = str(embedded_addresses.socket_dir(directory))
         self.url = embedded_addresses.database_url(directory)
+        self._files, self._archive = directory / "postgres", directory / "archive"
         directory.mkdir()
+
+    def create(self) -> None:
+        """Start it with a new database that has the extension."""
         self.start()
-        with psycopg.connect(self.url, autocommit=True) as database:
-            database.execute("CREATE EXTENSION IF NOT EXISTS citus")
+        self.execute("CREATE EXTENSION IF NOT EXISTS citus")
 
     def start(self) -> None:
         """Start it, or start it again. Returns when it answers."""
@@ -46,6 +54,12 @@ class Node:
             extra_options={**_OPTIONS, **self._options, "citus.local_hostname": self.host},
         )
 
+    def execute(self, statement: str, *values: str) -> Any:
+        """Execute a statement with values, and return the first value of its result, if it has one."""
+        with psycopg.connect(self.url, autocommit=True) as database:
+            executed = database.execute(statement.encode(), values or None)
+            return executed.fetchone()[0] if executed.description else None  # type: ignore[index]
+
     def stop(self) -> None:
         """Stop it like an operator: in order, with every session ended."""
         embedded_servers.stop_postgres(self.process)
@@ -54,6 +68,57 @@ class Node:
         """Kill it with SIGKILL."""
         self.process.kill()
         self.process.wait(10)
+
+    def start_standby(self) -> "Node":
+        """Start a standby of it, which confirms each commit from now on."""
+        standby = Node(
+            self.directory.with_name(f"{self.directory.name}-standby"),
+            self._group,
+            durable=self._durable,
+            **self._options,
+        )
+        self._back_up(standby._files, "--write-recovery-conf")
+        standby.start()
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.execute("SELECT pg_reload_conf()")
+        _wait_until(lambda: self.execute("SELECT bool_or(sync_state = 'sync') FROM pg_stat_replication"))
+        return standby
+
+    def back_up(self) -> None:
+        """Make a base backup, and archive the write-ahead log from now on."""
+        self._archive.mkdir()
+        self._archiver = subprocess.Popen(
+            [PROGRAMS / "pg_receivewal", "--directory", self._archive, "--dbname", self.url, "--no-password"]
+        )
+        _wait_until(lambda: any(self._archive.iterdir()))
+        self._back_up(self.directory / "backup")
+
+    def finish_archive(self) -> None:
+        """Wait until the archive has everything up to now."""
+        segment = self.execute("SELECT pg_walfile_name(pg_switch_wal())")
+        _wait_until((self._archive / segment).exists)
+        self._archiver.terminate()
+        self._archiver.wait(10)
+
+    def restore(self, point: str) -> None:
+        """Replace its files with the backup's, and start it at a restore point."""
+        self._files.rename(self.directory / "former")
+        (self.directory / "backup").rename(self._files)
+        (self._files / "recovery.signal").touch()
+        with (self._files / "postgresql.auto.conf").open("a") as settings:
+            settings.write(
+                f"restore_command = 'cp {self._archive}/%f %p'\n"
+                f"recovery_target_name = '{point}'\nrecovery_target_action = 'promote'\n"
+            )
+        self.start()
+        _wait_until(lambda: not self.execute("SELECT pg_is_in_recovery()"))
+
+    def _back_up(self, files: Path, *options: str) -> None:
+        command = [str(PROGRAMS / "pg_basebackup"), f"--pgdata={files}", f"--dbname={self.url}"]
+        subprocess.run([*command, "--checkpoint=fast", "--no-sync", *options], check=True)
+        if owner := embedded_servers.server_user():
+            for path in (files, *files.rglob("*")):
+                os.chown(path, owner.pw_uid, owner.pw_gid)
 
 
 class Cluster:
@@ -67,6 +132,8 @@ class Cluster:
         self.workers = [
             Node(directory / f"worker{place}", self._group, durable=durable) for place in range(workers)
         ]
+        for node in self.nodes:
+            node.create()
         self.url = self.coordinator.url
         with psycopg.connect(self.url, autocommit=True) as database:
             database.execute("SELECT citus_set_coordinator_host(%s, 5432)", [self.coordinator.host])
@@ -77,8 +144,21 @@ class Cluster:
                 [self.coordinator.host, not self.workers],
             )
 
+    @property
+    def nodes(self) -> list[Node]:
+        """Its nodes, the coordinator first."""
+        return [self.coordinator, *self.workers]
+
     def close(self) -> None:
         """Stop it permanently."""
-        for node in (self.coordinator, *self.workers):
+        for node in self.nodes:
             node.stop()
         self._group.close()
+
+
+def _wait_until(holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + embedded_servers.START_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.05)

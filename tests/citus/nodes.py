@@ -1,18 +1,24 @@
-"""Nodes of a Citus cluster are restarted, killed, and give their shards away, while everything is under way.
+"""Nodes of a Citus cluster are restarted, killed, give their shards away, are replaced by a standby, and are restored.
 
-Clients, Meta, a batch and deliveries are under way all the time. They are reconciled at the simulator, at the receiver
-and at the event stream. Runs with `make citus`.
+Clients, Meta, a batch and deliveries are under way. They are reconciled at the simulator, at the receiver and at the
+event stream. Runs with `make citus`.
 """
 
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import orjson
 import pytest
-from django.db import connection
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
@@ -25,7 +31,9 @@ from tests.faults.callers import Callers
 from tests.faults.service import Service, Valkey, database_url, received, wait_until
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator
-from webhooks.models import Delivery
+from webhooks.events.envelope import NewEvent
+from webhooks.events.publish import publish
+from webhooks.models import Delivery, Event
 from webhooks.tests.stream_reading import StreamReader
 
 PLUGIN = "tests.citus.plugin"
@@ -45,6 +53,7 @@ _NODE = """
 SELECT nodename FROM pg_dist_placement JOIN pg_dist_node USING (groupid)
 WHERE shardid = get_shard_id_for_distribution_column('event_keys', %s)
 """
+_REPLACE = "SELECT citus_update_node(nodeid, %s, nodeport) FROM pg_dist_node WHERE nodename = %s"
 
 
 @pytest.fixture
@@ -104,56 +113,201 @@ def test_nodes_restart_and_shards_move_and_nothing_is_lost_or_sent_twice(
 
     callers.start_batch(batch_number, BATCH, receiver.url)
     callers.start("/v1/events?limit=1")
-    listener = StreamReader(tenant.id)
-
-    def goes_on() -> None:
-        """Whether calls, deliveries and the stream work, or work again, from now on."""
-        now, arrived, heard = time.monotonic(), len(receiver.received), len(listener.got)
-        wait_until(lambda: callers.kinds(200, since=now) == set(callers.answered), "every call is answered")
-        wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")
-
-        def hears() -> bool:
-            listener.read_on()
-            return len(listener.got) > heard
-
-        wait_until(hears, "the stream goes on")
-
-    goes_on()
+    flows = Flows(callers, receiver, StreamReader(tenant.id))
+    flows.assert_going_on()
     for end in ("stop", "kill"):
         for worker in cluster.workers:
             getattr(worker, end)()
             worker.start()
-            goes_on()
+            flows.assert_going_on()
     for _ in range(2):
         before = _node_of(tenant)
         with connection.cursor() as cursor:
             cursor.execute(_MOVE, {"tenant": tenant.id})
         assert _node_of(tenant) != before
-        goes_on()
-    callers.stop()
-    wait_until(lambda: not Batch.objects.filter(completed_at=None).exists(), "the batch ends")
-    wait_until(lambda: not Delivery.objects.exclude(status="delivered").exists(), "every event is delivered")
+        flows.assert_going_on()
+    flows.end(simulator, number, batch_number)
     service.assert_well()
 
-    sent = Counter(
-        orjson.loads(row["body"])["text"]["body"]
-        for each in (number, batch_number)
-        for row in received(simulator, each)
-    )
-    assert max(sent.values()) == 1, "a message went out twice"
-    callers.assert_sends(sent)
-    wait_until(
-        lambda: callers.have_outbound_events([got.json for got in receiver.received]),
-        "every send that was answered has its event",
-    )
-    events = {got.json["id"]: got.json for got in receiver.received}
-    callers.assert_notifications(list(events.values()))
-    for item in BatchItem.objects.filter(status="accepted"):
-        assert sent[f"Message {item.idx}"] == 1
 
-    def has_heard_all() -> bool:
+def test_a_standby_takes_a_workers_place_and_nothing_is_lost_or_sent_twice(
+    cluster: Cluster,
+    tenant: Tenant,
+    key: NewKey,
+    service: Service,
+    simulator: RunningSimulator,
+    receiver: Receiver,
+) -> None:
+    simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
+    number, batch_number = (_number(tenant, simulator, level) for level in ("HIGH", "STANDARD"))
+    callers = Callers(service.small_host().url, key.key, number)
+    callers.start_batch(batch_number, BATCH, receiver.url)
+    callers.start("/v1/events?limit=1")
+    flows = Flows(callers, receiver, StreamReader(tenant.id))
+    (place,) = (place for place, worker in enumerate(cluster.workers) if worker.host == _node_of(tenant))
+    primary, standby = cluster.workers[place], cluster.workers[place].start_standby()
+    flows.assert_going_on()
+    primary.kill()
+    cluster.workers[place] = standby
+    standby.execute("SELECT pg_promote()")
+    cluster.coordinator.execute(_REPLACE, standby.host, primary.host)
+    assert _node_of(tenant) == standby.host
+    flows.assert_going_on()
+    flows.end(simulator, number, batch_number)
+    service.assert_well()
+
+
+def test_after_a_restore_each_transaction_is_on_all_nodes_or_on_none_and_the_flows_go_on(
+    cluster: Cluster,
+    tenant: Tenant,
+    key: NewKey,
+    service: Service,
+    simulator: RunningSimulator,
+    receiver: Receiver,
+) -> None:
+    pair = _tenants_of_both_nodes()
+    late, ahead = StreamReader(pair[0].id), StreamReader(pair[0].id)
+    with _publishing_together(pair):
+        late.read_on()
+        for node in cluster.nodes:
+            node.back_up()
+        _wait_for_events(pair, 30)
+        cluster.coordinator.execute("SELECT citus_create_restore_point('chosen')")
+        _wait_for_events(pair, 30)
+    for node in cluster.nodes:
+        node.finish_archive()
+    ahead.read_on()
+    connection.close()
+    for node in cluster.nodes:
+        node.stop()
+    for node in (*cluster.workers, cluster.coordinator):
+        node.restore("chosen")
+    cluster.coordinator.execute("SELECT recover_prepared_transactions()")
+    restored, other = ([*_keys_of(each)] for each in pair)
+    assert restored == other
+    assert 30 <= len(restored) <= len(ahead.got) - 30
+    assert [node.execute("SELECT count(*) FROM pg_prepared_xacts") for node in cluster.nodes] == [0, 0, 0]
+
+    call_command("begin_stream_epoch")
+    call_command("cancel_open_batches")
+    with _publishing_together(pair):
+        _wait_for_events(pair, 10)
+    for listener in (late, ahead):
         listener.read_on()
-        return set(listener.got) >= set(events)
+        assert max(Counter(listener.got).values()) == 1, "the stream has an event twice"
+    assert {*late.got} == {*_ids_of(pair[0])} <= {*ahead.got}
 
-    wait_until(has_heard_all, "the stream has every event")
-    assert max(Counter(listener.got).values()) == 1, "the stream has an event twice"
+    simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
+    number, batch_number = (_number(tenant, simulator, level) for level in ("HIGH", "STANDARD"))
+    callers = Callers(service.small_host().url, key.key, number)
+    callers.start_batch(batch_number, 100, receiver.url)
+    callers.start("/v1/events?limit=1")
+    flows = Flows(callers, receiver, StreamReader(tenant.id))
+    flows.assert_going_on()
+    flows.end(simulator, number, batch_number)
+    service.assert_well()
+
+
+class Flows:
+    """Calls, deliveries and a listener that are under way."""
+
+    def __init__(self, callers: Callers, receiver: Receiver, listener: StreamReader) -> None:
+        self._callers, self._receiver, self._listener = callers, receiver, listener
+
+    def assert_going_on(self) -> None:
+        """Wait until calls, deliveries and the stream work, or work again, from now on."""
+        now = time.monotonic()
+        arrived, heard = len(self._receiver.received), len(self._listener.got)
+        every = set(self._callers.answered)
+        wait_until(lambda: self._callers.kinds(200, since=now) == every, "every call is answered")
+        wait_until(lambda: len(self._receiver.received) > arrived, "deliveries go on")
+
+        def hears() -> bool:
+            self._listener.read_on()
+            return len(self._listener.got) > heard
+
+        wait_until(hears, "the stream goes on")
+
+    def end(self, simulator: RunningSimulator, number: PhoneNumber, batch_number: PhoneNumber) -> None:
+        """End everything. Checks that nothing was lost, and nothing sent or heard twice."""
+        callers, listener, received_by = self._callers, self._listener, self._receiver.received
+        callers.stop()
+        wait_until(lambda: not Batch.objects.filter(completed_at=None).exists(), "the batch ends")
+        wait_until(
+            lambda: not Delivery.objects.exclude(status="delivered").exists(), "every event is delivered"
+        )
+        sent = Counter(
+            orjson.loads(row["body"])["text"]["body"]
+            for each in (number, batch_number)
+            for row in received(simulator, each)
+        )
+        assert max(sent.values()) == 1, "a message went out twice"
+        callers.assert_sends(sent)
+        wait_until(
+            lambda: callers.have_outbound_events([got.json for got in received_by]),
+            "every send that was answered has its event",
+        )
+        events = {got.json["id"]: got.json for got in received_by}
+        callers.assert_notifications(list(events.values()))
+        for item in BatchItem.objects.filter(status="accepted"):
+            assert sent[f"Message {item.idx}"] == 1
+
+        def has_heard_all() -> bool:
+            listener.read_on()
+            return set(listener.got) >= set(events)
+
+        wait_until(has_heard_all, "the stream has every event")
+        assert max(Counter(listener.got).values()) == 1, "the stream has an event twice"
+
+
+def _tenants_of_both_nodes() -> list[Tenant]:
+    """Two tenants whose rows are on different workers."""
+    found: dict[str, Tenant] = {}
+    while len(found) < 2:
+        tenant = Tenant.objects.create(name=f"Tenant {len(found)}", status="active")
+        found.setdefault(_node_of(tenant), tenant)
+    return list(found.values())
+
+
+@contextmanager
+def _publishing_together(tenants: Sequence[Tenant]) -> Iterator[None]:
+    """Meanwhile, publish events of all tenants, each time in one transaction."""
+    stopped = threading.Event()
+
+    def publish_all() -> None:
+        try:
+            while not stopped.is_set():
+                name = str(uuid4())
+                with transaction.atomic():
+                    for tenant in tenants:
+                        event = NewEvent(type="meta.other", environment="live", dedupe_key=name, data=b"{}")
+                        publish(tenant_id=tenant.id, events=[event])
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        publishing = thread.submit(publish_all)
+        try:
+            yield
+        finally:
+            stopped.set()
+        publishing.result()
+
+
+def _keys_of(tenant: Tenant) -> "QuerySet[Event, str]":
+    return (
+        Event.objects.filter(tenant_id=tenant.id).order_by("dedupe_key").values_list("dedupe_key", flat=True)
+    )
+
+
+def _ids_of(tenant: Tenant) -> list[str]:
+    return [event.public_id for event in Event.objects.filter(tenant_id=tenant.id)]
+
+
+def _wait_for_events(tenants: Sequence[Tenant], count: int) -> None:
+    """Wait until each tenant has this many more events."""
+    before = [_keys_of(tenant).count() for tenant in tenants]
+    wait_until(
+        lambda: all(_keys_of(each).count() >= had + count for each, had in zip(tenants, before, strict=True)),
+        "events are published",
+    )
