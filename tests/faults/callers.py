@@ -1,4 +1,4 @@
-"""Clients and Meta that call continuously while something is taken away, and the responses that they got."""
+"""Clients and Meta that call continuously during a fault, and the responses that they got."""
 
 import hashlib
 import random
@@ -16,12 +16,12 @@ from messaging.tests.incoming import notification, signature_of, text_change
 from phone_numbers.models import PhoneNumber
 
 NO_ANSWER = 0
-"""Replaces the status of a call whose connection broke."""
+"""The status of a call whose connection broke."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The response that a caller got, and the object that it was about."""
+    """A response to a caller, and the name of the call."""
 
     name: str
     response: requests.Response = field(repr=False)
@@ -35,8 +35,8 @@ class Answered:
 class Callers:
     """Clients and Meta, in threads that call until they are stopped.
 
-    Each call goes to any of the URLs. A connection may break only while `may_break` says so. The outcome of a send is
-    then unknown to its caller, and a caller that can repeat the call does.
+    Each call goes to any of the URLs. A connection may break only while `may_break` is true. The caller of a send then
+    does not know the outcome, and repeats the call if it has a key.
     """
 
     all: "ClassVar[list[Callers]]" = []
@@ -54,7 +54,7 @@ class Callers:
         self.all.append(self)
 
     def start(self, *reads: str) -> None:
-        """Start the callers, with reads of these paths."""
+        """Start all callers. Some read the paths in `reads`."""
         for _ in range(2):
             self.more_sends()
             self._repeat("notifications", self._notify)
@@ -84,7 +84,7 @@ class Callers:
         self._repeat("sends without a key", self.send)
 
     def stop(self) -> None:
-        """Let every caller finish its call. Fails when one was not answered at all."""
+        """Let every caller finish its call. Fails when a call got no response."""
         self.stopped.set()
         for thread in self.threads:
             thread.join(90)
@@ -92,7 +92,7 @@ class Callers:
 
     @classmethod
     def end_all(cls) -> None:
-        """End the callers of a failed test, which would continue through all later tests."""
+        """End the callers of a failed test. Otherwise they continue during all later tests."""
         for callers in cls.all:
             callers.may_break = True
             callers.stopped.set()
@@ -103,7 +103,7 @@ class Callers:
         cls.all.clear()
 
     def kinds(self, status: int, *, since: float) -> set[str]:
-        """The kinds of calls with this status since a moment."""
+        """The kinds of calls that got this status since a time."""
         return {
             kind
             for kind, answered in self.answered.items()
@@ -114,9 +114,9 @@ class Callers:
         return [each for each in self.answered[kind] if each.status == 200]
 
     def assert_sends(self, sent: Counter[str], *, reasons: Set[str] = frozenset({"interrupted"})) -> None:
-        """Check that 200 was sent, 503 was not sent ("nothing was done"), and the outcome of a key never changes.
+        """Check that a send answered 200 was sent once, and one without a key answered 503 was not sent.
 
-        `reasons` are those that a send with a key may name in its 502.
+        A send with a key answered 502 must name one of `reasons`.
         """
         for kind in ("sends without a key", "sends with a key"):
             assert [each.name for each in self.ok(kind) if sent[each.name] != 1] == []
@@ -127,20 +127,20 @@ class Callers:
                 assert each.response.json()["error"]["details"]["reason"] in reasons
 
     def have_outbound_events(self, events: list[Any]) -> bool:
-        """Whether each send answered 200 has its event, which arrived.
+        """Whether the event of each send answered 200 has arrived.
 
-        That of a send that the database missed comes from the send journal, up to half a minute later.
+        If the database missed a send, the send journal adds the event up to half a minute later.
         """
         arrived = {event["wamid"] for event in events if event["type"] == "message.outbound"}
         answered = [each for kind in ("sends without a key", "sends with a key") for each in self.ok(kind)]
         return {each.response.json()["messages"][0]["id"] for each in answered} <= arrived
 
     def assert_outbound_events(self, events: list[Any]) -> None:
-        """Check that each send answered 200 has its event, which arrived."""
+        """Check that the event of each send answered 200 has arrived."""
         assert self.have_outbound_events(events)
 
     def assert_notifications(self, events: list[Any]) -> None:
-        """Check that each notification answered 200 arrived as an event, and each event under one id."""
+        """Check that each notification answered 200 arrived as an event, and that repeats of an event have one id."""
         arrived = {event["dedupe_key"]: event["id"] for event in events if event["type"] == "message.inbound"}
         accepted = {each.name for each in self.ok("notifications")}
         assert {f"msg:{name}" for name in accepted} == set(arrived)
@@ -171,13 +171,13 @@ class Callers:
             if not self.may_break:
                 raise
             return NO_ANSWER
-        # It keeps its socket open, and every response is kept to the end.
+        # `raw` keeps the socket open, and each response is kept until the end of the test.
         response.raw = None
         self.answered.setdefault(kind, []).append(Answered(name, response, time.monotonic()))
         return response.status_code
 
     def send(self, name: str, kind: str = "sends without a key", **headers: str) -> int:
-        # Each to a different customer, because Meta throttles many messages to one.
+        # Each message has another customer, because Meta throttles many messages to the same one.
         customer = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10**10
         body = {
             "from": self.number.phone_number_id,

@@ -1,7 +1,7 @@
-"""Rare faults: a database that stands still, a full disk, a clock that jumps, and name servers that are silent.
+"""Rare faults: a frozen database, a full disk, a clock that jumps, and silent name servers.
 
-The small host, while clients and the upstream call all the time. Reconciled at the simulator and at the receiver.
-`make faults` runs them: they take minutes, and one needs to mount a disk.
+Clients and the upstream call the small host during the fault. The simulator and the receiver then show what arrived.
+`make faults` runs these tests: they take minutes, and one mounts a disk.
 """
 
 import os
@@ -41,16 +41,16 @@ from webhooks.models import Delivery
 pytestmark = pytest.mark.faults
 
 BOUND_SECONDS = 10.0
-"""Within which a call is refused. A send that the upstream took waits longer to be recorded."""
+"""The limit for a 503. A send that the upstream accepted waits longer for its record."""
 ON_THE_WAY_SECONDS = 3.0
-"""What a busy machine adds to that."""
+"""The delay that a busy machine adds to `BOUND_SECONDS`."""
 STILL_SECONDS = 30.0
 BALLAST = "ballast"
 
 
 @contextmanager
 def django_on(url: str, unblocker: Any) -> Iterator[None]:
-    """Inside, Django's connection of this process is to this database."""
+    """Connect Django in this process to the database at `url` inside the block."""
     before = dict(connection.settings_dict)
     host = psycopg.conninfo.conninfo_to_dict(url)["host"]
     connection.close()
@@ -65,7 +65,7 @@ def django_on(url: str, unblocker: Any) -> Iterator[None]:
 
 
 class World:
-    """The small host with its callers, a number and an endpoint."""
+    """The small host, its callers, a number and an endpoint."""
 
     def __init__(self, directory: Path, postgres: Postgres, simulator: RunningSimulator) -> None:
         self.simulator, self.postgres = simulator, postgres
@@ -74,7 +74,7 @@ class World:
         self.number: PhoneNumber = connected_number(
             self.tenant, simulator.account([{"throughput": "HIGH"}]), throughput_level="HIGH"
         )
-        # The small host soon asks the upstream whether it is.
+        # The small host soon checks the subscription at the upstream.
         assert graph_of(self.number.account).subscribe(self.number.account.waba_id).ok
         (directory / "host").mkdir()
         self.service = Service(
@@ -90,7 +90,7 @@ class World:
         self.arrived: Callable[[], int]
 
     def begin(self, receiver: Receiver, *, endpoint: str | None = None) -> None:
-        """Start the host and the callers; returns when everything goes."""
+        """Start the host and the callers. Returns once every kind of call is answered."""
         self.receiver = receiver
         self.host = self.service.small_host()
         token = api_keys.create(name="server", environment="live", tenant=self.tenant).key
@@ -106,14 +106,14 @@ class World:
         self.goes_on()
 
     def goes_on(self) -> None:
-        """Every kind of call is answered 200, and events arrive, since now."""
+        """Wait until every kind of call is answered 200 and events arrive, counted from now."""
         now, arrived = time.monotonic(), len(self.receiver.received)
         every_kind = set(self.callers.answered)
         wait_until(lambda: self.callers.kinds(200, since=now) == every_kind, "every kind is answered 200")
         wait_until(lambda: len(self.receiver.received) > arrived, "deliveries go on")
 
     def finish(self, *, reasons: Set[str] = frozenset({"interrupted"})) -> None:
-        """Let everything end, and reconcile: nothing lost, no message twice. `reasons`: see `Callers.assert_sends`."""
+        """Wait for the end of all work. Check that nothing is lost or sent twice. `reasons`: `Callers.assert_sends`."""
         self.callers.stop()
         wait_until(
             lambda: self.callers.have_outbound_events([got.json for got in self.receiver.received]),
@@ -163,7 +163,7 @@ def test_a_postgres_that_stands_still_is_answered_for_within_the_bound(
     for kind, answered in world.callers.answered.items():
         assert {each.status for each in answered} <= {200, 503, 409, 502}, kind
         if kind == "reads":
-            # A thread waits with its connection for what Postgres has begun.
+            # A read that Postgres has begun waits until Postgres continues.
             continue
         refused = [each for each in answered if stopped < each.at < during and each.status == 503]
         assert refused, f"{kind}: nobody was answered while Postgres stood still"
@@ -173,7 +173,7 @@ def test_a_postgres_that_stands_still_is_answered_for_within_the_bound(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own with a migrated cluster and little room."""
+    """A small separate disk with a migrated Postgres cluster."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -221,7 +221,7 @@ def test_a_full_disk_of_postgres_loses_nothing(
 
 
 class NameServer:
-    """A name server that knows every name as 127.0.0.1, or is silent."""
+    """A name server that answers 127.0.0.1 for every name, or does not answer."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -243,7 +243,7 @@ class NameServer:
                 self._socket.sendto(self._known(query), sender)
 
     def _known(self, query: bytes) -> bytes:
-        """The query with an answer: an address for A, none for AAAA."""
+        """The response to a query: an address for A, none for AAAA."""
         end = query.find(b"\x00", 12) + 5 if len(query) > 12 else 12
         is_address = query[end - 4 : end - 2] == b"\x00\x01"
         counts = b"\x00\x01" + (b"\x00\x01" if is_address else b"\x00\x00") + bytes(4)
@@ -255,7 +255,7 @@ class NameServer:
 
 
 def shift_clock(folder: Path, seconds: int) -> None:
-    """Set the clock of a surrounded service, which reads the file at any time."""
+    """Shift the clock of a surrounded service. The service may read the file at any time, so a rename replaces it."""
     (folder / "next").write_text(str(seconds))
     (folder / "next").replace(folder / "shift")
 
@@ -270,14 +270,14 @@ def names(tmp_path: Path) -> Iterator[NameServer]:
 
 
 class SurroundedService(Service):
-    """The service with a clock and names of the test's."""
+    """The service with the test's clock and name server."""
 
     def start(self, *command: str, **environment: str) -> Any:
         return super().start("tests.faults.surroundings", *command, **environment)
 
 
 def surround(world: World, folder: Path) -> None:
-    """Give the world's service the clock and the name server of a folder."""
+    """Make the world's service use the clock and the name server that a folder describes."""
     world.service.__class__ = SurroundedService
     world.service.environment["SURROUNDINGS"] = str(folder)
 
@@ -286,7 +286,7 @@ def surround(world: World, folder: Path) -> None:
 def test_a_clock_that_jumps_between_claim_and_record_loses_and_doubles_nothing(
     world: World, receiver: Receiver, names: NameServer, tmp_path: Path, jump: int
 ) -> None:
-    """Sends and deliveries are slow, so the jump comes between claim and record of many of them."""
+    """Sends and deliveries are slow, so the clock jumps between claim and record of many."""
     surround(world, tmp_path)
     world.simulator.faults(
         {"match": {"phone_number_id": world.number.phone_number_id}, "action": "slow", "ms": 300}

@@ -1,8 +1,8 @@
 """The upgrade from the last release and back, under load: two checkouts, one database, one Valkey and one DATA_DIR.
 
-Run by `make upgrade`. The last release is the commit that `docs/releases.md` names, with the requirements of that
-commit. Clients and the upstream call all the time, and a batch is under way at each step; at the end everything is
-reconciled at the simulator and at the customer's receiver.
+`make upgrade` runs it. The last release is the commit that `docs/releases.md` names, with the requirements of that
+commit. Clients and the upstream call all the time, and each step has a batch under way. At the end, the simulator
+and the tenant's receiver show whether each message and event arrived.
 """
 
 import itertools
@@ -55,7 +55,7 @@ LATEST = "SELECT DISTINCT ON (app) app, name FROM django_migrations ORDER BY app
 
 
 class Checkout(Service):
-    """Processes of a checkout, which run with the Python of its requirements."""
+    """The processes of a checkout. They run with the Python that has its requirements."""
 
     def __init__(self, root: Path, python: str, directory: Path, **environment: str) -> None:
         directory.mkdir()
@@ -78,7 +78,7 @@ class Checkout(Service):
         return process
 
     def all_environment(self, **others: str) -> dict[str, str]:
-        """The environment of its processes."""
+        """The environment of the checkout's processes."""
         own = {"DJANGO_SETTINGS_MODULE": "gateway.settings", "LOG_LEVEL": "WARNING"}
         return {**os.environ, **own, **self.environment, **others}
 
@@ -97,14 +97,14 @@ class Version:
         self.service.processes.remove(process)
 
     def start(self) -> None:
-        """Start all roles; returns when web answers."""
+        """Start all roles. Returns once the web processes answer and the others have started."""
         self.webs = self.service.webs(2)
         for role in ("deliveries", "batches", "tasks"):
             self.service.worker(role)
         self.service.beat()
 
     def stop(self) -> None:
-        """SIGTERM to every process, one after the other; each ends in time, of itself."""
+        """Send SIGTERM to one process after another. Each must end in time."""
         for process in list(self.service.processes):
             process.terminate()
             assert process.wait(40) in {0, -15}, process.args
@@ -207,7 +207,7 @@ def latest_migrations(url: str) -> set[tuple[Any, ...]]:
 
 
 class Rehearsal:
-    """The callers all through the upgrade, and what they were answered."""
+    """The callers during the upgrade, and the responses that they got."""
 
     def __init__(
         self, token: str, number: Any, batch_number: Any, simulator: RunningSimulator, receiver: Receiver
@@ -224,7 +224,7 @@ class Rehearsal:
         self.goes_on("the former version")
 
     def batch(self) -> None:
-        """One batch more, which begins now."""
+        """Start another batch."""
         place = len(self.batches)
         messages = [
             {"to": f"+91{9000000000 + n}", "type": "text", "text": {"body": f"Batch {place} message {n}"}}
@@ -234,7 +234,7 @@ class Rehearsal:
         self.batches.append(self._post("/v1/messages/batch", body)["id"])
 
     def replace(self, former: Version, *, by: Version) -> None:
-        """Start the other version beside this one, lead the callers to it, and send SIGTERM to this one."""
+        """Start version `by` beside `former`, send the callers to `by`, and stop `former`."""
         self.batch()
         by.start()
         self.goes_on("both versions")
@@ -244,14 +244,14 @@ class Rehearsal:
         self.goes_on("the other version alone")
 
     def goes_on(self, when: str) -> None:
-        """Every kind of call is answered 200, and events and batches go on, since now."""
+        """Wait until every kind of call is answered 200 and events arrive, counted from now."""
         now, arrived = time.monotonic(), len(self.receiver.received)
         every_kind = set(self.callers.answered)
         wait_until(lambda: self.callers.kinds(200, since=now) == every_kind, f"calls are answered: {when}")
         wait_until(lambda: len(self.receiver.received) > arrived + 20, f"deliveries go on: {when}")
 
     def finish(self, database_url: str) -> None:
-        """Let everything end, and reconcile."""
+        """Wait for the end of all work, and check that nothing is lost or sent twice."""
         wait_until(lambda: all(map(self._is_over, self.batches)), "the batches end")
         self.callers.stop()
 

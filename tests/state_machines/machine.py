@@ -1,5 +1,5 @@
-"""What the machines share. Each runs inside a transaction, so the database's clock stands still: time passes by moving
-what is stored.
+"""The base class of the state machines. Each runs inside a transaction, where the database's clock stands still, so a
+step lets time pass by moving the stored times.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,18 +17,18 @@ from tests.fixtures import shared_rows
 
 STEPS = settings(stateful_step_count=25, database=None)
 PICKED = st.integers(0, 99)
-"""Which of those that there are."""
+"""A random number with which `one` picks an object."""
 
 
 class DatabaseAwayError(Exception):
-    """The database went away within a step: nothing of the step may have happened."""
+    """The database failed during a step. The step must have changed nothing."""
 
 
 class Machine(RuleBasedStateMachine):
-    """A business and its rows, which are gone afterwards. The database may go away between any two statements."""
+    """A tenant and its rows, which the end of the run removes. The database may fail before any statement."""
 
     MOST_STATEMENTS = 10
-    """About as many as a step has."""
+    """The approximate number of statements of a step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,12 +39,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1, exclude_max=True))
     def lose_the_database(self, share: float) -> None:
-        """Some statements of the next step come through."""
+        """Let the database fail after some statements of the next step."""
         self.statements_left = int(share * self.MOST_STATEMENTS)
 
     @contextmanager
     def database(self) -> Iterator[None]:
-        """What a step asks of the product, on a database that may go away. Raises DatabaseAwayError."""
+        """Run a step's calls of the product while the database may fail. Raises DatabaseAwayError."""
         left, self.statements_left = self.statements_left, None
         is_away = False
 
@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
                 yield
         except Exception as error:
             if is_away:
-                # Outside a transaction of its own a single statement leaves nothing to roll back.
+                # Outside a transaction, a single failed statement leaves nothing to roll back.
                 transaction.set_rollback(False)
                 raise DatabaseAwayError from error
             raise
@@ -75,7 +75,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def unless_away(step: Callable[..., None]) -> Callable[..., None]:
-    """A step whose model is untouched when the database goes away within it."""
+    """Decorate a step: when the database fails during the step, its model stays unchanged."""
 
     @wraps(step)
     def run(*arguments: Any, **drawn: Any) -> None:
@@ -86,11 +86,11 @@ def unless_away(step: Callable[..., None]) -> Callable[..., None]:
 
 
 def one(things: Any, picked: int) -> Any:
-    """The picked one of several."""
+    """The object that the number picks."""
     things = list(things)
     return things[picked % len(things)]
 
 
 def run_machine(machine: type[Machine], *, runs: int = 25) -> None:
-    """Any order of steps ends as the machine's model says."""
+    """Run the steps in many random orders. Each must end in the state of the machine's model."""
     run_state_machine_as_test(machine, settings=settings(STEPS, max_examples=runs))

@@ -29,7 +29,7 @@ class ItemModel:
 
 @dataclass
 class BatchModel:
-    """A batch: the token of its lease, and whether that has run out."""
+    """A batch, the token of its lease, and whether the lease has expired."""
 
     items: list[ItemModel] = field(default_factory=lambda: [ItemModel() for _ in range(3)])
     status: Literal["queued", "cancelled", "completed"] = "queued"
@@ -44,7 +44,7 @@ class BatchModel:
 
 
 class Batches(Machine):
-    """An item is claimed once, until its own holder frees it or a retry queues what was certainly not sent."""
+    """An item is claimed once, until its holder releases it or a retry queues it because it certainly was not sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Batches(Machine):
             with self.database():
                 held_batch.release(held, [ClaimedItem(idx, b"")])
         except DatabaseAwayError:
-            # Why each batch waits is written after it: the release is whole, or nothing of it is.
+            # `record_waiting` runs after the transaction of the release, so its failure leaves the batch released.
             if type(self.batch).objects.get().lease_token == self.model.token:
                 return
         if held.lease == self.model.token:

@@ -1,4 +1,4 @@
-"""An endpoint's circuit breaker through any order of claims and results, against a model of a few lines."""
+"""An endpoint's circuit breaker after claims and results in any order, against a model of a few lines."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,7 +25,7 @@ AT_ONCE = (0.0,) * 1000
 
 @dataclass
 class Circuit:
-    """`open_for` seconds, None while it is closed; results since the window began so many seconds ago."""
+    """The model. It stays open for `open_for` seconds (None: closed). `window` has the results since `began`."""
 
     generation: int = 0
     opened: int = 0
@@ -56,7 +56,7 @@ class Circuit:
 
 
 class Circuits(Machine):
-    """While the circuit is open nothing is claimed, then one delivery probes; late results change nothing."""
+    """An open circuit allows no claim, then one delivery as a probe. Late results change nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Circuits(Machine):
     @rule(picked=PICKED, count=st.integers(1, 12), ok=st.booleans())
     @unless_away
     def record(self, picked: int, count: int, ok: bool) -> None:
-        """Results that arrive together; some wait long for theirs."""
+        """Record the results of several claims together, some long after the claim."""
         start = picked % len(self.claims)
         ended = self.claims[start : start + count]
         answer = Answer(200 if ok else 500, None if ok else "http_5xx", 3, b"", None)

@@ -25,7 +25,7 @@ OPEN = ("pending", "failed")
 
 @dataclass
 class DeliveryModel:
-    """A delivery: open until an attempt that counts says otherwise; `due_in` seconds, by its lease or its retry."""
+    """A delivery. `due_in` is the seconds until its lease expires or its retry is due."""
 
     status: Literal["pending", "delivered", "failed", "dead"] = "pending"
     attempts: int = 0
@@ -33,7 +33,7 @@ class DeliveryModel:
 
 
 class Deliveries(Machine):
-    """What is due is claimed, by one worker at a time; of the results for one attempt the first counts."""
+    """One worker at a time claims each due delivery. Only the first result of an attempt counts."""
 
     LEASE = 60
 
@@ -66,7 +66,7 @@ class Deliveries(Machine):
     @rule(picked=PICKED, status=st.sampled_from([200, 500, None]))
     @unless_away
     def record(self, picked: int, status: int | None) -> None:
-        """Record the result of any earlier claim, even an overtaken one. Without a status nothing was sent."""
+        """Record the result of any earlier claim, even a superseded one. Status None: nothing was sent."""
         claimed = one(self.claims, picked)
         row = self.model[claimed.id]
         if status is None:
@@ -89,7 +89,7 @@ class Deliveries(Machine):
         if counts:
             row.status, row.due_in = decision.status, decision.delay or 0
             row.attempts += answer is not None
-        # The circuit breaker has a model of its own.
+        # Keep the circuit closed: `test_circuits.py` tests the circuit breaker.
         Endpoint.objects.update(circuit_open_until=None, consecutive_failures=0, window_started_at=None)
 
     @rule(seconds=st.sampled_from([1, 40, 60]))

@@ -19,7 +19,7 @@ DAY = 86_400
 
 @dataclass
 class FirstUse:
-    """What the first use of a key was, and how many seconds ago."""
+    """The first use of a key, its stored response, and its age in seconds."""
 
     use: KeyUse
     answer: bytes | None = None
@@ -34,7 +34,7 @@ class FirstUse:
 
 
 class Keys(Machine):
-    """In 24 hours one use of a key sends; every other is told what became of it, or that it differs."""
+    """One use of a key in 24 hours sends. Each other use gets the outcome of the first, or an error if it differs."""
 
     MOST_STATEMENTS = 3
 

@@ -1,4 +1,4 @@
-"""Invoices, payments, refunds, credits and write-offs in any order: money is neither made nor lost."""
+"""Invoices, payments, refunds, credits and write-offs in any order: no step creates or loses money."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ PAISE = st.sampled_from([1, 40, 20_000, 58_950, MONTHLY, 2 * MONTHLY + 7])
 
 
 class Books(Machine):
-    """Money received and not refunded is on invoices or is the customer's balance, and the balance pays what is due."""
+    """Received money without a refund pays invoices or is the tenant's balance. The balance pays due invoices."""
 
     MOST_STATEMENTS = 40
 
@@ -44,9 +44,9 @@ class Books(Machine):
         self.invoices: list[UUID] = []
         self.credited: defaultdict[UUID, int] = defaultdict(int)
         self.transfers: dict[UUID, int] = {}
-        """What is left of each."""
+        """The paise of each transfer, minus refunds."""
         self.links: dict[UUID, UUID] = {}
-        """The invoice of each."""
+        """The invoice of each payment link."""
         self.paid_by_link: defaultdict[UUID, int] = defaultdict(int)
         self.refunded: defaultdict[UUID, int] = defaultdict(int)
         self.in_flight: set[UUID] = set()
@@ -64,7 +64,7 @@ class Books(Machine):
         self.at = ist(2027, len(self.invoices), 1, 0, 15)
 
     def free(self) -> Iterator[UUID]:
-        """The invoices that no payment is in flight for: the others cannot be corrected."""
+        """The invoices without a payment in flight. The others cannot be corrected."""
         waited_for = {self.links[link] for link in self.in_flight}
         return (invoice for invoice in self.invoices if invoice not in waited_for)
 
@@ -129,7 +129,7 @@ class Books(Machine):
     @rule(picked=PICKED, paise=PAISE, refunded=PAISE)
     @unless_away
     def capture(self, picked: int, paise: int, refunded: int) -> None:
-        """What the provider says of a link may be old news, and money may come although it was given up."""
+        """Apply a provider's report on a link. The report may be outdated, and a failed link may still be paid."""
         link = one(self.links, picked)
         seen = Payment("pay_1", "captured", paise, min(refunded, paise))
         with self.database():

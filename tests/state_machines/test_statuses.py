@@ -14,17 +14,17 @@ from webhooks.models import Event, Message
 from webhooks.tests.messages import SECOND, outbound, status, write
 
 ORDER = ["accepted", "sent", "delivered", "read", "failed"]
-"""A later one hides those before it."""
+"""Statuses from the earliest to the furthest. A message shows the furthest."""
 MESSAGES = [("live", "wamid.A"), ("live", "wamid.B"), ("test", "wamid.C")]
 REPORTS = st.tuples(st.sampled_from(MESSAGES), st.sampled_from(ORDER), st.integers(0, 3)).map(
-    # Meta may repeat a status with another time; of the sending there is one event.
+    # Meta may repeat a status with another time. `accepted` is one event, always at second 0.
     lambda report: report if report[1] != "accepted" else (*report[:2], 0)
 )
-"""A message, what is said of it, and how many seconds after the first second."""
+"""A message, its reported status, and the seconds since the start."""
 
 
 class Statuses(Machine):
-    """Each time is the earliest that was reported, and the status is the furthest, whatever comes first."""
+    """A status keeps its earliest reported time. A message has its furthest status, in any order of reports."""
 
     def __init__(self) -> None:
         super().__init__()
