@@ -267,7 +267,7 @@ def _recipient(found: Detail) -> str | None:
 
 
 def _attempts(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
-    """The timeline's entries for the attempts of all deliveries of the message's events."""
+    """The timeline's entries for every delivery attempt of the message's events."""
     deliveries = {row.id: row for event in found.events for row in event.deliveries}
     if not deliveries:
         return

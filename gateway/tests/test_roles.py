@@ -1,4 +1,4 @@
-"""The roles of one process end together."""
+"""When one role of a process ends, the whole process ends."""
 
 import os
 import subprocess

@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file in a multipart form that was checked but not read yet."""
+    """A file of a multipart form. The file has been checked, but not read yet."""
 
     content: IO[bytes]
     length: int

@@ -185,8 +185,9 @@ class _Dispatcher:
         return self._has_room()
 
     def hand_over(self, deliveries: Sequence[Packed], *, looks: bool) -> bool:
-        """Take over deliveries that this process has published. Callable from any thread. False if the dispatcher
-        has ended.
+        """Give the dispatcher deliveries that this process has published. Returns False if it has ended.
+
+        Callable from any thread.
         """
         try:
             self.loop.call_soon_threadsafe(self.listener.take_in, deliveries, looks)

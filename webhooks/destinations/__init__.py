@@ -1,1 +1,1 @@
-"""Destinations of events other than HTTPS: queues, topics, exchanges and object stores. Each kind is a module."""
+"""Destinations for events that are not HTTPS endpoints: queues, topics, exchanges, object stores. Each kind is a module."""

@@ -32,7 +32,7 @@ export interface Streamed {
 
 /**
  * Events as they happen: `for await (const { event, place } of client.events.listen())`. A broken connection loses no
- * events. `place` is the position after the last handled event. Store it, and pass it as `after` to continue there.
+ * events. `place` is the position after the last handled event. Store it, and pass it as `after` to go on from there.
  */
 export class EventStream implements AsyncIterable<Streamed> {
   place: string | undefined;

@@ -640,7 +640,7 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
 ) -> None:
     cap, waiting = caps.FIRST_CAP, 4
     copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
-    # Longer than the test takes, so every delivery was handed over, or found because a request had ended.
+    # Longer than the test takes: no poll finds a delivery, so each was handed over, or found when a request ended.
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 6 * SECONDS)
     with running(monkeypatch, empty_valkey):
         for number in range(cap + waiting):

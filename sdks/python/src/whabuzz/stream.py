@@ -26,7 +26,7 @@ from whabuzz.errors import APIError, StreamEnded, error_of
 class EventStream:
     """Events as they happen: `for streamed in client.events.listen()`. A broken connection loses no events.
 
-    `place` is the position after the last event that was handled. Store it, and pass it as `after` to continue there.
+    `place` is the position after the last event that was handled. Store it, and pass it as `after` to go on from there.
     """
 
     def __init__(
