@@ -56,7 +56,7 @@ LATE_FOR = timedelta(days=30)
 """How long a failed debit may still become paid (late authorisation)."""
 CHECK_COLLECTED = timedelta(days=7)
 REFUNDABLE_FOR = timedelta(days=180)
-"""How long collected payments are checked again: a payment can be refunded on the provider's dashboard for this long."""
+"""How long collected payments are checked again: they can be refunded on the provider's dashboard for this long."""
 COLLECTED_AT_ONCE = 200
 """Most collected payments that one run checks."""
 

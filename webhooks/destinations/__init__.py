@@ -1,1 +1,1 @@
-"""Destinations for events that are not HTTPS endpoints: queues, topics, exchanges, object stores. Each kind is a module."""
+"""Where events go besides HTTPS endpoints: queues, topics, exchanges and object stores. Each kind is a module."""
