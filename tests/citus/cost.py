@@ -1,8 +1,8 @@
-"""What an event costs the database, on one plain Postgres and on clusters: `python -m tests.citus.cost plain 1+0 1+2`.
+"""Measure the CPU of the database for an event: `python -m tests.citus.cost plain 1+0 1+2`.
 
-`1+2` is a coordinator and two workers, `1+0` a coordinator that holds all shards. Each event is published, claimed and
-recorded as delivered, in groups of 16 of one tenant. Printed are CPU milliseconds an event on each node, by step. An
-event that is handed over to a dispatcher is not claimed.
+`plain` is one Postgres, `1+2` a coordinator with two workers, and `1+0` a coordinator that holds all shards. Events are
+published, claimed and recorded as delivered in groups of 16 of one tenant. The output is CPU milliseconds an event, by
+step and node. In production, an event that its publisher hands over to a dispatcher is not claimed.
 """
 
 import os
@@ -25,7 +25,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main(names: list[str]) -> None:
-    """Measure each kind of database in a process of its own."""
+    """Measure each kind of database in a separate process."""
     for name in names:
         subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "tests.citus.cost", "--one", name], cwd=ROOT, check=True
@@ -72,7 +72,7 @@ def _measure(name: str) -> None:
 
 
 def _deliver(nodes: dict[str, int]) -> dict[str, "Counter[str]"]:
-    """Publish, claim and record events, in rounds of which the first does not count.
+    """Publish, claim and record events in rounds. The first round does not count.
 
     Returns the CPU seconds that each node used for each step.
     """
@@ -127,7 +127,7 @@ def _deliver(nodes: dict[str, int]) -> dict[str, "Counter[str]"]:
 
 
 def _cpu_seconds(postmaster: int) -> float:
-    """What a Postgres has used: its processes, and those that ended."""
+    """CPU seconds that the running and the ended processes of a Postgres have used."""
     ticks = 0
     for entry in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""A plugin of pytest that gives the tests a cluster of Citus as their database: `-p tests.citus.plugin --reuse-db`."""
+"""A pytest plugin that runs the tests on a Citus cluster: `-p tests.citus.plugin --reuse-db`."""
 
 import atexit
 import os
@@ -15,7 +15,7 @@ from tests.citus.cluster import ROOT, Cluster
 
 
 def _distributed(directory: Path) -> Cluster:
-    """A coordinator and two workers that have the service's tables."""
+    """Start a coordinator and two workers, and create the service's tables on them."""
     cluster = Cluster(directory, workers=2)
     atexit.register(cluster.close)
     os.environ |= {"DATABASE_URL": cluster.url, "DATABASE_IS_DISTRIBUTED": "true"}
@@ -32,13 +32,13 @@ def _distributed(directory: Path) -> Cluster:
 _directory = Path(tempfile.mkdtemp(prefix="gateway-citus-"))
 atexit.register(shutil.rmtree, _directory, ignore_errors=True)
 running = _distributed(_directory)
-# Importing the project names the settings, which conftest.py does itself.
+# The import of the project sets this variable. conftest.py sets it again.
 os.environ.pop("DJANGO_SETTINGS_MODULE", None)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure() -> None:
-    """The tests use the database itself: Citus does not copy one."""
+    """Make the tests use the database directly, because Citus cannot copy a database for them."""
     from django.db import connections
 
     connections["default"].settings_dict["TEST"]["NAME"] = embedded_addresses.DATABASE

@@ -1,4 +1,4 @@
-"""The service's processes for tests that kill them and take their servers away."""
+"""The service's processes for tests that kill the processes or stop their servers."""
 
 import contextlib
 import itertools
@@ -41,7 +41,7 @@ class Service:
         self._started, self._names = itertools.count(), itertools.count()
 
     def start(self, *command: str, **environment: str) -> ForkedProcess:
-        """Start a Python module with its arguments. Its output is in `logs`."""
+        """Start a Python module with its arguments. `logs` returns the output."""
         process = ForkedProcess(
             command,
             environment={
@@ -84,8 +84,8 @@ class Service:
         return webs
 
     def assert_well(self) -> None:
-        """Check that every process is alive and none is about to end. Celery continues for a while after a fatal
-        error.
+        """Check that every process is alive and that none has logged a fatal error, after which Celery runs on for a
+        while.
         """
         assert [process.args for process in self.processes if process.poll() is not None] == []
         assert "Unrecoverable" not in self.logs()
@@ -104,7 +104,7 @@ class Service:
 
 
 class Web:
-    """A process with the web role, which comes back at the same address after it was killed or stopped."""
+    """A process with the web role. After a kill or stop, it can restart at the same address."""
 
     def __init__(self, service: Service, *beside: str, **environment: str) -> None:
         self.port = free_port()
@@ -113,12 +113,12 @@ class Web:
         self.start()
 
     def start(self) -> None:
-        """Start it, or start it again."""
+        """Start or restart the process."""
         roles = ("web", *self._beside)
         self.process = self._service.start("gateway", *roles, f"--port={self.port}", **self._environment)
 
     def wait(self) -> None:
-        """Return as soon as it answers."""
+        """Wait until the process answers."""
 
         def check_alive() -> None:
             assert self.process.poll() is None, self._service.logs()
@@ -126,13 +126,13 @@ class Web:
         processes.wait_for_answer(self.port, "/v1/health", seconds=READY_SECONDS, check_alive=check_alive)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL."""
         self.process.kill()
         self.process.wait(10)
         self._service.processes.remove(self.process)
 
     def stop(self) -> int:
-        """Stop it like a run does. Returns its exit code."""
+        """Stop the process like a run does. Returns the exit code."""
         self.process.terminate()
         code: int = self.process.wait(40)
         self._service.processes.remove(self.process)
@@ -155,26 +155,26 @@ class _Server:
         self.start()
 
     def start(self) -> None:
-        """Start it again. Returns when it answers."""
+        """Restart the server. Returns when it answers."""
         self.process = self._start(self.directory, process_group=self.group.id)
 
     def stop(self) -> None:
-        """Stop it like an operator: in order, with every session ended."""
+        """Shut the server down like an operator does, which ends every session."""
         self._stop(self.process)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
+        """Kill the server with SIGKILL."""
         self.process.kill()
         self.process.wait(10)
 
     def close(self) -> None:
-        """Stop it permanently."""
+        """Stop the server permanently."""
         self.stop()
         self.group.close()
 
 
 class Postgres(_Server):
-    """A durable Postgres, as in `make run`. After a kill it comes back by crash recovery."""
+    """A durable Postgres, as in `make run`. After a kill, a restart recovers its data."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
@@ -186,7 +186,7 @@ class Postgres(_Server):
 
 
 class Valkey(_Server):
-    """A Valkey, which always starts empty and can be emptied."""
+    """A Valkey, which starts empty. A test can flush it."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
@@ -222,12 +222,12 @@ def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = READY_SE
 
 
 def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
-    """The messages that Meta received from a number, oldest first."""
+    """The requests for messages that Meta received from a number, oldest first."""
     rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
     return [row for row in reversed(rows) if row["path"].endswith("/messages")]
 
 
 def busiest(simulator: RunningSimulator, number: PhoneNumber) -> int:
-    """The most messages that Meta received from a number in any 5 seconds, which is how the pace is measured."""
+    """The maximum of messages that Meta received from a number in any 5 seconds. Tests compare it with the pace."""
     times = [row["at"] for row in received(simulator, number)]
     return max(sum(at <= other < at + 5 for other in times) for at in times)

@@ -1,10 +1,10 @@
 """Applies each mutant of the catalogue to a copy of the project and runs the tests that must detect it.
 
-    python -m tests.mutants                     all of them
-    python -m tests.mutants messaging/ 2/4      those of files with this prefix; the second quarter of them
-    python -m tests.mutants --changed           those of files that differ from where this branch left main
+    python -m tests.mutants                     all mutants
+    python -m tests.mutants messaging/ 2/4      the second quarter of the mutants in files with this prefix
+    python -m tests.mutants --changed           mutants in files that this branch changed
 
-Exit code 1 when a mutant survives without a reason, no longer applies, or its tests fail without it.
+Exit code 1 when a mutant survives without a reason or no longer applies, or when its tests fail without the mutant.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SOUND_SECONDS = 1800.0
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?|\S+)(?: - .*)?$", re.MULTILINE)
 """A line of pytest's summary."""
 SET_BY_DJANGO = {"DJANGO_SETTINGS_MODULE"}
-"""Set in this process by its imports. The tests refuse to start with it."""
+"""Variables that imports set in this process. The tests do not start with them."""
 TEST_DATABASE: LiteralString = "test_gateway"
 
 
@@ -58,7 +58,7 @@ class Mutant:
     survives: str | None = None
 
     def mutated(self, text: str) -> str | None:
-        """The file with the mistake. None unless its place is found exactly once."""
+        """The text with the mistake. None unless `find` occurs exactly once."""
         return text.replace(self.find, self.replace) if text.count(self.find) == 1 else None
 
 
@@ -115,7 +115,7 @@ class Run:
 
     code: int
     failed: tuple[str, ...]
-    """Node ids of the failed tests, or why there are none."""
+    """Node ids of the failed tests, or the reason why there are no ids."""
     output: str
 
     @property
@@ -124,13 +124,13 @@ class Run:
 
 
 class Copy:
-    """A copy of the project in a directory, in which mistakes do no harm, with its own servers."""
+    """A copy of the project in a directory, with its own servers. The mutants change only the copy."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "project"
         shutil.copytree(ROOT, self.root, ignore=LEFT_OUT)
-        # Compiling takes a test process a second. By its hash, a changed file is compiled again, however soon it
-        # changed.
+        # Compiled files save each test process a second. Their hash detects every change, however soon the file
+        # changes.
         compileall.compile_dir(
             self.root, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH
         )
@@ -162,7 +162,7 @@ class Copy:
         return Run(code=ended.returncode, failed=failed, output=ended.stdout)
 
     def unsound(self, mutants: Sequence[Mutant]) -> set[str]:
-        """The tests of these mutants that fail without any mistake. Raises SystemExit when they cannot be run."""
+        """The tests of these mutants that fail without a mutant. Raises SystemExit when the tests cannot run."""
         tests = sorted({test for mutant in mutants for test in mutant.tests})
         run = self.run(tests, seconds=SOUND_SECONDS)
         if run.code not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
@@ -170,7 +170,7 @@ class Copy:
         return set() if run.passed else set(run.failed)
 
     def verdict(self, mutant: Mutant, unsound: Collection[str] = ()) -> tuple[str, str]:
-        """The result for a mutant: noticed, survives, stale, or unsound; and the test that detected it."""
+        """Try a mutant. Returns noticed, survives, stale or unsound, and the failed test."""
         path = self.root / mutant.file
         text = path.read_text() if path.exists() else ""
         mutated = mutant.mutated(text)
@@ -188,7 +188,7 @@ class Copy:
 
 
 def chosen(mutants: Sequence[Mutant], beginning: str, part: str) -> list[Mutant]:
-    """The mutants of files with this prefix. `part` is a part of them: `2/4` for the second quarter."""
+    """The mutants of files with this prefix. `part` selects a fraction: `2/4` is the second quarter."""
     number, parts = (int(each) for each in part.split("/"))
     return [mutant for mutant in mutants if mutant.file.startswith(beginning)][number - 1 :: parts]
 
@@ -199,7 +199,7 @@ def git(*words: str) -> str:
 
 
 def changed() -> set[str]:
-    """The files that differ from where this branch left main, including uncommitted ones."""
+    """The files that this branch changed since it left main, including uncommitted changes."""
     return set(git("diff", "--name-only", git("merge-base", "main", "HEAD").strip()).splitlines())
 
 

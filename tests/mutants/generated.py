@@ -1,13 +1,13 @@
-"""Mutants that mutmut makes of a file, each tried with the tests that run its lines.
+"""Mutants that mutmut makes of a file. Each is tried with the tests that run the mutated lines.
 
     python -m tests.mutants.generated messaging/idempotency.py              all of a file
     python -m tests.mutants.generated --most 50 billing/ledger.py           fifty of them, evenly spread
     python -m tests.mutants.generated --most 40 --seed 7 messaging          a random sample of a package
-    python -m tests.mutants.generated --changed                             those of the lines that a branch changed
-    python -m tests.mutants.generated --tests web/tests messaging/pacing.py with other tests than those of its package
+    python -m tests.mutants.generated --changed                             mutants of the lines that a branch changed
+    python -m tests.mutants.generated --tests web/tests messaging/pacing.py with these tests instead of the package's
 
-mutmut makes them (`mutmut_mutants.py`), coverage's contexts choose the tests, and `Copy` runs them, in copies of the
-project. `explained.toml` has survivors that change nothing anybody sees. Exit code 1 when another mutant survives.
+`mutmut_mutants.py` makes the mutants, coverage's contexts choose the tests, and `Copy` runs the tests in a copy of the
+project. `explained.toml` lists survivors without a visible effect. Exit code 1 when another mutant survives.
 """
 
 import argparse
@@ -32,10 +32,10 @@ MUTMUT, COVERAGE = "mutmut==3.8.1", "pytest-cov==7.1.0"
 MADE_BY = Path(__file__).with_name("mutmut_mutants.py")
 EXPLAINED = Path(__file__).with_name("explained.toml")
 FIRST_TESTS = 25
-"""Most tests of a line that are tried first, spread over all of them. A survivor is tried with the rest."""
+"""The maximum of tests in the first run, evenly chosen. If a mutant survives them, the rest run too."""
 PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
 Contexts = Mapping[str, Mapping[int, Sequence[str]]]
-"""File → line → the tests that run it."""
+"""The tests that run each line, by file and line."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Generated:
     new: tuple[str, ...]
 
     def mutated(self, text: str) -> str:
-        """The file with the mistake."""
+        """The text of the file with the mistake."""
         lines = text.split("\n")
         return "\n".join([*lines[: self.start - 1], *self.new, *lines[self.end :]])
 
@@ -62,7 +62,7 @@ def _line(lines: Sequence[str]) -> str:
 
 
 def made(files: Sequence[str], *options: str) -> list[Generated]:
-    """The mutants of files."""
+    """Make the mutants of some files."""
     printed = subprocess.run(
         [_uv(), "run", "--no-project", "--quiet", "--with", MUTMUT, "python", str(MADE_BY), *options, *files],
         cwd=ROOT,
@@ -80,7 +80,7 @@ def _uv() -> str:
 
 
 def sources(names: Sequence[str]) -> list[str]:
-    """Files as they are named, and for a directory its production files."""
+    """The named files, and the production files of the named directories."""
     return sorted(
         str(path.relative_to(ROOT))
         for name in names
@@ -90,7 +90,7 @@ def sources(names: Sequence[str]) -> list[str]:
 
 
 def changed_lines() -> dict[str, set[int]]:
-    """The production lines that this branch changed since it left main, including uncommitted ones."""
+    """The production lines that this branch changed since it left main, including uncommitted changes."""
     diff = git("diff", "--unified=0", git("merge-base", "main", "HEAD").strip(), "--", "*.py")
     found: dict[str, set[int]] = {}
     for part in re.split(r"^diff --git ", diff, flags=re.MULTILINE)[1:]:
@@ -108,7 +108,7 @@ def changed_lines() -> dict[str, set[int]]:
 
 
 def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: Path) -> Contexts:
-    """The tests that run each line, from one run of all tests. Raises SystemExit when they do not pass."""
+    """Run all tests once, and return the tests that run each line. Raises SystemExit when a test fails."""
     subprocess.run(
         [
             _uv(),
@@ -126,7 +126,7 @@ def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: 
     copy.servers.environment["PYTHONPATH"] = str(directory)
     data = directory / "measured"
     copy.servers.environment["COVERAGE_FILE"] = str(data)
-    # By path: for a module's name, coverage imports its packages before Django is set up.
+    # Name files by path: for a module name, coverage imports the package before Django is set up.
     (directory / "coveragerc").write_text("[run]\ninclude =\n" + "".join(f"    {file}\n" for file in files))
     measured = ("--cov", f"--cov-config={directory / 'coveragerc'}", "--cov-context=test", "--cov-report=")
     run = copy.run(tests, *measured, seconds=SOUND_SECONDS)
@@ -162,8 +162,8 @@ def lines_in_functions(file: str) -> frozenset[int]:
 
 
 def tests_of(mutant: Generated, known: Contexts) -> list[str]:
-    """The tests that run its lines. For a line that runs at import, all tests of its file: the import counts for the
-    test that happens to be the first.
+    """The tests that run the mutated lines. For a line that runs at import, all tests of the file: coverage counts the
+    import only for the first test.
     """
     of_file, in_functions = known[mutant.file], lines_in_functions(mutant.file)
     changed = range(mutant.start, mutant.end + 1)
@@ -192,7 +192,7 @@ def verdict(copy: Copy, mutant: Generated, tests: Sequence[str]) -> str:
 
 
 def has_every_migration(copy: Copy) -> bool:
-    """Whether the models agree with the migrations, which `make checks` requires."""
+    """Whether the migrations are complete. `make checks` detects a mutant that makes them incomplete."""
     command = [sys.executable, "-W", "ignore", "manage.py", "makemigrations", "--check", "--dry-run"]
     checked = subprocess.run(
         command, cwd=copy.root, env=copy.servers.environment, capture_output=True, check=False
@@ -201,7 +201,7 @@ def has_every_migration(copy: Copy) -> bool:
 
 
 def main() -> int:
-    """Try the mutants, with a copy and servers for each core. Print survivors and a score for each package."""
+    """Try the mutants, with a copy and servers for each core. Print the survivors and a score for each package."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.generated")
     parser.add_argument("files", nargs="*")
     parser.add_argument("--most", type=int, default=10_000)

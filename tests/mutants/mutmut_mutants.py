@@ -16,8 +16,8 @@ from typing import Any
 from mutmut.mutation import file_mutation
 
 LEFT_OUT = {"operator_string", "operator_assignment"}
-"""Mutants with other texts, and with None for a variable: there are thousands, and contract tests and type checks
-detect them.
+"""Operators that change texts or assign None. They make thousands of mutants, which contract tests and type checks
+detect.
 """
 
 file_mutation.mutation_operators = [
@@ -26,7 +26,7 @@ file_mutation.mutation_operators = [
 
 
 def mutants(file: str) -> Iterator[Callable[[], dict[str, object] | None]]:
-    """Each mutant of a file, made when called. None for one that is left out."""
+    """Yield a function for each mutant of a file. The function returns the mutant, or None to skip it."""
     text = Path(file).read_text()
     module, mutations, *_ = file_mutation.create_mutations(file, text)
     for mutation in mutations:
@@ -34,7 +34,7 @@ def mutants(file: str) -> Iterator[Callable[[], dict[str, object] | None]]:
 
 
 def rendered(file: str, text: str, module: Any, mutation: Any) -> dict[str, object] | None:
-    """A mutant: the lines that it replaces, counted from 1, and their replacement."""
+    """A mutant: the replaced lines, counted from 1, and the replacement. None for a mutant to skip."""
     before = text.splitlines()
     mutated = file_mutation.deep_replace(module, mutation.original_node, mutation.mutated_node)
     after = mutated.code.splitlines()
@@ -44,7 +44,7 @@ def rendered(file: str, text: str, module: Any, mutation: Any) -> dict[str, obje
         return None
     _, start, end, new_start, new_end = changes[0]
     new = after[new_start:new_end]
-    # The type check reports None in place of a value.
+    # The type check detects None in place of a value, so the tests need not.
     if "".join(new).count("None") > "".join(before[start:end]).count("None"):
         return None
     return {"file": file, "start": start + 1, "end": end, "new": new}

@@ -23,14 +23,14 @@ from tests.soak.stack import LOOK_SECONDS, Stack
 
 EVENTS_A_FAULT = 2_000
 STUCK_SECONDS = 240.0
-"""A part of the load that takes longer than this after a fault does not finish."""
+"""The longest time for a part of the load after a fault. After it, the run ends with StuckError."""
 MOST_GROWTH, GROWTH_FLOOR_MB = 1.25, 15.0
 """Limits for the memory of the last third of a run, compared with the middle third."""
 JUDGED_PARTS = 60
-"""With fewer faults than this, a process's memory has not settled, so it is shown but not evaluated."""
+"""With fewer faults, the memory of a process has not settled, so the report shows it without a verdict."""
 SERVERS = {"postgres", "valkey"}
 REPORTED_PARTS = 20
-"""After this many faults, the memory of each kind of process and the remaining time are shown."""
+"""The number of faults between two reports of memory and remaining time."""
 ENVIRONMENT = {
     "DJANGO_SETTINGS_MODULE": "tests.time_limits",
     "PYTHONUNBUFFERED": "1",
@@ -118,7 +118,7 @@ def _cause(
     calls: Process,
     memory: list[dict[str, float]],
 ) -> None:
-    """Cause each fault while its part of the load is under way, and the next one when that part is done."""
+    """Cause one fault in each part of the load. The next part begins when this one is done."""
     started = time.monotonic()
     for place, fault in enumerate(planned, 1):
         ledger.allowed = place / len(planned)
@@ -155,7 +155,7 @@ def _shown(megabytes: Mapping[str, float]) -> str:
 
 
 def _settle(stack: Stack, ledger: Ledger, calls: Process) -> dict[int, verdict.Item]:
-    """Wait until nothing is open. Returns the items of the batches. What is still lost then is left to the verdict."""
+    """Wait until no call or item is open, or the time is over. Returns the items of the batches."""
     _wait(
         lambda: ledger.events_done == ledger.events and ledger.sends_done == ledger.sends,
         "the calls did not end",
@@ -182,7 +182,7 @@ def _wait(holds: Callable[[], bool], otherwise: str, stack: Stack, calls: Proces
 
 
 def _items(stack: Stack) -> dict[int, verdict.Item]:
-    """The items of all batches by the number of their message."""
+    """The items of all batches, by message number."""
     with psycopg.connect(embedded_addresses.database_url(stack.data_dir)) as database:
         rows = database.execute(
             "SELECT substr(client_ref, 6)::int + idx, item.status, http_status, "
@@ -193,7 +193,7 @@ def _items(stack: Stack) -> dict[int, verdict.Item]:
 
 
 def grown(memory: Sequence[Mapping[str, float]]) -> list[str]:
-    """The processes whose memory grew from the middle third to the last."""
+    """Findings for processes whose memory grew between the middle and the last third of the run."""
     third = len(memory) // 3
     findings = []
     for kind in memory[-1].keys() - SERVERS:

@@ -1,6 +1,6 @@
-"""The tenants' receivers and Meta of a soak, in a separate process: they count, and misbehave as told.
+"""The tenants' receivers and Meta of a soak, in a separate process. They count, and misbehave as the ledger says.
 
-They use raw protocols, because a web server would spend as much time on a request as the service under test.
+They use raw protocols, because a web server would use as much CPU for a request as the service under test.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _TAKEN_WITH_200 = {
     Receiving.ANSWERS_100_MB,
     Receiving.ANSWERS_A_GZIP_BOMB,
 }
-"""Results that the service may record for a delivery that the receiver answered 200."""
+"""The behaviours that answer 200, so that the service may record the event as delivered."""
 
 
 class _Connection(asyncio.Protocol):

@@ -1,4 +1,4 @@
-"""The fault table of a soak: what is taken away while events and messages are under way, each for a few seconds."""
+"""The fault table of a soak. Each fault lasts a few seconds while events and messages are under way."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -14,8 +14,8 @@ from tests.soak.stack import Stack
 
 AWAY_SECONDS = (1.0, 6.0)
 FROZEN_SECONDS = (1.0, 6.0)
-"""Sometimes longer than the leases of a soak, so that leased work passes to another worker and the frozen one wakes up
-late.
+"""Sometimes longer than the leases of a soak. Another worker then takes the leased work before the frozen one
+continues.
 """
 BEHAVES_SECONDS = (2.0, 5.0)
 
@@ -106,7 +106,7 @@ FAULTS = (
 
 
 def plan(count: int, chance: Random) -> list[Fault]:
-    """This many faults: whole rounds of the table, each in random order."""
+    """`count` faults, in rounds through the table. Each round has a random order."""
     planned: list[Fault] = []
     while len(planned) < count:
         planned += chance.sample(FAULTS, len(FAULTS))

@@ -1,7 +1,7 @@
 """Shared memory of the soak's processes: the pace, the faults at both ends, and a few bytes for each event and message.
 
-The memory of a run with a million events must not grow, so each outcome is a number at the position of its event or
-message. One process writes each array, and the controller reads them all.
+The memory of a run with a million events must not grow, so an array holds a number for each event or message. One
+process writes each array, and the controller reads all.
 """
 
 import ctypes
@@ -11,9 +11,9 @@ from pathlib import Path
 
 TENANTS = 4
 TENANT_RUN = 20
-"""This many consecutive events belong to one tenant, the next ones to another."""
+"""The number of consecutive events that belong to the same tenant."""
 BATCHED = 2
-"""One of this many messages is sent in a batch, the others as single sends."""
+"""One of every `BATCHED` messages is sent in a batch, the others as single sends."""
 
 
 class Receiving(IntEnum):
@@ -31,7 +31,7 @@ class Receiving(IntEnum):
 
 
 class Upstream(IntEnum):
-    """Meta's behaviour for one of three messages."""
+    """Meta's behaviour for every third message."""
 
     WELL = 0
     HANGS = 1
@@ -48,7 +48,7 @@ class Ledger(ctypes.Structure):
     events: int
     sends: int
     allowed: float
-    """The part (0 to 1) of events and messages that may have started by now."""
+    """The fraction (0 to 1) of events and messages that may have started by now."""
     events_done: int
     sends_done: int
     upstream: int
@@ -60,20 +60,20 @@ class Ledger(ctypes.Structure):
     told: "ctypes.Array[ctypes.c_uint16]"
     """For each message the last status that its client got; `NO_ANSWER` when the connection broke."""
     taken: "ctypes.Array[ctypes.c_uint8]"
-    """How often Meta accepted each message, or may have: everything except 429 counts."""
+    """How often Meta may have accepted each message. Every response except 429 counts."""
     outbound: "ctypes.Array[ctypes.c_uint8]"
     """1 for each message whose `message.outbound` arrived."""
     outbound_ids: "ctypes.Array[ctypes.c_uint64]"
     again: int
-    """Deliveries of an event that had arrived before."""
+    """Repeated deliveries of an event, with the same event id."""
     doubled: int
-    """Deliveries with another event id than the first of the same event or message."""
+    """Deliveries whose event id differs from that of the first delivery for the same event or message."""
     strays: int
     """Deliveries to another tenant's receiver."""
 
     @property
     def singles(self) -> int:
-        """The messages below this number are single sends; the others are items of batches."""
+        """The count of single sends. Messages from this number on are items of batches."""
         return self.sends - self.sends // BATCHED
 
 
@@ -81,7 +81,7 @@ NO_ANSWER = 1
 
 
 def open_ledger(file: Path, *, events: int, sends: int) -> Ledger:
-    """The ledger in a file, which all processes that open it share. Created empty if missing."""
+    """Open the ledger in a file, or create it empty. All processes that open the file share it."""
 
     class Sized(Ledger):
         _fields_ = [

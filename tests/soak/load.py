@@ -1,4 +1,4 @@
-"""Meta's notifications and the tenants' calls of a soak. Unanswered ones are repeated."""
+"""Meta's notifications and the tenants' calls of a soak. Calls without a response are repeated."""
 
 import argparse
 import asyncio
@@ -18,19 +18,19 @@ from tests.soak.ledger import NO_ANSWER, TENANTS, Ledger, Receiving, open_ledger
 NOTIFIERS, SENDERS = 6, 12
 LARGEST_NOTIFICATION, LARGEST_BATCH = 30, 200
 EVENTS_A_SECOND, SINGLES_A_SECOND = 500, 50
-"""The maximum rates of calls, so that they last as long as the faults. A busy machine reaches less."""
+"""The maximum rates, so that the calls last as long as the faults. A busy machine is slower."""
 SENT_AGAIN = 0.03
-"""The part of the notifications that Meta repeats although they were answered 200."""
+"""The fraction of notifications that Meta repeats after a 200."""
 TRY_AGAIN_SECONDS = 0.1
 NOT_NOW = {409, 429, 503}
 NOT_YET_REPAIRED = 422
-"""The response to a verify whose ping failed: the receiver may be broken again."""
+"""The response to a verification whose ping failed. The receiver may have another fault by then."""
 ENDPOINT_SECONDS = 2
 
 
 @dataclass(frozen=True)
 class Customer:
-    """A tenant for its own software and for Meta."""
+    """The ids of a tenant that its own software and Meta use."""
 
     waba_id: str
     phone_number_id: str
@@ -39,7 +39,7 @@ class Customer:
 
 
 class UnexpectedAnswerError(Exception):
-    """A response that the documentation does not have for this call."""
+    """A response that the documentation does not list for this call."""
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def _customer(number: int, receivers: str) -> Customer:
     from webhooks.models import Endpoint
 
     made = seed.business(number + 1)
-    # Meta in a soak supports only messages, so nothing may be read from it.
+    # Meta in a soak supports only messages, so no sync may read the account during the run.
     BusinessAccount.objects.filter(waba_id=made.waba_id).update(
         next_sync_at=now() + timedelta(days=2), token_checked_at=now()
     )
@@ -87,7 +87,7 @@ def _customer(number: int, receivers: str) -> Customer:
 
 
 class _Load:
-    """Tasks that make one call after the other until everything has been sent."""
+    """Tasks that each make one call after another until all events and messages are sent."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class _Load:
             tasks += [load.create_task(self._send_singles()) for _ in range(SENDERS)]
             tasks += [load.create_task(self._send_batches(customer)) for customer in self.customers]
             await asyncio.gather(*tasks)
-            # The controller ends the process once every circuit can have closed.
+            # The repairs continue until the controller ends this process, so that every circuit can close.
             await asyncio.gather(*repairing)
 
     # --- The upstream's notifications
@@ -156,7 +156,7 @@ class _Load:
     # --- The customers' messages
 
     async def _send_singles(self) -> None:
-        """Send the single messages. Every other one has an Idempotency-Key and is repeated until it has its answer."""
+        """Send the single messages. Every second one has an Idempotency-Key and is repeated until it is answered."""
         numbers = range(self.ledger.singles)
         while (number := await self._until_allowed(lambda: self.next_single, numbers)) is not None:
             self.next_single += 1
@@ -175,8 +175,8 @@ class _Load:
             await asyncio.sleep(SENDERS / SINGLES_A_SECOND)
 
     async def _send_batches(self, customer: Customer) -> None:
-        """Send one batch after the other. Its `client_ref` names its first message, so a repeat creates no second
-        batch.
+        """Send one batch after another. The `client_ref` of a batch names the first message, so a repeated call
+        creates no second batch.
         """
         headers = {"Content-Type": "application/json", **customer.authorised}
         numbers = range(self.ledger.singles, self.ledger.sends)
@@ -201,7 +201,7 @@ class _Load:
         return {"to": f"+9170{number:08d}", "type": "text", "text": {"body": f"soak send {number}"}}
 
     async def _repair(self, place: int) -> None:
-        """Report that the tenant has repaired the receiver, which closes the circuit at once."""
+        """Verify an endpoint after each fault of its receiver. The verification closes the circuit at once."""
         customer, was_ill = self.customers[place], False
         while True:
             is_ill = self.ledger.receiving[place] != Receiving.WELL
@@ -215,7 +215,7 @@ class _Load:
     # --- Calls
 
     async def _until_allowed(self, place: Callable[[], int], numbers: range) -> int | None:
-        """The next number once the pace allows it. None after the last."""
+        """Wait until the pace allows the next number, and return the number. None after the last."""
         while place() < numbers.stop:
             if place() - numbers.start < len(numbers) * self.ledger.allowed:
                 return place()
@@ -223,7 +223,7 @@ class _Load:
         return None
 
     async def _repeated(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
-        """The JSON of the response, once there is one."""
+        """Repeat a call until it succeeds. Returns the JSON of the response."""
         while True:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
                 async with self._called(method, path, body, headers) as (status, answer):
@@ -233,7 +233,7 @@ class _Load:
             await asyncio.sleep(TRY_AGAIN_SECONDS)
 
     async def _status(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
-        """The status of the response; `NO_ANSWER` when the connection broke."""
+        """Make one call. Returns the status, or `NO_ANSWER` when the connection broke."""
         try:
             async with self._called(method, path, body, headers) as (status, answer):
                 self._expect(status, answer, {200, 500, 502, *NOT_NOW})
@@ -251,7 +251,7 @@ class _Load:
 
     @staticmethod
     def _expect(status: int, answer: bytes, known: set[int]) -> None:
-        # A 500 may come from Meta (`source: meta`). One of the service is a bug.
+        # Only a 500 from Meta (`source: meta`) is expected. A 500 from the service is a bug.
         if status not in known or (status == 500 and b'"source":"meta"' not in answer):
             raise UnexpectedAnswerError(f"{status}: {answer[:300].decode(errors='replace')}")
 

@@ -1,4 +1,4 @@
-"""The whole service of a soak on one machine: each role in two processes and a small host, all restarted."""
+"""The service of a soak on one machine: two processes of each role, and a small host. Ended processes restart."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ class Stack:
         self.processes: dict[str, Process] = {}
         self.ports: dict[str, int] = {}
         self.keeps_files = False
-        """Whether the logs stay, for who looks for the cause of a finding."""
+        """Whether the logs are kept after the run."""
         self._away: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -65,7 +65,7 @@ class Stack:
             shutil.rmtree(embedded_addresses.socket_dir(self.data_dir), ignore_errors=True)
 
     def start(self) -> None:
-        """Migrate and start everything. Returns when all that answer do."""
+        """Migrate and start everything. Returns when all servers answer."""
         migrate = self._start("migrate", [sys.executable, "-m", "django", "migrate", "--verbosity=0"])
         if migrate.wait():
             raise processes.StartError(processes.log_tail(self.data_dir, "migrate"))
@@ -84,7 +84,7 @@ class Stack:
             )
 
     def run(self, module: str, *arguments: object) -> Process:
-        """Start a module of this package with the service. Its log has the module's name."""
+        """Start a module of this package beside the service. The log file has the module's name."""
         name = module.rpartition(".")[2]
         self.processes[name] = self._start(name, [sys.executable, "-m", module, *map(str, arguments)])
         return self.processes[name]
@@ -100,25 +100,25 @@ class Stack:
                 child.tend()
 
     def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Wait, and meanwhile restart ended processes."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.tend()
             time.sleep(LOOK_SECONDS)
 
     def kill(self, name: str) -> None:
-        """Kill it with SIGKILL. It is restarted."""
+        """Kill a process with SIGKILL. `tend` restarts it."""
         self.processes[name].kill()
 
     def freeze(self, name: str, seconds: float) -> None:
-        """Stop a process where it is and continue it later, like on a stalled machine."""
+        """Freeze a process for some seconds, like on a stalled machine."""
         frozen = self.processes[name]
         frozen.send_signal(signal.SIGSTOP)
         self.pause(seconds)
         frozen.send_signal(signal.SIGCONT)
 
     def take_away(self, name: str, seconds: float) -> None:
-        """Stop a server in order, for a while."""
+        """Shut a server down, and start it again after some seconds."""
         self._away.add(name)
         self.children[name].stop()
         self.pause(seconds)
@@ -126,7 +126,7 @@ class Stack:
         self._away.remove(name)
 
     def megabytes(self) -> dict[str, float]:
-        """Memory by kind of process, with shared pages in proportion. Of each kind the largest process."""
+        """The memory in MB of the largest process of each kind. Shared pages count in proportion."""
         parents = children_by_parent()
         found: dict[str, float] = {}
         for name in self.children:

@@ -1,4 +1,4 @@
-"""The soak's verdict notices each promise that is broken, and nothing else."""
+"""The soak's verdict reports each broken promise, and nothing else."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ SINGLE, ITEM = 1, 5
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    """A run in which everything went well."""
+    """The ledger of a run without a broken promise."""
     ledger = open_ledger(tmp_path / "ledger", events=EVENTS, sends=SENDS)
     for event in range(EVENTS):
         ledger.accepted[event] = ledger.arrived[event] = 1
@@ -29,7 +29,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 @pytest.fixture
 def items(ledger: Ledger) -> dict[int, Item]:
-    """The rows of its batches."""
+    """The items of that run's batches."""
     return dict.fromkeys(range(ledger.singles, SENDS), ACCEPTED)
 
 

@@ -1,5 +1,5 @@
-"""Reconciliation of a soak: accepted events and messages with those that arrived, and reported statuses with accepted
-ones.
+"""Reconciliation of a soak. It compares accepted events and messages with those that arrived, and reported statuses
+with accepted messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from tests.soak.ledger import NO_ANSWER, Ledger
 
 ACCEPTED = 200
 NOT_SENT = {409, 429, 503}
-"""Responses that say that the message was not sent."""
+"""Statuses that mean that the message was not sent."""
 SHOWN = 10
 
 
@@ -20,11 +20,11 @@ class Item:
     status: str
     http_status: int | None
     is_unknown: bool
-    """Whether its outcome is reported as unknown."""
+    """Whether the response reports an unknown outcome."""
 
 
 def lost(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, list[int]]:
-    """What should have arrived and has not, so that it is worth waiting."""
+    """Events, messages and items that have not arrived or finished yet, but still may."""
     return _found(
         {
             "events accepted that never arrived": [
