@@ -53,6 +53,17 @@ def test_every_member_is_described() -> None:
     assert found == []
 
 
+def test_every_description_of_a_member_is_a_whole_sentence() -> None:
+    """An unquoted comma in a one-line mapping of YAML ends a description in the middle."""
+    found = [
+        f"{place}: {member['description']}"
+        for name, schema in SCHEMAS.items()
+        for place, member in members(schema, name)
+        if not member["description"].endswith(".")
+    ]
+    assert found == []
+
+
 def test_every_parameter_is_described() -> None:
     assert [place for place, parameter in parameters() if not parameter.get("description")] == []
 
