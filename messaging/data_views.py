@@ -90,9 +90,9 @@ class ErasuresView(ResourceViewSet):
     @extend_schema(
         operation_id="erase_customer",
         summary="Erase a customer's data",
-        description="Erases everything that is stored about one customer, named by wa_id or user_id, in both "
-        "environments. The erasure runs in the background and cannot be undone. The receipt is `GET "
-        "/v1/erasures/{erasure_id}`.",
+        description="Erases everything that is stored about one customer, in both environments. The path names the "
+        "customer by wa_id or user_id. The erasure runs in the background and cannot be undone. `GET "
+        "/v1/erasures/{erasure_id}` returns the receipt.",
         responses={202: ErasureOut},
     )
     def destroy(self, request: Request, customer_id: str) -> Response:
@@ -106,7 +106,7 @@ class ErasuresView(ResourceViewSet):
     @extend_schema(
         operation_id="list_erasures",
         summary="List erasures",
-        description="The receipts of erasures, newest first.",
+        description="Returns the receipts of erasures, newest first.",
         responses=ErasureOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -117,7 +117,7 @@ class ErasuresView(ResourceViewSet):
     @extend_schema(
         operation_id="get_erasure",
         summary="Get the receipt of an erasure",
-        description="The receipt shows what was erased, once the erasure is completed.",
+        description="Returns the receipt, which shows what was erased once the erasure is completed.",
         responses=ErasureOut,
     )
     def retrieve(self, request: Request, erasure_id: UUID) -> Response:
@@ -134,8 +134,8 @@ class ExportsView(ResourceViewSet):
     @extend_schema(
         operation_id="create_export",
         summary="Export data",
-        description="Writes a file in the background, with one JSON object in each line: one customer's data, or all "
-        "data of the business in the key's environment.",
+        description="Writes a file in the background, with one JSON object in each line. The file has one customer's "
+        "data, or all data of the business in the key's environment.",
         request=ExportIn,
         responses={202: ExportOut},
     )
@@ -152,7 +152,7 @@ class ExportsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_export",
         summary="Get the state of an export",
-        description="Shows whether the export's file can be downloaded.",
+        description="Returns the export, whose status says whether the file can be downloaded.",
         responses=ExportOut,
     )
     def retrieve(self, request: Request, export_id: UUID) -> Response:
@@ -161,8 +161,13 @@ class ExportsView(ResourceViewSet):
     @extend_schema(
         operation_id="download_export",
         summary="Download an export",
-        description='Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written.',
-        responses={(200, JSON_LINES): OpenApiResponse(OpenApiTypes.STR, description="Lines of JSON.")},
+        description='Returns the file. Each line is a JSON object such as `{"kind": …, "data": {…}}`. While the file '
+        "is being written, the answer is 404.",
+        responses={
+            (200, JSON_LINES): OpenApiResponse(
+                OpenApiTypes.STR, description="The file, with one JSON object in each line."
+            )
+        },
     )
     def file(self, request: Request, export_id: UUID) -> HttpResponseBase:
         export = data_export.find(**scope_of(request), export_id=export_id)

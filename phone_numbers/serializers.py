@@ -40,9 +40,14 @@ class AppDataOut(serializers.ModelSerializer[AppData]):
         model = AppData
         fields = ["status", "progress", "received", "requested_at", "ends_at", "finished_at", "error_code"]
         extra_kwargs: ClassVar = {
-            "progress": {"help_text": "Percent, as WhatsApp says it of the chats; 0 for contacts."},
-            "received": {"help_text": "Contacts or messages that came so far."},
-            "ends_at": {"help_text": "Until when WhatsApp accepts the request, ISO 8601 in UTC."},
+            "progress": {
+                "help_text": "How much of the chats has been imported, in percent, as WhatsApp reports it. It is "
+                "always 0 for contacts."
+            },
+            "received": {"help_text": "How many contacts or messages have been received so far."},
+            "ends_at": {
+                "help_text": "Until when WhatsApp accepts the request for the data, ISO 8601 in UTC."
+            },
         }
 
 
@@ -63,7 +68,10 @@ class RefreshedNumberOut(NumberOut):
 
 
 class SignedUpNumberOut(NumberOut):
-    pin = serializers.CharField(required=False, help_text="The PIN that was made for the registration, once.")
+    pin = serializers.CharField(
+        required=False,
+        help_text="The PIN that the service made for the registration. Only this answer shows it. Absent without one.",
+    )
 
     class Meta(NumberOut.Meta):
         fields = [*NumberOut.Meta.fields, "pin"]
@@ -86,7 +94,7 @@ class ConnectedAccountOut(serializers.Serializer[dict[str, Any]]):
     numbers = ImportedNumberOut(many=True)
     held_elsewhere = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Numbers of the account that another tenant holds; not imported.",
+        help_text="Meta's ids of the account's numbers that belong to another business here. They were not imported.",
     )
 
 

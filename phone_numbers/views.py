@@ -53,7 +53,7 @@ from phone_numbers.serializers import (
 from phone_numbers.tokens import Refused
 from tenants.audit import Actor
 
-VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="Meta's answer, verbatim.")
+VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="Meta's answer, unchanged.")
 
 
 class UpstreamCallsView(ResourceViewSet):
@@ -97,7 +97,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="list_numbers",
         summary="List numbers",
-        description="Every number of the tenant with its connection state.",
+        description="Returns all your numbers, each with its connection state.",
         responses=NumberOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -108,10 +108,13 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_number",
         summary="Get a number",
-        description="With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer.",
+        description="Returns the number as the service has stored it. With `refresh=true`, the service first reads the "
+        "number from Meta, and `meta_snapshot` has Meta's answer.",
         parameters=[
             OpenApiParameter(
-                "refresh", bool, description="Re-read from Meta; adds its view as `meta_snapshot`."
+                "refresh",
+                bool,
+                description="Whether to read the number from Meta first. Meta's answer is then in `meta_snapshot`.",
             )
         ],
         responses=RefreshedNumberOut,
@@ -127,8 +130,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_number_health",
         summary="Get a number's health",
-        description="Asks Meta which entities a message of this number depends on, and why an entity limits or "
-        "blocks it.",
+        description="Asks Meta whether the number can send. The answer lists the objects on which sending depends, "
+        "and why an object limits or blocks it.",
         responses=NumberHealthOut,
     )
     @waits_for_upstream
@@ -140,8 +143,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_app_data",
         summary="Get the progress of a number's app data",
-        description="For a number that stays in the WhatsApp Business app: the progress of importing its contacts "
-        "and its chats of the last six months. Null for data that was never requested.",
+        description="Returns the progress of importing contacts, and chats of the last six months, from the WhatsApp "
+        "Business app. This concerns only a number that stays in that app. Data that was never requested is null.",
         responses=NumberAppDataOut,
     )
     def app_data(self, request: Request, phone_number_id: str) -> Response:
@@ -152,8 +155,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="release_number",
         summary="Release a number",
-        description="The number's events stay. With the last number of a business account, the account is released "
-        "too.",
+        description="Removes the number from the service. Its events are kept. With the last number of a business "
+        "account, the account is released too.",
         responses={200: ReleasedNumberOut},
     )
     @waits_for_upstream
@@ -164,8 +167,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="embedded_signup",
         summary="Finish an embedded sign-up",
-        description="Exchanges the code, subscribes the account and registers the number. Only this answer shows a "
-        "PIN that was made for the registration, as `pin`.",
+        description="Exchanges the code for a token, subscribes to the account's notifications and registers the "
+        "number. If the service makes a new PIN for the registration, only this answer shows it, as `pin`.",
         request=EmbeddedSignupIn,
         responses=SignedUpNumberOut,
     )
@@ -178,7 +181,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="connect_account",
         summary="Connect an account by token or code",
-        description="Checks the token, subscribes the account and imports its numbers.",
+        description="Checks the token, subscribes to the account's notifications and imports its numbers.",
         request=ConnectIn,
         responses=ConnectedAccountOut,
     )
@@ -195,7 +198,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="migrate_number",
         summary="Move a number from another provider",
-        description="Creates the number in the account. Verify and register the number after that.",
+        description="Adds the number to the business account. Then verify the number and register it.",
         request=MigrateIn,
         responses={200: VERBATIM},
     )
@@ -208,8 +211,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="register_number",
         summary="Register a number",
-        description="Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used "
-        "or a new PIN is made. Only this answer shows a new PIN, as `pin`.",
+        description="Registers the number with its six-digit PIN. Without `pin`, the service uses the stored PIN or "
+        "makes a new one. Only this answer shows a new PIN, as `pin`.",
         request=RegisterIn,
         responses={200: VERBATIM},
     )
@@ -225,7 +228,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="deregister_number",
         summary="Deregister a number",
-        description="The number can no longer send until it is registered again.",
+        description="Deregisters the number at Meta. The number cannot send until it is registered again.",
         request=None,
         responses={200: VERBATIM},
     )
@@ -238,7 +241,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="request_verification_code",
         summary="Request a verification code",
-        description="Meta sends the code to the number itself, by SMS or voice call.",
+        description="Asks Meta to send a verification code to the number, by SMS or voice call.",
         request=RequestCodeIn,
         responses={200: VERBATIM},
     )
@@ -250,7 +253,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="verify_number",
         summary="Verify a number with its code",
-        description="Takes the code from the verification call or message.",
+        description="Verifies the number with the code that Meta sent to it.",
         request=VerifyCodeIn,
         responses={200: VERBATIM},
     )
@@ -262,7 +265,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="set_two_step_pin",
         summary="Set a number's two-step PIN",
-        description="The PIN has six digits. The gateway stores it encrypted for later registrations.",
+        description="Sets the six-digit PIN of the number's two-step verification at Meta. The service stores the PIN "
+        "encrypted for later registrations.",
         request=TwoStepIn,
         responses={200: VERBATIM},
     )
@@ -278,7 +282,7 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="subscribe_number",
         summary="Repair a number's subscription",
-        description="Subscribes the account again and recomputes the connection state.",
+        description="Subscribes to the notifications of the number's account again, and updates the connection state.",
         request=None,
         responses=ConnectionOut,
     )
@@ -296,8 +300,8 @@ class AccountsView(ResourceViewSet):
     @extend_schema(
         operation_id="release_account",
         summary="Release a business account",
-        description="Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The "
-        "events stay.",
+        description="Ends the subscription to the account's notifications at Meta, and deletes the account's token and "
+        "all its numbers from the service. Events are kept.",
         responses={200: ReleasedAccountOut},
     )
     @waits_for_upstream
@@ -320,7 +324,7 @@ class BusinessProfileView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_business_profile",
         summary="Get a number's business profile",
-        description="Meta's own answer.",
+        description="Returns the number's business profile, in Meta's own form.",
         responses={200: VERBATIM},
     )
     @waits_for_upstream
@@ -330,7 +334,7 @@ class BusinessProfileView(UpstreamCallsView):
     @extend_schema(
         operation_id="update_business_profile",
         summary="Change a number's business profile",
-        description="Body and answer are Meta's own.",
+        description="Changes the number's business profile. The body and the answer have Meta's own form.",
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
     )
@@ -352,7 +356,8 @@ class ConnectSessionsView(ResourceViewSet):
     @extend_schema(
         operation_id="create_connect_session",
         summary="Create a connect session",
-        description="Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account.",
+        description="Creates a link to a hosted page on which your customer connects a WhatsApp Business account. The "
+        "link is valid for one hour.",
         request=ConnectSessionIn,
         responses={201: NewConnectSessionOut},
     )
@@ -365,7 +370,7 @@ class ConnectSessionsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_connect_session",
         summary="Get a connect session",
-        description="The session's status, and the account and numbers that the customer connected.",
+        description="Returns the status of the session, and the account and numbers that the customer connected.",
         responses=ConnectSessionOut,
     )
     def retrieve(self, request: Request, session_id: str) -> Response:
@@ -393,7 +398,8 @@ class AdminNumbersView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_list_numbers",
         summary="List the numbers of all tenants",
-        description="Newest first, optionally of one connection state.",
+        description="Returns the numbers of all businesses, newest first, optionally only those of one connection "
+        "state.",
         parameters=[AdminNumbersIn],
         responses=AdminNumberOut(many=True),
     )

@@ -273,8 +273,8 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="search_docs",
         title="Search the documentation",
-        description="Find sections of this service's documentation: how to send, webhooks, errors, batches.",
-        properties={"question": _text("Words to look for.", 400)},
+        description="Search this service's documentation, for example for sending, webhooks, errors or batches.",
+        properties={"question": _text("The words to search for.", 400)},
         required=("question",),
         output={
             "whatsapp_errors": {"type": "array", "items": _OBJECT},
@@ -285,8 +285,8 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="send_message",
         title="Send a WhatsApp message",
-        description="Send a WhatsApp message. With a test key it goes to the sandbox; with a live key it "
-        "reaches real people, so ask first. More than one recipient needs confirm: true.",
+        description="Send a WhatsApp message. With a test key the message goes to the sandbox. With a live key it "
+        "reaches real people, so ask the user first. Several recipients need confirm: true.",
         properties={
             "to": {
                 "type": "array",
@@ -298,12 +298,12 @@ TOOLS: tuple[AgentTool, ...] = (
                 "type": "object",
                 "required": ["type"],
                 "not": {"anyOf": [{"required": ["to"]}, {"required": ["recipient"]}, {"required": ["from"]}]},
-                "description": 'The message without its address, e.g. {"type": "text", "text": {"body": "Hello"}} or '
+                "description": 'The message without to and from, e.g. {"type": "text", "text": {"body": "Hello"}} or '
                 '{"type": "template", "template": {"name": "order", "language": {"code": "en"}}}.',
             },
-            "from": _text("The sending number's id; left out where there is only one.", 64),
+            "from": _text("The id of the sending number. Leave it out when there is only one number.", 64),
             "idempotency_key": _text(
-                "Your own name for this send: repeating the call with it within 24 hours sends nothing twice.",
+                "Your own name for this send. A repeat of the call with the same name within 24 hours sends nothing.",
                 200,
             ),
             "confirm": _CONFIRM,
@@ -324,8 +324,8 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="get_message",
         title="Look up a message",
-        description="One message with its timeline: sent, delivered, read or failed, when, and why.",
-        properties={"message_id": _text("Its wamid, or the id from a list.", 512)},
+        description="Get one message with its timeline: when it was sent, delivered and read, or why it failed.",
+        properties={"message_id": _text("The message's wamid, or its id from find_messages.", 512)},
         required=("message_id",),
         output={
             "wamid": {"type": ["string", "null"]},
@@ -337,7 +337,7 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="find_messages",
         title="Find messages",
-        description="Find messages, the newest first: by status, direction, customer or time.",
+        description="Find messages by status, direction, customer or time. The newest come first.",
         properties={
             "status": {"enum": ["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]},
             "direction": {"enum": ["inbound", "outbound"]},
@@ -352,11 +352,11 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="find_events",
         title="Find events",
-        description="Find events of the event log, the newest first: by type, message, customer or time.",
+        description="Find events in the event log by type, message, customer or time. The newest come first.",
         properties={
-            "type": _text("For example message.inbound."),
-            "wamid": _text("Only events of this message.", 512),
-            "wa_id": _text("Only events of this customer: the phone number in digits.", 32),
+            "type": _text("Only events of this type, such as message.inbound."),
+            "wamid": _text("Only events of the message with this wamid.", 512),
+            "wa_id": _text("Only events of the customer with this phone number, in digits.", 32),
             "from": _FROM,
             "to": _TO,
             "limit": _LIMIT,
@@ -367,8 +367,8 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="get_event",
         title="Look up an event",
-        description="One event with its body and its deliveries.",
-        properties={"event_id": _text("evt_…", 64)},
+        description="Get one event with its body and its deliveries.",
+        properties={"event_id": _text("The id of the event, which begins with evt_.", 64)},
         required=("event_id",),
         output={"event": _OBJECT, "deliveries": {"type": "array"}},
         run=_get_event,
@@ -376,18 +376,20 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="why_is_endpoint_failing",
         title="Diagnose a webhook endpoint",
-        description="Why a webhook endpoint fails, in a sentence; its health, its newest failed deliveries, and what "
-        "the receiver answered.",
-        properties={"endpoint_id": _text("The endpoint; left out: the newest ones.", 64)},
+        description="Explain in a sentence why a webhook endpoint fails. The result also has the endpoint's health, "
+        "its newest failed deliveries, and the receiver's answers.",
+        properties={
+            "endpoint_id": _text("The id of the endpoint. Leave it out for the newest endpoints.", 64)
+        },
         output={"endpoints": {"type": "array", "items": {"type": "object", "required": ["why"]}}},
         run=_why_endpoint_fails,
     ),
     AgentTool(
         name="replay_deliveries",
         title="Send webhooks again",
-        description="Send an endpoint again what it missed. Without confirm: true it only says how much that is.",
+        description="Send past events to an endpoint again. Without confirm: true, the tool only counts them.",
         properties={
-            "endpoint_id": _text("The endpoint.", 64),
+            "endpoint_id": _text("The id of the endpoint.", 64),
             "from": _FROM,
             "to": _TO,
             "status": {"type": "array", "items": {"enum": ["failed", "dead", "delivered", "missed"]}},
@@ -403,11 +405,11 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="list_templates",
         title="List message templates",
-        description="Message templates with their approval and quality.",
+        description="List message templates with their approval and quality.",
         properties={
             "name": _text("Only templates with this name.", 512),
-            "status": _text("For example APPROVED.", 40),
-            "language": _text("For example en.", 20),
+            "status": _text("Only templates with this status, such as APPROVED.", 40),
+            "language": _text("Only templates in this language, such as en.", 20),
             "limit": _LIMIT,
         },
         output=_PAGE,
@@ -416,7 +418,7 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="get_template",
         title="Look up a template",
-        description="One template with its components, as WhatsApp has it.",
+        description="Get one template with its components, as WhatsApp has it now.",
         properties={"template_id": _text("WhatsApp's template id, from list_templates.", 64)},
         required=("template_id",),
         output={"id": {"type": "string"}, "name": {"type": "string"}, "status": {"type": "string"}},
@@ -425,16 +427,16 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="submit_template",
         title="Submit a template for review",
-        description="Send WhatsApp a new message template to review. Show the person its whole text first.",
+        description="Submit a new message template to WhatsApp for review. Show the user the whole text first.",
         properties={
             "template": {
                 "type": "object",
                 "required": ["name", "language", "category", "components"],
-                "description": 'WhatsApp\'s body, e.g. {"name": "order_shipped", "language": "en", '
+                "description": 'The template in WhatsApp\'s form, such as {"name": "order_shipped", "language": "en", '
                 '"category": "UTILITY", "components": [{"type": "BODY", "text": "Your order {{1}} is on its way.", '
                 '"example": {"body_text": [["A-17"]]}}]}.',
             },
-            "waba_id": _text("The business account; left out where there is only one.", 64),
+            "waba_id": _text("The id of the business account. Leave it out when there is only one.", 64),
         },
         required=("template",),
         output={"id": {"type": "string"}, "status": {"type": "string"}, "category": {"type": "string"}},
@@ -444,12 +446,12 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="upload_media",
         title="Upload a file",
-        description="Upload a small file (up to about 700 kB) and get the media id that a message names.",
+        description="Upload a file of up to about 700 kB. Returns the media id, which a message can name.",
         properties={
-            "filename": _text("With its extension, e.g. invoice.pdf.", 240),
-            "content_type": _text("For example application/pdf or image/jpeg.", 100),
+            "filename": _text("The name of the file with its extension, such as invoice.pdf.", 240),
+            "content_type": _text("The media type of the file, such as application/pdf.", 100),
             "content_base64": _text("The file in base64.", 1_000_000),
-            "from": _text("The sending number's id; left out where there is only one.", 64),
+            "from": _text("The id of the sending number. Leave it out when there is only one number.", 64),
         },
         required=("filename", "content_type", "content_base64"),
         output={"id": {"type": "string"}},
@@ -459,8 +461,8 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="media_info",
         title="Look up a file",
-        description="Type, size and hash of a file that was uploaded or that a customer sent.",
-        properties={"media_id": _text("The media id.", 64)},
+        description="Get the type, size and hash of a file that you uploaded or that a customer sent.",
+        properties={"media_id": _text("The media id of the file.", 64)},
         required=("media_id",),
         output={"id": {"type": "string"}, "mime_type": {"type": "string"}, "file_size": {}},
         run=_media_info,
@@ -468,11 +470,15 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="customer_window",
         title="Check a customer's 24-hour window",
-        description="Whether any message may be sent to a customer now or only a template, until when, and whether the "
-        "customer stopped marketing messages.",
+        description="Check whether you may send a customer any message now, or only a template. The result also says "
+        "until when, and whether the customer stopped marketing messages.",
         properties={
-            "customer": _text("The customer's phone number with country code, or user id.", 100),
-            "phone_number_id": _text("Your number's id; left out where there is only one.", 64),
+            "customer": _text(
+                "The customer's phone number with country code, or the customer's user id.", 100
+            ),
+            "phone_number_id": _text(
+                "The id of your number. Leave it out when there is only one number.", 64
+            ),
         },
         required=("customer",),
         output={
@@ -484,8 +490,9 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="numbers_health",
         title="Check phone numbers",
-        description="The phone numbers and their health; with an id, whether it can send and what prevents it.",
-        properties={"phone_number_id": _text("Only this number.", 64)},
+        description="List the phone numbers with their connection. With an id, check whether that number can send, and "
+        "what prevents it.",
+        properties={"phone_number_id": _text("The id of one number to check.", 64)},
         output={
             "data": {"type": "array", "items": _OBJECT, "description": "All numbers, without an id."},
             "can_send_message": {"type": "string"},
@@ -495,11 +502,12 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         name="write_as_test_customer",
         title="Play a customer of the sandbox",
-        description="With a test key: a customer of the sandbox writes to you, and the events come as they do live.",
+        description="Write to your number as a customer of the sandbox. The events come as with a real customer. The "
+        "tool needs a test key.",
         properties={
             "from": _text("The customer's phone number.", 32),
-            "text": _text("What the customer writes.", 4_096),
-            "type": _text("Another type than text, e.g. image.", 40),
+            "text": _text("The text that the customer writes.", 4_096),
+            "type": _text("The type of the message if it is not text, such as image.", 40),
         },
         required=("from",),
         changes=True,
@@ -525,7 +533,7 @@ PROMPTS: tuple[AgentPrompt, ...] = (
     AgentPrompt(
         name="why_did_it_fail",
         title="Why did a message not arrive?",
-        description="Find out what became of a message, and what repairs it.",
+        description="Find out why a message did not arrive, and how to repair the cause.",
         arguments={"message": "The message's id, or the customer's phone number."},
         text="Find out what became of this WhatsApp message: {message}. A wamid goes to get_message, a phone number to "
         "find_messages. Tell me in plain words how far it came, why it failed, what repairs it, and whether the same "
@@ -534,15 +542,17 @@ PROMPTS: tuple[AgentPrompt, ...] = (
     AgentPrompt(
         name="check_up",
         title="Is everything working?",
-        description="Numbers, webhook endpoints and templates that need attention.",
+        description="Find numbers, webhook endpoints and templates that need attention.",
         text="Check my WhatsApp set-up with numbers_health, why_is_endpoint_failing and list_templates. List only what "
         "needs attention, the most urgent first, each with its cause and what I do about it. Change nothing.",
     ),
     AgentPrompt(
         name="write_template",
         title="Write a message template",
-        description="Draft a template that WhatsApp approves, and submit it after you have agreed.",
-        arguments={"purpose": "What the message is for, e.g. tell a customer that the order has left."},
+        description="Draft a template that WhatsApp is likely to approve, and submit it after you have agreed.",
+        arguments={
+            "purpose": "What the message is for, such as telling a customer that the order has been sent."
+        },
         text="Draft a WhatsApp message template for this purpose: {purpose}. Read guide:///templates first. Choose the "
         "category, name the variables with examples, and show me the whole text. Submit it with submit_template only "
         "after I have agreed.",
@@ -550,8 +560,8 @@ PROMPTS: tuple[AgentPrompt, ...] = (
     AgentPrompt(
         name="integrate",
         title="Build it into my program",
-        description="Code that sends and receives, in your language.",
-        arguments={"language": "For example Python, TypeScript, PHP or Go."},
+        description="Write code that sends and receives messages, in your programming language.",
+        arguments={"language": "The programming language, such as Python, TypeScript, PHP or Go."},
         text="Help me to send WhatsApp messages and to receive webhooks in {language}. Read guide:///quickstart, "
         "guide:///sdks and guide:///webhooks first. Use the sandbox: write_as_test_customer plays a customer, and "
         "find_events shows what came of it.",

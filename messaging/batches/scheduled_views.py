@@ -40,8 +40,9 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="schedule_message",
         summary="Schedule a message",
-        description="The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent "
-        "once, not before `send_at`, and only in these hours of the customer's day.",
+        description="Sends one message later. The body is that of `POST /v1/messages`, with `send_at`, "
+        "`customer_hours`, or both. The message is sent after `send_at`, and only in the given hours of the "
+        "customer's day.",
         parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
         request=OpenApiTypes.OBJECT,
         responses={202: ScheduledOut},
@@ -62,7 +63,7 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="list_scheduled_messages",
         summary="List scheduled messages",
-        description="Newest first.",
+        description="Returns the scheduled messages, newest first.",
         parameters=[OpenApiParameter("status", str, enum=ScheduledMessage.Status.values)],
         responses=ScheduledOut(many=True),
     )
@@ -77,7 +78,7 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="get_scheduled_message",
         summary="Get a scheduled message",
-        description="Shows whether the message still waits, and the result of the send.",
+        description="Returns the state of the scheduled message, and the result once the message has been sent.",
         responses=ScheduledOut,
     )
     def retrieve(self, request: Request, scheduled_id: str) -> Response:
@@ -86,7 +87,7 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="reschedule_message",
         summary="Change the time of a scheduled message",
-        description="Only while the message waits. Once it is being sent, the answer is 409.",
+        description="Changes the time while the message waits. Once the message is being sent, the answer is 409.",
         request=SendAtIn,
         responses=ScheduledOut,
     )
@@ -99,7 +100,7 @@ class ScheduledView(ResourceViewSet):
     @extend_schema(
         operation_id="cancel_scheduled_message",
         summary="Cancel a scheduled message",
-        description="Only while the message waits. Once it is being sent, the answer is 409.",
+        description="Cancels the message while it waits. Once the message is being sent, the answer is 409.",
         request=None,
         responses=ScheduledOut,
     )

@@ -13,21 +13,23 @@ from messaging.models import Batch, BatchItem, ScheduledMessage
 class CustomerHoursOut(serializers.Serializer[dict[str, int]]):
     """`customer_hours`: hours of the day, in the customers' time zones."""
 
-    to = serializers.IntegerField(help_text="Nothing of it is sent from this hour on.")
+    to = serializers.IntegerField(help_text="The hour at which sending ends.")
 
     def get_fields(self) -> dict[str, Any]:
-        opens = serializers.IntegerField(help_text="Nothing of it is sent before this hour.")
+        opens = serializers.IntegerField(help_text="The hour at which sending begins.")
         return {"from": opens, **super().get_fields()}
 
 
 class BatchOut(serializers.ModelSerializer[Batch]):
     id = serializers.CharField(source="public_id")
     send_at = serializers.DateTimeField(
-        allow_null=True, help_text="Nothing of it is sent before; null for a batch that was given no time."
+        allow_null=True,
+        help_text="The time before which no message of the batch is sent, ISO 8601 in UTC; null for no such time.",
     )
 
     customer_hours = CustomerHoursOut(
-        allow_null=True, help_text="It is sent in these hours of its customers' days; null at any."
+        allow_null=True,
+        help_text="The hours of the customer's day in which messages of the batch are sent; null for every hour.",
     )
 
     class Meta:
@@ -51,16 +53,18 @@ class BatchOut(serializers.ModelSerializer[Batch]):
 
 
 class BatchWarningOut(serializers.Serializer[Any]):
-    message = serializers.CharField(help_text="What is probably wrong, with Meta's error code.")
-    count = serializers.IntegerField(help_text="How many messages of the batch it is about.")
+    message = serializers.CharField(help_text="The probable error of the messages, with Meta's error code.")
+    count = serializers.IntegerField(help_text="How many messages of the batch the warning concerns.")
     indexes = serializers.ListField(
-        child=serializers.IntegerField(), help_text="The places of the first twenty of them, from 0."
+        child=serializers.IntegerField(),
+        help_text="The positions in the batch of the first twenty of these messages, counted from 0.",
     )
 
 
 class NewBatchOut(BatchOut):
     warnings = serializers.SerializerMethodField(
-        help_text="What Meta would refuse by what is known of your templates; the messages are sent all the same."
+        help_text="Errors of messages that Meta will probably reject, judging by your templates. The service sends "
+        "these messages nevertheless."
     )
 
     class Meta(BatchOut.Meta):
@@ -73,8 +77,8 @@ class NewBatchOut(BatchOut):
 
 class RepeatedBatchOut(BatchOut):
     same_messages = serializers.SerializerMethodField(
-        help_text="Whether the messages of this call are those that the batch was made of. `false`: they are not, "
-        "and nothing of this call is sent."
+        help_text="Whether this call has the same messages as the call that created the batch. This call sends "
+        "nothing in either case."
     )
 
     class Meta(BatchOut.Meta):
@@ -86,9 +90,11 @@ class RepeatedBatchOut(BatchOut):
 
 class BatchPlaceOut(serializers.Serializer[BatchItem]):
     batch_id = serializers.SerializerMethodField(
-        help_text="The batch of that message: `bat_` and 26 characters."
+        help_text="The id of the batch that the other message belongs to: `bat_` and 26 characters."
     )
-    idx = serializers.IntegerField(source="first_idx", help_text="Its place in that batch, from 0.")
+    idx = serializers.IntegerField(
+        source="first_idx", help_text="The position of the other message in that batch, counted from 0."
+    )
 
     def get_batch_id(self, item: BatchItem) -> str | None:
         return ids.encode(ids.BATCH, item.first_batch_id) if item.first_batch_id else None
@@ -107,16 +113,19 @@ class _Answered:
 
 class BatchItemOut(_Answered, serializers.ModelSerializer[BatchItem]):
     message_ref = serializers.CharField(
-        allow_null=True, help_text="Your own name for the message, if you gave one; WhatsApp never gets it."
+        allow_null=True,
+        help_text="Your own name for the message; null when you gave none. It is not passed on to WhatsApp.",
     )
     response = serializers.SerializerMethodField()
     event_id = serializers.SerializerMethodField()
     duplicate_of = serializers.SerializerMethodField(
-        help_text="The message that had this `message_ref` before, for which this one was skipped; else null."
+        help_text="The earlier message with the same `message_ref`, because of which this message was skipped; null "
+        "for a message that was not skipped for this reason."
     )
 
     skip_reason = serializers.SerializerMethodField(
-        help_text="Why it was skipped: `opted_out`, `message_ref` (see `duplicate_of`), or `batch_ended`; else null."
+        help_text="Why the message was skipped; null for a message that was not skipped. `duplicate_of` names the "
+        "other message."
     )
 
     class Meta:
@@ -151,25 +160,32 @@ class ScheduledOut(_Answered, serializers.Serializer[ScheduledMessage]):
     """A message that is or was scheduled for a time, with its outcome."""
 
     id = serializers.CharField(
-        source="public_id", help_text="The scheduled message: `sch_` and 26 characters."
+        source="public_id", help_text="The id of the scheduled message: `sch_` and 26 characters."
     )
     status = serializers.ChoiceField(
-        ScheduledMessage.Status.choices, help_text="How far it is: it waits, is on its way, or has ended."
+        ScheduledMessage.Status.choices, help_text="The state of the scheduled message."
     )
-    send_at = serializers.DateTimeField(help_text="It is not sent before.")
+    send_at = serializers.DateTimeField(
+        help_text="The time before which the message is not sent, ISO 8601 in UTC."
+    )
     customer_hours = CustomerHoursOut(
-        allow_null=True, help_text="It is sent in these hours of its customer's day; null at any."
+        allow_null=True,
+        help_text="The hours of the customer's day in which the message may be sent; null for every hour.",
     )
-    phone_number_id = serializers.CharField(help_text="The number that sends it.")
+    phone_number_id = serializers.CharField(help_text="Meta's id of the number that sends the message.")
     http_status = serializers.IntegerField(
-        allow_null=True, help_text="The status of WhatsApp's answer; null without one."
+        allow_null=True, help_text="The HTTP status of WhatsApp's answer; null when no answer came."
     )
-    wamid = serializers.CharField(allow_null=True, help_text="WhatsApp's id of the message that was sent.")
+    wamid = serializers.CharField(
+        allow_null=True, help_text="WhatsApp's id of the message; null until WhatsApp has accepted it."
+    )
     response = serializers.SerializerMethodField(
-        help_text="WhatsApp's answer, or the error that says why it was not sent; null until it has ended."
+        help_text="WhatsApp's answer, or the error that explains why the message was not sent; null until then."
     )
     event_id = serializers.SerializerMethodField(
-        help_text="Its event `message.outbound`: `evt_` and 26 characters."
+        help_text="The id of the message's event `message.outbound`: `evt_` and 26 characters; null without one."
     )
-    sent_at = serializers.DateTimeField(allow_null=True, help_text="When it was sent.")
-    created_at = serializers.DateTimeField(help_text="When it was scheduled.")
+    sent_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the message was sent, ISO 8601 in UTC; null before."
+    )
+    created_at = serializers.DateTimeField(help_text="When the message was scheduled, ISO 8601 in UTC.")

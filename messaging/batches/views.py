@@ -26,28 +26,33 @@ from messaging.models import Batch, BatchItem
 
 class BatchOutcomesOut(serializers.Serializer[Outcomes]):
     accepted = serializers.IntegerField(
-        source="statuses.accepted", help_text="WhatsApp took them; no status came yet."
+        source="statuses.accepted",
+        help_text="How many messages WhatsApp has accepted without reporting a status since.",
     )
-    sent = serializers.IntegerField(source="statuses.sent", help_text="On their way to the phone.")
+    sent = serializers.IntegerField(
+        source="statuses.sent", help_text="How many messages are on their way to the phone."
+    )
     delivered = serializers.IntegerField(
-        source="statuses.delivered", help_text="On the phone, not read as far as known."
+        source="statuses.delivered",
+        help_text="How many messages have reached the phone and have not been reported as read.",
     )
-    read = serializers.IntegerField(source="statuses.read", help_text="Read.")
+    read = serializers.IntegerField(source="statuses.read", help_text="How many messages were read.")
     failed = serializers.IntegerField(
-        source="statuses.failed", help_text="Refused at once, or reported as failed later."
+        source="statuses.failed",
+        help_text="How many messages WhatsApp rejected at once or reported as failed later.",
     )
 
 
 class BatchTimeIn(serializers.Serializer[dict[str, Any]]):
     send_at = serializers.CharField(
         allow_null=True,
-        help_text="The new time: ISO 8601 with an offset, in the future, at most 90 days ahead; null is now.",
+        help_text="The new time: ISO 8601 with an offset, in the future, at most 90 days ahead; null means now.",
     )
 
 
 class BatchDetailsOut(BatchOut):
     outcomes = serializers.SerializerMethodField(
-        help_text="What became of its messages: how many have which status now, each counted once."
+        help_text="How many messages of the batch have each status now. Each message is counted once."
     )
 
     class Meta(BatchOut.Meta):
@@ -78,8 +83,8 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="create_batch",
         summary="Send a batch of messages",
-        description="Up to 10,000 messages of one number, sent at the number's pace. Each message yields a "
-        "`message.outbound` event.",
+        description="Sends up to 10,000 messages from one number, as fast as the number may send. Each message "
+        "creates a `message.outbound` event.",
         request=OpenApiTypes.OBJECT,
         responses={202: NewBatchOut, 200: RepeatedBatchOut},
     )
@@ -98,10 +103,10 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="list_batches",
         summary="List batches",
-        description="Newest first.",
+        description="Returns the batches, newest first.",
         parameters=[
             OpenApiParameter("status", str, enum=Batch.Status.values),
-            OpenApiParameter("client_ref", str, description="The batch with this client_ref."),
+            OpenApiParameter("client_ref", str, description="Only the batch with this `client_ref`."),
         ],
         responses=BatchOut(many=True),
     )
@@ -118,7 +123,8 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="get_batch",
         summary="Get a batch",
-        description="The batch's status and counts, what it waits for, and the outcomes of its messages.",
+        description="Returns the status and the counts of the batch, what the batch waits for, and the outcomes of "
+        "its messages.",
         responses=BatchDetailsOut,
     )
     def retrieve(self, request: Request, batch_id: str) -> Response:
@@ -127,7 +133,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="list_batch_items",
         summary="List the items of a batch",
-        description="The items in the order in which they were submitted, each with WhatsApp's answer.",
+        description="Returns the items in the order in which they were submitted, each with WhatsApp's answer.",
         parameters=[OpenApiParameter("status", str, enum=BatchItem.Status.values)],
         responses=BatchItemOut(many=True),
     )
@@ -141,7 +147,8 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
     @extend_schema(
         operation_id="cancel_batch",
         summary="Cancel a batch",
-        description="Items that were not sent become `skipped`. Items that are already being sent are finished.",
+        description="Stops the batch. Items that are already being sent are still sent. All other unsent items become "
+        "`skipped`.",
         request=None,
         responses=BatchOut,
     )
@@ -153,8 +160,8 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         summary="Retry a batch",
         request=None,
         responses={202: BatchOut},
-        description="Queues failed items again that were certainly not sent: items that WhatsApp throttled, and "
-        "items for which WhatsApp refused the token.",
+        description="Queues those failed items again that were certainly not sent. These are items that WhatsApp "
+        "throttled, and items for which WhatsApp rejected the token.",
     )
     def retry(self, request: Request, batch_id: str) -> Response:
         return Response(BatchOut(lifecycle.retry(self._batch(request, batch_id))).data, status=202)
@@ -173,8 +180,8 @@ class BatchView(BatchesView):
     @extend_schema(
         operation_id="reschedule_batch",
         summary="Change the time of a batch",
-        description="Only before the first message of the batch is sent. After that the answer is 409. `null` sends "
-        "the batch now.",
+        description="Changes the time from which the batch is sent; `null` sends the batch now. The answer is 409 once "
+        "the first message of the batch has been sent.",
         request=BatchTimeIn,
         responses=BatchOut,
     )

@@ -21,36 +21,56 @@ from tenants.models import Tenant
 
 
 class LedgerEventsOut(serializers.Serializer[Any]):
-    accepted = serializers.IntegerField(help_text="Events of the day.")
-    with_endpoint = serializers.IntegerField(help_text="Those that at least one endpoint was to get.")
-    without_endpoint = serializers.IntegerField(help_text="Those that no endpoint wanted at the time.")
+    accepted = serializers.IntegerField(help_text="How many events were recorded in the period.")
+    with_endpoint = serializers.IntegerField(
+        help_text="How many of these events were to be delivered to at least one endpoint."
+    )
+    without_endpoint = serializers.IntegerField(
+        help_text="How many of these events no endpoint received, because none asked for them at the time."
+    )
 
 
 class LedgerEndpointOut(serializers.Serializer[Any]):
-    endpoint_id = serializers.UUIDField(help_text="Also of an endpoint that was deleted since.")
-    accepted = serializers.IntegerField(help_text="Events that this endpoint was to get.")
-    delivered = serializers.IntegerField(help_text="By the first delivery or by a replay.")
-    waiting = serializers.IntegerField(help_text="Pending, or failed and to be tried again.")
-    dead = serializers.IntegerField(help_text="Given up.")
-    expired = serializers.IntegerField(help_text="Given up because the body was past its retention.")
-    balanced = serializers.BooleanField(help_text="`accepted` is the sum of the other four.")
+    endpoint_id = serializers.UUIDField(
+        help_text="The id of the webhook endpoint, a UUID. The endpoint may have been deleted since."
+    )
+    accepted = serializers.IntegerField(help_text="How many events were to be delivered to the endpoint.")
+    delivered = serializers.IntegerField(
+        help_text="How many of these events were delivered, by the first delivery or by a replay."
+    )
+    waiting = serializers.IntegerField(
+        help_text="How many of these events wait for their first attempt or for a retry."
+    )
+    dead = serializers.IntegerField(help_text="How many of these events were given up after failed attempts.")
+    expired = serializers.IntegerField(
+        help_text="How many of these events were given up because their bodies were no longer stored."
+    )
+    balanced = serializers.BooleanField(
+        help_text="Whether `accepted` is the sum of `delivered`, `waiting`, `dead` and `expired`."
+    )
 
 
 class LedgerSendsOut(serializers.Serializer[Any]):
-    accepted = serializers.IntegerField(help_text="Messages that WhatsApp accepted, single and of batches.")
-    failed = serializers.IntegerField(help_text="Batch items that were refused.")
+    accepted = serializers.IntegerField(
+        help_text="How many messages WhatsApp accepted: single messages and messages of batches."
+    )
+    failed = serializers.IntegerField(help_text="How many messages of batches WhatsApp rejected.")
     outcome_unknown = serializers.IntegerField(
-        help_text="Batch items whose answer was lost; they are never sent again."
+        help_text="How many messages of batches got no usable answer. They are never sent again."
     )
     refused = serializers.IntegerField(
         allow_null=True,
-        help_text="Single sends that WhatsApp refused, by the request log; null for a time that it does not cover.",
+        help_text="How many single messages WhatsApp rejected, as the request log says; null when the log does not "
+        "cover the period.",
     )
     unanswered = serializers.IntegerField(
         allow_null=True,
-        help_text="Single sends that ended as `meta_unreachable`, by the request log; null as `refused`.",
+        help_text="How many single messages ended with `meta_unreachable`, as the request log says; null when the "
+        "log does not cover the period.",
     )
-    doubled = serializers.IntegerField(help_text="Messages that were recorded twice: always 0.")
+    doubled = serializers.IntegerField(
+        help_text="How many messages were recorded twice. Anything but 0 is an error of the service."
+    )
 
 
 class LedgerOut(serializers.Serializer[Any]):
@@ -59,19 +79,19 @@ class LedgerOut(serializers.Serializer[Any]):
     events = LedgerEventsOut()
     endpoints = LedgerEndpointOut(many=True)
     sends = LedgerSendsOut()
-    balanced = serializers.BooleanField(help_text="Every endpoint is balanced and nothing was doubled.")
+    balanced = serializers.BooleanField(help_text="Whether every endpoint is balanced and `doubled` is 0.")
 
 
 class UsageOut(serializers.Serializer[Any]):
     tenant_id = serializers.UUIDField()
     name = serializers.CharField()
     external_ref = serializers.CharField(allow_null=True)
-    sent = serializers.IntegerField(help_text="Messages that WhatsApp accepted.")
-    received = serializers.IntegerField(help_text="Messages from customers.")
-    statuses = serializers.IntegerField(help_text="`message.status` events.")
-    events = serializers.IntegerField(help_text="Events of all types.")
-    deliveries = serializers.IntegerField(help_text="Deliveries that were made, replays included.")
-    delivered = serializers.IntegerField(help_text="Those of them that were delivered so far.")
+    sent = serializers.IntegerField(help_text="How many messages WhatsApp accepted.")
+    received = serializers.IntegerField(help_text="How many messages customers sent.")
+    statuses = serializers.IntegerField(help_text="How many `message.status` events were recorded.")
+    events = serializers.IntegerField(help_text="How many events of all types were recorded.")
+    deliveries = serializers.IntegerField(help_text="How many deliveries were created, replays included.")
+    delivered = serializers.IntegerField(help_text="How many of these deliveries have been delivered so far.")
 
 
 class LedgerView(ResourceViewSet):
@@ -83,13 +103,16 @@ class LedgerView(ResourceViewSet):
     @extend_schema(
         operation_id="get_ledger",
         summary="Account for every event of a day",
-        description="For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made "
-        "from the event log and the deliveries at the moment of the call. Days are days of UTC.",
+        description="Counts the events and messages of a day in UTC by outcome. For each endpoint, `accepted` is the "
+        "sum of `delivered`, `waiting`, `dead` and `expired`. The call counts the event log and the deliveries as "
+        "they are now.",
         parameters=[
             OpenApiParameter(
-                "day", date, description="E.g. `2026-11-21`, not in the future; today if left out."
+                "day", date, description="The day to count, such as `2026-11-21`. Left out, it is today."
             ),
-            OpenApiParameter("hour", int, description="0 to 23: one hour of the day, for very busy days."),
+            OpenApiParameter(
+                "hour", int, description="Only this hour of the day, 0 to 23. Use it for very busy days."
+            ),
         ],
         responses=LedgerOut,
     )
@@ -139,12 +162,15 @@ class UsageView(ResourceViewSet):
     @extend_schema(
         operation_id="list_usage",
         summary="List the usage of the platform's tenants",
-        description="One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the "
-        "live environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants.",
+        description="Returns one entry for each business, the newest business first. An entry counts a day or a "
+        "month in UTC. It counts the live environment, or the sandbox for a business that works only there. A test "
+        "key sees only such businesses.",
         parameters=[
-            OpenApiParameter("day", date, description="E.g. `2026-11-21`, not in the future."),
+            OpenApiParameter("day", date, description="The day to count, such as `2026-11-21`."),
             OpenApiParameter(
-                "month", str, description="E.g. `2026-11`; the current month if neither is given."
+                "month",
+                str,
+                description="The month to count, such as `2026-11`. Without `day` and `month` it is the current month.",
             ),
         ],
         responses=UsageOut(many=True),

@@ -18,33 +18,36 @@ from webhooks.serializers import UrlField
 
 
 class FlowEndpointIn(serializers.Serializer[dict[str, Any]]):
-    url = UrlField(help_text="Your server's address: data requests are forwarded to it as signed JSON.")
+    url = UrlField(help_text="The address of your server. Data requests are forwarded to it as signed JSON.")
 
 
 class FlowEndpointOut(serializers.Serializer[FlowEndpoint]):
     """Where the data requests of a number's Flows are answered."""
 
     phone_number_id = serializers.CharField(source="number.phone_number_id")
-    url = serializers.CharField(help_text="Your server's address.")
+    url = serializers.CharField(help_text="The address of your server.")
     endpoint_uri = serializers.CharField(
-        help_text="The address that WhatsApp calls: give it to your Flows as their `endpoint_uri`."
+        help_text="The address that WhatsApp calls. Set it as the `endpoint_uri` of your Flows."
     )
     secret_prefix = serializers.CharField()
     previous_secret_expires_at = serializers.DateTimeField(allow_null=True)
     key_uploaded_at = serializers.DateTimeField(
-        allow_null=True, help_text="When WhatsApp got the public key; null while it has none."
+        allow_null=True,
+        help_text="When the public key was uploaded to WhatsApp, ISO 8601 in UTC; null while WhatsApp has none.",
     )
     last_request_at = serializers.DateTimeField(
-        allow_null=True, help_text="When the last data request came; pings do not count."
+        allow_null=True,
+        help_text="When the last data request came, ISO 8601 in UTC; null before the first. Pings do not count.",
     )
     last_error = serializers.CharField(
-        allow_null=True, help_text="Why your answer to it could not be used; null when it could."
+        allow_null=True,
+        help_text="Why your answer to the last data request could not be used; null when it could be used.",
     )
     created_at = serializers.DateTimeField()
     secret = serializers.CharField(
         source="new_secret",
         required=False,
-        help_text="Signs what is forwarded. Only in the answer that creates it.",
+        help_text="The secret that signs the forwarded requests. Only the answer that creates the secret has it.",
     )
 
 
@@ -62,7 +65,7 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_flow_endpoint",
         summary="Get a number's Flow endpoint",
-        description="Your URL, the address for your Flows, and the result of the last data request.",
+        description="Returns your URL, the address for your Flows, and the result of the last data request.",
         responses=FlowEndpointOut,
     )
     def retrieve(self, request: Request, phone_number_id: str) -> Response:
@@ -71,8 +74,8 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="set_flow_endpoint",
         summary="Set a number's Flow endpoint",
-        description="The first call makes a key pair, uploads the public key to WhatsApp, and answers with the "
-        "signing secret. Later calls change only the URL.",
+        description="Sets the URL to which data requests are forwarded. The first call also creates a key pair, "
+        "uploads the public key to WhatsApp, and returns the signing secret. Later calls change only the URL.",
         request=FlowEndpointIn,
         responses=FlowEndpointOut,
     )
@@ -86,7 +89,7 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="delete_flow_endpoint",
         summary="Delete a number's Flow endpoint",
-        description="The endpoint's keys are deleted too. From then on, Flows that ask for data fail.",
+        description="Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail.",
         responses={200: DeletedFlowEndpointOut},
     )
     def destroy(self, request: Request, phone_number_id: str) -> Response:
@@ -96,8 +99,8 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="rotate_flow_endpoint_key",
         summary="Rotate the key pair of a Flow endpoint",
-        description="Makes a new key pair and uploads the public key. Call it also after the number was registered "
-        "again, and when WhatsApp reports `public-key-missing`.",
+        description="Creates a new key pair and uploads the public key to WhatsApp. This is also needed after the "
+        "number was registered again, and when WhatsApp reports `public-key-missing`.",
         request=None,
         responses=FlowEndpointOut,
     )
@@ -109,7 +112,7 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="rotate_flow_endpoint_secret",
         summary="Rotate the signing secret of a Flow endpoint",
-        description="For 24 hours, requests are signed with the old secret as well.",
+        description="Creates a new signing secret and returns it. For 24 hours, the old secret also signs requests.",
         request=None,
         responses=FlowEndpointOut,
     )

@@ -18,12 +18,14 @@ from messaging.sending import outbound
 from phone_numbers import senders_and_owners
 from phone_numbers.views import VERBATIM, UpstreamCallsView
 
-FROM = OpenApiParameter("from", str, description="The number that the media belongs to.")
+FROM = OpenApiParameter("from", str, description="The number that sent, received or uploaded the file.")
 
 
 class MediaIn(serializers.Serializer[object]):
     file = serializers.FileField()
-    type = serializers.CharField(required=False, help_text="The media type, when the file part names none.")
+    type = serializers.CharField(
+        required=False, help_text="The media type. Required when the file part has no `Content-Type`."
+    )
 
     def get_fields(self) -> dict[str, serializers.Field]:  # type: ignore[type-arg]
         """Rename the field to `from`, which is a keyword of Python."""
@@ -42,7 +44,7 @@ class MediaView(UpstreamCallsView):
     @extend_schema(
         operation_id="upload_media",
         summary="Upload a media file",
-        description="Streams the file to WhatsApp and returns the media id for messages.",
+        description="Uploads the file to WhatsApp and returns the media id, which a message can name.",
         request={"multipart/form-data": MediaIn},
         responses={200: VERBATIM},
     )
@@ -63,14 +65,18 @@ class MediaView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_media",
         summary="Download a media file",
-        description="Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's "
-        "description in JSON.",
+        description="Returns the bytes of a file that a customer sent or that you uploaded. With `meta=true` it "
+        "returns WhatsApp's description of the file as JSON.",
         parameters=[
             FROM,
-            OpenApiParameter("meta", bool, description="WhatsApp's description instead of the bytes."),
+            OpenApiParameter(
+                "meta", bool, description="Whether to return WhatsApp's description instead of the bytes."
+            ),
         ],
         responses={
-            (200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY, description="The bytes.")
+            (200, "application/octet-stream"): OpenApiResponse(
+                OpenApiTypes.BINARY, description="The bytes of the file."
+            )
         },
     )
     @waits_for_upstream
@@ -84,7 +90,7 @@ class MediaView(UpstreamCallsView):
     @extend_schema(
         operation_id="delete_media",
         summary="Delete an uploaded media file",
-        description="Deletes the file at WhatsApp.",
+        description="Deletes the file from WhatsApp's servers.",
         parameters=[FROM],
         responses={200: VERBATIM},
     )

@@ -34,10 +34,14 @@ class ReferralOut(serializers.Serializer[Message]):
     """The ad or post that led the customer to write a message."""
 
     source_type = serializers.CharField(
-        source="referral_source_type", allow_null=True, help_text="`ad` or `post`."
+        source="referral_source_type",
+        allow_null=True,
+        help_text="What the customer came from: `ad` or `post`; null when Meta did not say.",
     )
     source_id = serializers.CharField(
-        source="referral_source_id", allow_null=True, help_text="Meta's id of the ad or post."
+        source="referral_source_id",
+        allow_null=True,
+        help_text="Meta's id of the ad or post; null when Meta did not say.",
     )
     ctwa_clid = serializers.CharField(source="referral_ctwa_clid", allow_null=True)
 
@@ -46,7 +50,7 @@ class MessageOut(serializers.ModelSerializer[Message]):
     """A message's progress, without its content."""
 
     id = serializers.CharField(
-        source="key", help_text="The wamid, or the event's id of a message without one."
+        source="key", help_text="The id of the message: the wamid, or the event's id when there is no wamid."
     )
     wamid = serializers.CharField(allow_null=True)
     direction = serializers.ChoiceField(choices=get_args(Direction))
@@ -56,11 +60,12 @@ class MessageOut(serializers.ModelSerializer[Message]):
     batch_id = serializers.SerializerMethodField()
     event_id = serializers.SerializerMethodField()
     referral = serializers.SerializerMethodField(
-        help_text="The ad or post that the customer came from with this message; else null."
+        help_text="The ad or post from which the customer wrote this message; null when there was none."
     )
     created_at = serializers.DateTimeField()
     is_history = serializers.BooleanField(
-        help_text="One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then."
+        help_text="Whether the message was imported from the WhatsApp Business app. Then `created_at` is the time at "
+        "which it was originally sent."
     )
 
     class Meta:
@@ -125,15 +130,23 @@ class MessageOut(serializers.ModelSerializer[Message]):
 class MessageErrorOut(serializers.Serializer[Any]):
     """WhatsApp's error. Past retention only the code is left. The hint and the page explain the code."""
 
-    code = serializers.IntegerField(allow_null=True, help_text="WhatsApp's error code, such as `131047`.")
-    title = serializers.CharField(allow_null=True, help_text="WhatsApp's short name of the error.")
-    message = serializers.CharField(allow_null=True, help_text="WhatsApp's sentence.")
-    details = serializers.CharField(allow_null=True, help_text="WhatsApp's particulars of this case.")
+    code = serializers.IntegerField(
+        allow_null=True, help_text="WhatsApp's error code, such as `131047`; null when there is none."
+    )
+    title = serializers.CharField(
+        allow_null=True, help_text="WhatsApp's short name of the error; null when there is none."
+    )
+    message = serializers.CharField(
+        allow_null=True, help_text="WhatsApp's sentence about the error; null when there is none."
+    )
+    details = serializers.CharField(
+        allow_null=True, help_text="WhatsApp's details of this case; null when there are none."
+    )
     hint = serializers.SerializerMethodField(
-        help_text="What went wrong and what repairs it; null for an unknown code."
+        help_text="What went wrong, and how to repair it; null for an unknown code."
     )
     doc_url = serializers.SerializerMethodField(
-        help_text="The page about this code; null for an unknown code."
+        help_text="The address of the page that explains this code; null for an unknown code."
     )
 
     @extend_schema_field({"type": ["string", "null"]})
@@ -151,9 +164,13 @@ class MessageReportOut(serializers.Serializer[Any]):
     """A status that WhatsApp reported. Reports are in the order in which they were stored."""
 
     status = serializers.CharField(
-        allow_null=True, help_text="WhatsApp's word, e.g. `delivered` or `played`."
+        allow_null=True,
+        help_text="The status that WhatsApp reported, such as `delivered` or `played`; null when it is not known.",
     )
-    at = serializers.DateTimeField(help_text="When it happened; past retention, when it was stored.")
+    at = serializers.DateTimeField(
+        help_text="When the message reached the status. Once the event's body is no longer stored, it is the time at "
+        "which the report was stored."
+    )
     wa_id = serializers.CharField(allow_null=True)
     user_id = serializers.CharField(allow_null=True)
     error = MessageErrorOut(allow_null=True)
@@ -218,7 +235,9 @@ class LastTemplateOut(serializers.ModelSerializer[Message]):
 class LastReferralOut(ReferralOut):
     """The ad or post that last led the customer to write, and the message."""
 
-    message_id = serializers.CharField(source="key", help_text="The message that came with it.")
+    message_id = serializers.CharField(
+        source="key", help_text="The id of the message that the customer wrote from the ad or post."
+    )
     at = serializers.DateTimeField(source="sent_at", allow_null=True)
 
 

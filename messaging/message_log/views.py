@@ -40,20 +40,24 @@ class MessageLogView(ResourceViewSet):
     @extend_schema(
         operation_id="list_messages",
         summary="List messages",
-        description="Newest first, without contents. A page may hold fewer messages than `limit`, even none: "
-        "continue while `next_cursor` is set.",
+        description="Returns the messages without their contents, newest first. Any page can hold fewer messages than "
+        "`limit`, or none. Continue until `next_cursor` is null.",
         parameters=[
             OpenApiParameter("phone_number_id", str),
-            OpenApiParameter("wa_id", str, description="The customer's phone number in digits."),
-            OpenApiParameter("user_id", str, description="The customer's business-scoped id."),
+            OpenApiParameter(
+                "wa_id", str, description="Only messages from or to the customer with this number, in digits."
+            ),
+            OpenApiParameter(
+                "user_id", str, description="Only messages from or to the customer with this user id."
+            ),
             OpenApiParameter("direction", str, enum=get_args(Direction)),
             OpenApiParameter("status", str, enum=STATUSES),
-            OpenApiParameter("template", str, description="The template's name."),
+            OpenApiParameter("template", str, description="Only messages of the template with this name."),
             OpenApiParameter("batch_id", str),
             OpenApiParameter(
                 "referral_source_id",
                 str,
-                description="Meta's id of the ad or post that the customer came from.",
+                description="Only messages that came with the ad or post with this id of Meta's.",
             ),
             OpenApiParameter("from", datetime, description=query.FROM),
             OpenApiParameter("to", datetime, description=query.TO),
@@ -85,8 +89,9 @@ class MessageLogView(ResourceViewSet):
     @extend_schema(
         operation_id="get_message",
         summary="Get a message",
-        description="The message's status with times, errors in WhatsApp's words, its events with each delivery, and "
-        "its content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it.",
+        description="Returns the status of the message with times, errors as WhatsApp describes them, the events with "
+        "their deliveries, and the content while it is stored. Percent-encode the wamid in the path, because it can "
+        "contain `=`, `/` and `+`.",
         responses=OneMessageOut,
     )
     def retrieve(self, request: Request, message_id: str) -> Response:
@@ -108,12 +113,13 @@ class OptOutsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_opt_outs",
         summary="List opt-outs",
-        description="The customers who want no marketing messages from a number, the newest opt-out first. Customers "
-        "opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs.",
+        description="Returns the customers who want no marketing messages from a number, the newest opt-out first. "
+        "Customers opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` skips these "
+        "customers.",
         parameters=[
             OpenApiParameter("phone_number_id", str),
             OpenApiParameter(
-                "source", str, enum=opt_outs.SOURCES, description="How the customers opted out."
+                "source", str, enum=opt_outs.SOURCES, description="Only customers who opted out in this way."
             ),
         ],
         responses=OptedOutCustomerOut(many=True),
@@ -142,9 +148,9 @@ class CustomersView(ResourceViewSet):
     @extend_schema(
         operation_id="get_customer",
         summary="Get a customer of a number",
-        description="Names the customer by wa_id or user_id. The answer has the last messages, the end of the "
-        "24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, "
-        "and the known ids. For a customer without any message the members are null.",
+        description="Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer "
+        "stopped marketing messages, the last ad that the customer came from, and the known ids. The path names the "
+        "customer by wa_id or user_id. For a customer without messages, these members are null.",
         responses=CustomerOut,
     )
     def retrieve(self, request: Request, phone_number_id: str, customer_id: str) -> Response:

@@ -43,26 +43,32 @@ class TemplateOut(serializers.Serializer[Any]):
 
 
 class SyncOut(serializers.Serializer[Any]):
-    synced = serializers.IntegerField(help_text="Templates that WhatsApp has.")
+    synced = serializers.IntegerField(help_text="How many templates WhatsApp has.")
     added = serializers.IntegerField()
     updated = serializers.IntegerField()
     removed = serializers.IntegerField()
     failed = serializers.ListField(
         child=serializers.CharField(),
         required=False,
-        help_text="Business accounts that could not be read; only there when some could not.",
+        help_text="Meta's ids of the business accounts that could not be read. Absent when all could be read.",
     )
 
 
 class SampleIn(serializers.Serializer[Any]):
     file = serializers.FileField()
-    type = serializers.CharField(required=False, help_text="The media type, when the file part names none.")
+    type = serializers.CharField(
+        required=False, help_text="The media type. Required when the file part has no `Content-Type`."
+    )
     waba_id = serializers.CharField(required=False)
 
 
 ACCOUNT = [
-    OpenApiParameter("waba_id", str, description="The business account; needed when there are several."),
-    OpenApiParameter("from", str, description="Names the account by one of its numbers instead."),
+    OpenApiParameter(
+        "waba_id",
+        str,
+        description="Meta's id of the business account. `waba_id` or `from` chooses among several.",
+    ),
+    OpenApiParameter("from", str, description="A number of the business account, instead of `waba_id`."),
 ]
 _WORDS = re.compile(r"[A-Za-z_]{1,64}(,[A-Za-z_]{1,64}){0,19}")
 
@@ -76,13 +82,23 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="list_templates",
         summary="List message templates",
-        description="Read from the service's copy of the templates, newest first.",
+        description="Returns the templates from the service's copy, newest first.",
         parameters=[
             *ACCOUNT,
-            OpenApiParameter("name", str, description="A part of the name."),
-            OpenApiParameter("status", str, description="One or several, with commas: `APPROVED,PAUSED`."),
-            OpenApiParameter("category", str, description="One or several, with commas."),
-            OpenApiParameter("language", str, description="`en_US` or `en-US`."),
+            OpenApiParameter("name", str, description="Only templates whose name contains this text."),
+            OpenApiParameter(
+                "status",
+                str,
+                description="Only templates with one of these statuses, separated by commas: `APPROVED,PAUSED`.",
+            ),
+            OpenApiParameter(
+                "category",
+                str,
+                description="Only templates of one of these categories, separated by commas: `MARKETING,UTILITY`.",
+            ),
+            OpenApiParameter(
+                "language", str, description="Only templates in this language, such as `en_US` or `en-US`."
+            ),
         ],
         responses=TemplateOut(many=True),
     )
@@ -98,8 +114,8 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="create_template",
         summary="Submit a message template",
-        description="The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses "
-        "the account. It is not passed on to WhatsApp.",
+        description="Submits a template to WhatsApp for review. The body is WhatsApp's own. `waba_id` or `from`, in "
+        "the query or in the body, chooses the business account and is not passed on to WhatsApp.",
         parameters=ACCOUNT,
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
@@ -115,7 +131,7 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_template",
         summary="Get a message template",
-        description="By WhatsApp's template id.",
+        description="Returns the template as WhatsApp has it now. The path names it by WhatsApp's template id.",
         responses={200: VERBATIM},
     )
     @waits_for_upstream
@@ -125,7 +141,7 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="edit_template",
         summary="Edit a message template",
-        description="The body is WhatsApp's template body. WhatsApp reviews the edited template again.",
+        description="Changes the template at WhatsApp, which then reviews it again. The body is WhatsApp's own.",
         request=OpenApiTypes.OBJECT,
         responses={200: VERBATIM},
     )
@@ -139,9 +155,12 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="delete_template",
         summary="Delete a message template",
-        description="Deletes only this language, or with `all_languages=true` every language of the template's name.",
+        description="Deletes this language of the template. With `all_languages=true` it deletes all templates of the "
+        "same name.",
         parameters=[
-            OpenApiParameter("all_languages", bool, description="Delete every language of this name.")
+            OpenApiParameter(
+                "all_languages", bool, description="Whether to delete all languages of the template's name."
+            )
         ],
         responses={200: VERBATIM},
     )
@@ -154,7 +173,8 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="sync_templates",
         summary="Re-read templates from WhatsApp",
-        description="Imports templates that were made elsewhere, from one account or from all.",
+        description="Updates the service's copy of the templates from one business account or from all. It also "
+        "imports templates that were created elsewhere.",
         parameters=ACCOUNT,
         request=None,
         responses=SyncOut,
@@ -166,7 +186,7 @@ class TemplatesView(UpstreamCallsView):
     @extend_schema(
         operation_id="browse_template_library",
         summary="Browse WhatsApp's template library",
-        description="WhatsApp's own answer.",
+        description="Returns the templates that WhatsApp offers, in WhatsApp's own form.",
         parameters=[
             *ACCOUNT,
             *(OpenApiParameter(name, str) for name in template_management.LIBRARY_PARAMETERS),
@@ -190,7 +210,7 @@ class TemplateSamplesView(UpstreamCallsView):
     @extend_schema(
         operation_id="upload_template_sample",
         summary="Upload a header sample",
-        description="Returns the handle that a template with a media header needs.",
+        description="Uploads an example file for the header of a template. Returns the handle that the template needs.",
         parameters=ACCOUNT,
         request={"multipart/form-data": SampleIn},
         responses={200: VERBATIM},

@@ -22,7 +22,8 @@ class MessagesView(MessageLogView):
     @extend_schema(
         operation_id="send_message",
         summary="Send a message",
-        description="The body is WhatsApp's messages body plus `from`. The answer is WhatsApp's own.",
+        description="Sends one message. The body is that of WhatsApp's own `/messages`, with `from` added. The answer "
+        "is WhatsApp's own.",
         parameters=[OpenApiParameter(idempotency.HEADER, str, OpenApiParameter.HEADER)],
         request=OpenApiTypes.OBJECT,
         responses={200: OpenApiTypes.OBJECT},
@@ -33,7 +34,8 @@ class MessagesView(MessageLogView):
     @extend_schema(
         operation_id="mark_message_read",
         summary="Mark a message as read",
-        description="Optionally shows the typing indicator until the answer is sent.",
+        description="Marks a customer's message as read. With `typing_indicator`, the customer also sees that you are "
+        "typing.",
         request=OpenApiTypes.OBJECT,
         responses={200: OpenApiTypes.OBJECT},
     )

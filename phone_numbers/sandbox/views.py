@@ -66,19 +66,25 @@ NUMBER_EVENTS = (
 class TestRecipientOut(serializers.Serializer[Any]):
     to = serializers.CharField()
     behaviour = serializers.CharField()
-    code = serializers.IntegerField(allow_null=True, help_text="WhatsApp's code, if it fails.")
+    code = serializers.IntegerField(
+        allow_null=True,
+        help_text="WhatsApp's error code of messages to this recipient; null when they do not fail.",
+    )
 
 
 class TestTextOut(serializers.Serializer[Any]):
     text = serializers.CharField(
-        help_text="The last line of a text, of a caption, or of the text above buttons."
+        help_text="The text that triggers the behaviour. It must be the last line of a text message, of a caption, or "
+        "of the text above buttons."
     )
     behaviour = serializers.CharField()
 
 
 class _OfNumber(serializers.Serializer[Any]):
     phone_number_id = serializers.CharField(
-        required=False, max_length=64, help_text="The first number if left out."
+        required=False,
+        max_length=64,
+        help_text="Meta's id of the sandbox number. Left out, it is the first number of the sandbox.",
     )
 
 
@@ -92,43 +98,57 @@ class _OfCustomer(_OfNumber):
 class TestInboundIn(_OfCustomer):
     """A customer's message. An object in WhatsApp's form, named like the type, is beside these members."""
 
-    type = serializers.CharField(required=False, help_text="`text` if left out.")
-    text = serializers.JSONField(required=False, help_text="A plain string, or WhatsApp's object.")
-    name = serializers.CharField(required=False, help_text="The customer's profile name, remembered.")
-    username = serializers.CharField(required=False, help_text="The customer's user name, remembered.")
+    type = serializers.CharField(required=False, help_text="The type of the message; `text` by default.")
+    text = serializers.JSONField(
+        required=False, help_text="The text that the customer writes, as a string or as WhatsApp's object."
+    )
+    name = serializers.CharField(
+        required=False, help_text="The customer's profile name. Later messages of the customer keep it."
+    )
+    username = serializers.CharField(
+        required=False, help_text="The customer's user name. Later messages of the customer keep it."
+    )
     identity = serializers.ChoiceField(
         required=False,
         choices=["both", "phone", "user_id"],
-        help_text="What you learn of the customer: phone number, business-scoped user id, or both; remembered.",
+        help_text="Which ids of the customer your events have. Later messages of the customer keep the choice.",
     )
-    referral = serializers.JSONField(required=False, help_text="The ad or post that the customer came from.")
+    referral = serializers.JSONField(
+        required=False, help_text="The ad or post from which the customer writes, as WhatsApp's object."
+    )
 
     def get_fields(self) -> dict[str, Any]:
         # A field named `context` would hide the serializer's own attribute.
         context = serializers.JSONField(
-            required=False, help_text="The message that is answered: its id, or WhatsApp's object."
+            required=False,
+            help_text="The message that the customer replies to: its id, or WhatsApp's object.",
         )
         return {**super().get_fields(), "context": context}
 
 
 class TestInboundOut(serializers.Serializer[Any]):
-    id = serializers.CharField(help_text="The message id that the event carries as `wamid`.")
+    id = serializers.CharField(help_text="The id of the message. The event has it as `wamid`.")
     phone_number_id = serializers.CharField()
     customer = serializers.CharField()
 
 
 class TestNumberIn(serializers.Serializer[Any]):
     coexistence = serializers.BooleanField(
-        default=False, help_text="It stays in the WhatsApp Business app, which has contacts and chats."
+        default=False,
+        help_text="Whether the number stays in use in the WhatsApp Business app, which has contacts and chats.",
     )
 
 
 class TestEchoIn(serializers.Serializer[Any]):
     phone_number_id = serializers.CharField(
-        required=False, max_length=64, help_text="A number with `coexistence`. The first number if left out."
+        required=False,
+        max_length=64,
+        help_text="Meta's id of a sandbox number with `coexistence`. Left out, it is the first number of the sandbox.",
     )
     to = serializers.CharField(max_length=160, help_text="The customer's phone number.")
-    text = serializers.CharField(max_length=4096, help_text="What the business writes in its app.")
+    text = serializers.CharField(
+        max_length=4096, help_text="The text that the business writes in the WhatsApp Business app."
+    )
 
 
 class TestPreferenceIn(_OfCustomer):
@@ -138,52 +158,72 @@ class TestPreferenceIn(_OfCustomer):
 class TestPreferenceOut(serializers.Serializer[Any]):
     phone_number_id = serializers.CharField()
     customer = serializers.CharField()
-    value = serializers.CharField(help_text="`stop` or `resume`.")
+    value = serializers.CharField(
+        help_text="`stop` or `resume`: whether the customer stopped or resumed marketing messages."
+    )
 
 
 class TestMessageOut(serializers.Serializer[Any]):
     id = serializers.CharField()
     phone_number_id = serializers.CharField()
     customer = serializers.CharField()
-    direction = serializers.CharField(help_text="`inbound` or `outbound`.")
-    status = serializers.CharField(allow_null=True, help_text="As the customer's phone shows it.")
-    body = serializers.DictField(help_text="The message: as you sent it, or as your event carries it.")
-    reaction = serializers.CharField(allow_null=True, help_text="The emoji that is on the message.")
+    direction = serializers.CharField(
+        help_text="Who wrote the message: the customer (`inbound`) or you (`outbound`)."
+    )
+    status = serializers.CharField(
+        allow_null=True,
+        help_text="The status that the customer's phone shows for the message; null for none.",
+    )
+    body = serializers.DictField(
+        help_text="The message as you sent it, or, for a message of the customer, as your event has it."
+    )
+    reaction = serializers.CharField(
+        allow_null=True, help_text="The emoji with which the message was reacted to; null for none."
+    )
     change = serializers.CharField(
-        allow_null=True, help_text="`edited` or `deleted` when the customer did that."
+        allow_null=True,
+        help_text="How the customer changed the message afterwards: `edited` or `deleted`; null without a change.",
     )
 
 
 class TestCallIn(_OfCustomer):
     """A call by a customer."""
 
-    name = serializers.CharField(required=False, help_text="The customer's profile name, remembered.")
+    name = serializers.CharField(
+        required=False, help_text="The customer's profile name. Later messages of the customer keep it."
+    )
 
 
 class TestCallActionIn(serializers.Serializer[Any]):
-    call_id = serializers.CharField(max_length=512, help_text="Of the call, as your events have it.")
+    call_id = serializers.CharField(max_length=512, help_text="The id of the call, as your events have it.")
     action = serializers.ChoiceField(
         choices=["hang_up", "accept", "reject"],
-        help_text="What the customer does; accepting and rejecting is of calls to them.",
+        help_text="What the customer does. The customer can accept or reject only a call that you made.",
     )
 
 
 class TestCallOut(serializers.Serializer[Any]):
-    id = serializers.CharField(help_text="The call's id, as your events have it.")
+    id = serializers.CharField(help_text="The id of the call, as your events have it.")
     phone_number_id = serializers.CharField()
     customer = serializers.CharField()
-    is_incoming = serializers.BooleanField(help_text="Whether the business calls the customer.")
-    is_accepted = serializers.BooleanField(help_text="Whether it goes on; otherwise it rings.")
+    is_incoming = serializers.BooleanField(
+        help_text="Whether the business called the customer, so that the call came in on the customer's phone."
+    )
+    is_accepted = serializers.BooleanField(
+        help_text="Whether the call was accepted. A call that was not accepted still rings."
+    )
 
 
 class TestStatusIn(serializers.Serializer[Any]):
-    message_id = serializers.CharField(max_length=512, help_text="Of a message that a test number sent.")
+    message_id = serializers.CharField(
+        max_length=512, help_text="The wamid of a message that a number of the sandbox sent."
+    )
     status = serializers.ChoiceField(choices=STATUSES)
     code = serializers.IntegerField(
         required=False,
         min_value=1,
         max_value=9_999_999,
-        help_text="Of `failed`: WhatsApp's code, 131026 if left out.",
+        help_text="WhatsApp's error code, 131026 by default. Only for the status `failed`.",
     )
 
 
@@ -195,13 +235,17 @@ class TestStatusOut(serializers.Serializer[Any]):
 class TestTemplateIn(serializers.Serializer[Any]):
     """One decision about a template."""
 
-    template_id = serializers.CharField(max_length=64, help_text="The template's id.")
+    template_id = serializers.CharField(max_length=64, help_text="Meta's id of the template.")
     event = serializers.ChoiceField(required=False, choices=TEMPLATE_EVENTS)
-    reason = serializers.ChoiceField(required=False, choices=REASONS, help_text="Of an event.")
+    reason = serializers.ChoiceField(
+        required=False, choices=REASONS, help_text="Why WhatsApp decides so. Only with `event`."
+    )
     quality = serializers.ChoiceField(required=False, choices=QUALITIES)
     category = serializers.ChoiceField(required=False, choices=CATEGORIES)
     correct_category = serializers.ChoiceField(
-        required=False, choices=CATEGORIES, help_text="WhatsApp's warning a day before the change."
+        required=False,
+        choices=CATEGORIES,
+        help_text="The category that WhatsApp will give the template: its warning a day before the change.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -256,7 +300,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="list_test_recipients",
         summary="List the magic recipients",
-        description="Recipients in the sandbox whose messages show one behaviour each, by their last four digits.",
+        description="Returns the recipients of the sandbox that have a special behaviour. The last four digits of a "
+        "recipient's number determine the behaviour.",
         responses=TestRecipientOut(many=True),
     )
     def recipients(self, request: Request) -> Response:
@@ -265,8 +310,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="list_test_texts",
         summary="List the magic texts",
-        description="If the last line of a message in the sandbox is one of these texts, it determines what happens "
-        "to the message, or how the customer answers it.",
+        description="Returns texts with a special behaviour. When the last line of a message in the sandbox is such a "
+        "text, it determines what happens to the message, or what the customer replies.",
         responses=TestTextOut(many=True),
     )
     def texts(self, request: Request) -> Response:
@@ -275,8 +320,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="create_test_number",
         summary="Add a number to the sandbox",
-        description="The sandbox has a first number already. A number of the sandbox is connected at once and needs "
-        "no endpoint.",
+        description="Adds a further number, because the sandbox already has one. A number of the sandbox is connected "
+        "at once and needs no endpoint.",
         request=TestNumberIn,
         responses={201: NumberOut},
     )
@@ -288,9 +333,9 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="send_test_inbound",
         summary="Let a customer write to the sandbox",
-        description="A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` "
-        "is a phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's "
-        "form. A text may be a plain string, and most types have a default.",
+        description="Writes to a number of the sandbox as one of its customers. The events come as they do live. "
+        "`type` is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other types "
+        "have a default object.",
         request=TestInboundIn,
         responses={201: TestInboundOut},
     )
@@ -303,8 +348,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="send_test_echo",
         summary="Let the business write in its app",
-        description="The business writes to a customer in the WhatsApp Business app. The number must be one of the "
-        "sandbox that stays in the app. The event `message.echo` comes as it does live.",
+        description="Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number "
+        "must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live.",
         request=TestEchoIn,
         responses={201: TestInboundOut},
     )
@@ -316,8 +361,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="set_test_preference",
         summary="Let a customer of the sandbox opt out",
-        description="A customer stops or resumes marketing messages in WhatsApp's own settings. The event "
-        "`user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it.",
+        description="Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event "
+        "`user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that event.",
         request=TestPreferenceIn,
         responses={201: TestPreferenceOut},
     )
@@ -330,9 +375,9 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="start_test_call",
         summary="Let a customer call in the sandbox",
-        description="A customer of the sandbox calls one of its numbers. The event of the call comes as it does "
-        "live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts "
-        "ends after a minute.",
+        description="Calls a number of the sandbox as one of its customers. The event of the call comes as it does "
+        "live, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that nobody "
+        "accepts ends after a minute.",
         request=TestCallIn,
         responses={201: TestCallOut},
     )
@@ -344,7 +389,7 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="act_on_test_call",
         summary="Act on a call of the sandbox",
-        description="The customer hangs up, or accepts or rejects a call of the business.",
+        description="Acts on a call as the customer: hangs up, or accepts or rejects a call that the business made.",
         request=TestCallActionIn,
         responses=TestCallOut,
     )
@@ -356,12 +401,22 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="list_test_conversations",
         summary="Read the sandbox's messages",
-        description="The messages of one number of the sandbox in both directions, as its customers see them, "
+        description="Returns the messages of one number of the sandbox in both directions, as the customers see them, "
         "newest first.",
         parameters=[
-            OpenApiParameter("phone_number_id", str, description="The first number if left out."),
-            OpenApiParameter("customer", str, description="One customer's conversation."),
-            OpenApiParameter("limit", int, description="1 to 200, default 50."),
+            OpenApiParameter(
+                "phone_number_id",
+                str,
+                description="Meta's id of the sandbox number. Left out, it is the first number of the sandbox.",
+            ),
+            OpenApiParameter(
+                "customer",
+                str,
+                description="Only messages with this customer: the phone number or the business-scoped user id.",
+            ),
+            OpenApiParameter(
+                "limit", int, description="The largest number of messages to return, 1 to 200; 50 by default."
+            ),
         ],
         responses=TestMessageOut(many=True),
     )
@@ -379,7 +434,7 @@ class SandboxView(UpstreamCallsView):
         operation_id="set_test_status",
         summary="Set a message's status in the sandbox",
         description="Sets the status of a message that a number of the sandbox sent. The event comes at once, as it "
-        "does live. The status may contradict earlier statuses, so that you can test that case.",
+        "does live. The status may contradict earlier statuses, so that you can test that case, too.",
         request=TestStatusIn,
         responses={201: TestStatusOut},
     )
@@ -392,8 +447,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="decide_test_template",
         summary="Decide about a template of the sandbox",
-        description="What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, "
-        "`category` and `correct_category`. The event comes as it does live.",
+        description="Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`), "
+        "`quality`, `category` and `correct_category`. The event comes as it does live.",
         request=TestTemplateIn,
         responses={201: TestTemplateOut},
     )
@@ -406,8 +461,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="decide_test_number",
         summary="Decide about a number of the sandbox",
-        description="What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The "
-        "event comes as it does live.",
+        description="Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display "
+        "name or PIN. The event comes as it does live.",
         request=TestNumberEventIn,
         responses={201: TestNumberEventOut},
     )

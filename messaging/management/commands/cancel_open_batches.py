@@ -15,9 +15,9 @@ from messaging.models import Batch, ScheduledMessage
 
 class Command(BaseCommand):
     help = (
-        "After a restore, or a fail-over that lost commits, and before a batches worker starts: cancel every batch and "
-        "every scheduled message of every tenant whose time has come. Messages that the database does not know to be "
-        "sent would go out twice."
+        "Cancel the batches and scheduled messages of all tenants whose time has come. Run this after a restore, or "
+        "after a fail-over that lost commits, and before a batches worker starts. Otherwise, messages whose send the "
+        "database has lost would be sent twice."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -10,7 +10,7 @@ from messaging import demo
 
 
 class Command(BaseCommand):
-    help = "Make the demo data on a running development service and write ready.json into DATA_DIR."
+    help = "Create the demo data in a running development service, and write ready.json into DATA_DIR."
 
     def handle(self, *args: Any, **options: Any) -> None:
         if settings.PRODUCTION:

@@ -17,8 +17,9 @@ from tenants.models import Tenant
 
 class Command(BaseCommand):
     help = (
-        "Delete the bodies of a tenant's events at its request, before their retention ends: of one customer "
-        "(--wa-id, --user-id), older than a moment (--before), or all (--all). What is kept of them names no customer."
+        "Delete bodies of a tenant's events before their retention ends, when the tenant asks for it. Choose the "
+        "events of one customer (--wa-id, --user-id), those before a moment (--before), or all (--all). The rest of "
+        "each event is kept, without the customer's ids."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -26,12 +27,15 @@ class Command(BaseCommand):
         parser.add_argument(
             "--again",
             type=Path,
-            help="after a restore: a file with the tenant_id and customer_hash of each `customer_erased` in the log",
+            help="after a restore, erase these customers again: a file with the tenant_id and the customer_hash of "
+            "each `customer_erased` in the log",
         )
-        parser.add_argument("--wa-id", help="the customer's phone number as events show it, digits only")
+        parser.add_argument("--wa-id", help="the customer's phone number in digits, as events show it")
         parser.add_argument("--user-id", help="the customer's business-scoped user id")
-        parser.add_argument("--before", help="ISO 8601 date-time; without an offset it is UTC")
-        parser.add_argument("--all", action="store_true", help="every event of the tenant")
+        parser.add_argument(
+            "--before", help="only events before this ISO 8601 date-time, which is UTC without an offset"
+        )
+        parser.add_argument("--all", action="store_true", help="all events of the tenant")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["again"] is not None:

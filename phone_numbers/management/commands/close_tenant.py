@@ -12,20 +12,23 @@ from tenants.models import User
 
 class Command(BaseCommand):
     help = (
-        "Close a tenant for good: suspend it, remove its members, keys, endpoints, numbers, open batches and "
-        "mandate, and mail its contact a receipt."
+        "Close a tenant permanently. This suspends the tenant, removes its members, keys, endpoints, numbers, open "
+        "batches and mandate, and mails a receipt to the tenant's contact."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("tenant", type=UUID, help="the tenant's id")
+        parser.add_argument("tenant", type=UUID, help="the id of the tenant")
         parser.add_argument(
-            "--staff", required=True, metavar="EMAIL", help="who closes it, for the audit log"
+            "--staff",
+            required=True,
+            metavar="EMAIL",
+            help="the member of staff who closes the tenant, for the audit log",
         )
 
         parser.add_argument(
             "--delete-data",
             action="store_true",
-            help="delete the contents of its events now instead of when their retention ends",
+            help="delete the contents of the tenant's events now, not when their retention ends",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

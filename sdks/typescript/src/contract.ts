@@ -16,7 +16,7 @@ export interface paths {
         post?: never;
         /**
          * Release a business account
-         * @description Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The events stay.
+         * @description Ends the subscription to the account's notifications at Meta, and deletes the account's token and all its numbers from the service. Events are kept.
          */
         delete: operations["release_account"];
         options?: never;
@@ -241,7 +241,7 @@ export interface paths {
         };
         /**
          * List the numbers of all tenants
-         * @description Newest first, optionally of one connection state.
+         * @description Returns the numbers of all businesses, newest first, optionally only those of one connection state.
          */
         get: operations["admin_list_numbers"];
         put?: never;
@@ -587,7 +587,7 @@ export interface paths {
         put?: never;
         /**
          * Create a connect session
-         * @description Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account.
+         * @description Creates a link to a hosted page on which your customer connects a WhatsApp Business account. The link is valid for one hour.
          */
         post: operations["create_connect_session"];
         delete?: never;
@@ -605,7 +605,7 @@ export interface paths {
         };
         /**
          * Get a connect session
-         * @description The session's status, and the account and numbers that the customer connected.
+         * @description Returns the status of the session, and the account and numbers that the customer connected.
          */
         get: operations["get_connect_session"];
         put?: never;
@@ -672,7 +672,7 @@ export interface paths {
         post?: never;
         /**
          * Erase a customer's data
-         * @description Erases everything that is stored about one customer, named by wa_id or user_id, in both environments. The erasure runs in the background and cannot be undone. The receipt is `GET /v1/erasures/{erasure_id}`.
+         * @description Erases everything that is stored about one customer, in both environments. The path names the customer by wa_id or user_id. The erasure runs in the background and cannot be undone. `GET /v1/erasures/{erasure_id}` returns the receipt.
          */
         delete: operations["erase_customer"];
         options?: never;
@@ -729,7 +729,7 @@ export interface paths {
         };
         /**
          * List erasures
-         * @description The receipts of erasures, newest first.
+         * @description Returns the receipts of erasures, newest first.
          */
         get: operations["list_erasures"];
         put?: never;
@@ -749,7 +749,7 @@ export interface paths {
         };
         /**
          * Get the receipt of an erasure
-         * @description The receipt shows what was erased, once the erasure is completed.
+         * @description Returns the receipt, which shows what was erased once the erasure is completed.
          */
         get: operations["get_erasure"];
         put?: never;
@@ -831,7 +831,7 @@ export interface paths {
         put?: never;
         /**
          * Export data
-         * @description Writes a file in the background, with one JSON object in each line: one customer's data, or all data of the business in the key's environment.
+         * @description Writes a file in the background, with one JSON object in each line. The file has one customer's data, or all data of the business in the key's environment.
          */
         post: operations["create_export"];
         delete?: never;
@@ -849,7 +849,7 @@ export interface paths {
         };
         /**
          * Get the state of an export
-         * @description Shows whether the export's file can be downloaded.
+         * @description Returns the export, whose status says whether the file can be downloaded.
          */
         get: operations["get_export"];
         put?: never;
@@ -869,7 +869,7 @@ export interface paths {
         };
         /**
          * Download an export
-         * @description Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written.
+         * @description Returns the file. Each line is a JSON object such as `{"kind": …, "data": {…}}`. While the file is being written, the answer is 404.
          */
         get: operations["download_export"];
         put?: never;
@@ -949,7 +949,7 @@ export interface paths {
         };
         /**
          * Account for every event of a day
-         * @description For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made from the event log and the deliveries at the moment of the call. Days are days of UTC.
+         * @description Counts the events and messages of a day in UTC by outcome. For each endpoint, `accepted` is the sum of `delivered`, `waiting`, `dead` and `expired`. The call counts the event log and the deliveries as they are now.
          */
         get: operations["get_ledger"];
         put?: never;
@@ -971,7 +971,7 @@ export interface paths {
         put?: never;
         /**
          * Upload a media file
-         * @description Streams the file to WhatsApp and returns the media id for messages.
+         * @description Uploads the file to WhatsApp and returns the media id, which a message can name.
          */
         post: operations["upload_media"];
         delete?: never;
@@ -989,14 +989,14 @@ export interface paths {
         };
         /**
          * Download a media file
-         * @description Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's description in JSON.
+         * @description Returns the bytes of a file that a customer sent or that you uploaded. With `meta=true` it returns WhatsApp's description of the file as JSON.
          */
         get: operations["get_media"];
         put?: never;
         post?: never;
         /**
          * Delete an uploaded media file
-         * @description Deletes the file at WhatsApp.
+         * @description Deletes the file from WhatsApp's servers.
          */
         delete: operations["delete_media"];
         options?: never;
@@ -1013,13 +1013,13 @@ export interface paths {
         };
         /**
          * List messages
-         * @description Newest first, without contents. A page may hold fewer messages than `limit`, even none: continue while `next_cursor` is set.
+         * @description Returns the messages without their contents, newest first. Any page can hold fewer messages than `limit`, or none. Continue until `next_cursor` is null.
          */
         get: operations["list_messages"];
         put?: never;
         /**
          * Send a message
-         * @description The body is WhatsApp's messages body plus `from`. The answer is WhatsApp's own.
+         * @description Sends one message. The body is that of WhatsApp's own `/messages`, with `from` added. The answer is WhatsApp's own.
          */
         post: operations["send_message"];
         delete?: never;
@@ -1037,7 +1037,7 @@ export interface paths {
         };
         /**
          * Get a message
-         * @description The message's status with times, errors in WhatsApp's words, its events with each delivery, and its content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it.
+         * @description Returns the status of the message with times, errors as WhatsApp describes them, the events with their deliveries, and the content while it is stored. Percent-encode the wamid in the path, because it can contain `=`, `/` and `+`.
          */
         get: operations["get_message"];
         put?: never;
@@ -1057,13 +1057,13 @@ export interface paths {
         };
         /**
          * List batches
-         * @description Newest first.
+         * @description Returns the batches, newest first.
          */
         get: operations["list_batches"];
         put?: never;
         /**
          * Send a batch of messages
-         * @description Up to 10,000 messages of one number, sent at the number's pace. Each message yields a `message.outbound` event.
+         * @description Sends up to 10,000 messages from one number, as fast as the number may send. Each message creates a `message.outbound` event.
          */
         post: operations["create_batch"];
         delete?: never;
@@ -1081,7 +1081,7 @@ export interface paths {
         };
         /**
          * Get a batch
-         * @description The batch's status and counts, what it waits for, and the outcomes of its messages.
+         * @description Returns the status and the counts of the batch, what the batch waits for, and the outcomes of its messages.
          */
         get: operations["get_batch"];
         put?: never;
@@ -1091,7 +1091,7 @@ export interface paths {
         head?: never;
         /**
          * Change the time of a batch
-         * @description Only before the first message of the batch is sent. After that the answer is 409. `null` sends the batch now.
+         * @description Changes the time from which the batch is sent; `null` sends the batch now. The answer is 409 once the first message of the batch has been sent.
          */
         patch: operations["reschedule_batch"];
         trace?: never;
@@ -1107,7 +1107,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel a batch
-         * @description Items that were not sent become `skipped`. Items that are already being sent are finished.
+         * @description Stops the batch. Items that are already being sent are still sent. All other unsent items become `skipped`.
          */
         post: operations["cancel_batch"];
         delete?: never;
@@ -1125,7 +1125,7 @@ export interface paths {
         };
         /**
          * List the items of a batch
-         * @description The items in the order in which they were submitted, each with WhatsApp's answer.
+         * @description Returns the items in the order in which they were submitted, each with WhatsApp's answer.
          */
         get: operations["list_batch_items"];
         put?: never;
@@ -1147,7 +1147,7 @@ export interface paths {
         put?: never;
         /**
          * Retry a batch
-         * @description Queues failed items again that were certainly not sent: items that WhatsApp throttled, and items for which WhatsApp refused the token.
+         * @description Queues those failed items again that were certainly not sent. These are items that WhatsApp throttled, and items for which WhatsApp rejected the token.
          */
         post: operations["retry_batch"];
         delete?: never;
@@ -1167,7 +1167,7 @@ export interface paths {
         put?: never;
         /**
          * Mark a message as read
-         * @description Optionally shows the typing indicator until the answer is sent.
+         * @description Marks a customer's message as read. With `typing_indicator`, the customer also sees that you are typing.
          */
         post: operations["mark_message_read"];
         delete?: never;
@@ -1185,13 +1185,13 @@ export interface paths {
         };
         /**
          * List scheduled messages
-         * @description Newest first.
+         * @description Returns the scheduled messages, newest first.
          */
         get: operations["list_scheduled_messages"];
         put?: never;
         /**
          * Schedule a message
-         * @description The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent once, not before `send_at`, and only in these hours of the customer's day.
+         * @description Sends one message later. The body is that of `POST /v1/messages`, with `send_at`, `customer_hours`, or both. The message is sent after `send_at`, and only in the given hours of the customer's day.
          */
         post: operations["schedule_message"];
         delete?: never;
@@ -1209,7 +1209,7 @@ export interface paths {
         };
         /**
          * Get a scheduled message
-         * @description Shows whether the message still waits, and the result of the send.
+         * @description Returns the state of the scheduled message, and the result once the message has been sent.
          */
         get: operations["get_scheduled_message"];
         put?: never;
@@ -1219,7 +1219,7 @@ export interface paths {
         head?: never;
         /**
          * Change the time of a scheduled message
-         * @description Only while the message waits. Once it is being sent, the answer is 409.
+         * @description Changes the time while the message waits. Once the message is being sent, the answer is 409.
          */
         patch: operations["reschedule_message"];
         trace?: never;
@@ -1235,7 +1235,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel a scheduled message
-         * @description Only while the message waits. Once it is being sent, the answer is 409.
+         * @description Cancels the message while it waits. Once the message is being sent, the answer is 409.
          */
         post: operations["cancel_scheduled_message"];
         delete?: never;
@@ -1253,7 +1253,7 @@ export interface paths {
         };
         /**
          * List numbers
-         * @description Every number of the tenant with its connection state.
+         * @description Returns all your numbers, each with its connection state.
          */
         get: operations["list_numbers"];
         put?: never;
@@ -1273,14 +1273,14 @@ export interface paths {
         };
         /**
          * Get a number
-         * @description With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer.
+         * @description Returns the number as the service has stored it. With `refresh=true`, the service first reads the number from Meta, and `meta_snapshot` has Meta's answer.
          */
         get: operations["get_number"];
         put?: never;
         post?: never;
         /**
          * Release a number
-         * @description The number's events stay. With the last number of a business account, the account is released too.
+         * @description Removes the number from the service. Its events are kept. With the last number of a business account, the account is released too.
          */
         delete: operations["release_number"];
         options?: never;
@@ -1297,7 +1297,7 @@ export interface paths {
         };
         /**
          * Get the progress of a number's app data
-         * @description For a number that stays in the WhatsApp Business app: the progress of importing its contacts and its chats of the last six months. Null for data that was never requested.
+         * @description Returns the progress of importing contacts, and chats of the last six months, from the WhatsApp Business app. This concerns only a number that stays in that app. Data that was never requested is null.
          */
         get: operations["get_app_data"];
         put?: never;
@@ -1317,13 +1317,13 @@ export interface paths {
         };
         /**
          * Get a number's business profile
-         * @description Meta's own answer.
+         * @description Returns the number's business profile, in Meta's own form.
          */
         get: operations["get_business_profile"];
         put?: never;
         /**
          * Change a number's business profile
-         * @description Body and answer are Meta's own.
+         * @description Changes the number's business profile. The body and the answer have Meta's own form.
          */
         post: operations["update_business_profile"];
         delete?: never;
@@ -1341,7 +1341,7 @@ export interface paths {
         };
         /**
          * Get a customer of a number
-         * @description Names the customer by wa_id or user_id. The answer has the last messages, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. For a customer without any message the members are null.
+         * @description Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. The path names the customer by wa_id or user_id. For a customer without messages, these members are null.
          */
         get: operations["get_customer"];
         put?: never;
@@ -1363,7 +1363,7 @@ export interface paths {
         put?: never;
         /**
          * Deregister a number
-         * @description The number can no longer send until it is registered again.
+         * @description Deregisters the number at Meta. The number cannot send until it is registered again.
          */
         post: operations["deregister_number"];
         delete?: never;
@@ -1381,18 +1381,18 @@ export interface paths {
         };
         /**
          * Get a number's Flow endpoint
-         * @description Your URL, the address for your Flows, and the result of the last data request.
+         * @description Returns your URL, the address for your Flows, and the result of the last data request.
          */
         get: operations["get_flow_endpoint"];
         /**
          * Set a number's Flow endpoint
-         * @description The first call makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later calls change only the URL.
+         * @description Sets the URL to which data requests are forwarded. The first call also creates a key pair, uploads the public key to WhatsApp, and returns the signing secret. Later calls change only the URL.
          */
         put: operations["set_flow_endpoint"];
         post?: never;
         /**
          * Delete a number's Flow endpoint
-         * @description The endpoint's keys are deleted too. From then on, Flows that ask for data fail.
+         * @description Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail.
          */
         delete: operations["delete_flow_endpoint"];
         options?: never;
@@ -1411,7 +1411,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate the key pair of a Flow endpoint
-         * @description Makes a new key pair and uploads the public key. Call it also after the number was registered again, and when WhatsApp reports `public-key-missing`.
+         * @description Creates a new key pair and uploads the public key to WhatsApp. This is also needed after the number was registered again, and when WhatsApp reports `public-key-missing`.
          */
         post: operations["rotate_flow_endpoint_key"];
         delete?: never;
@@ -1431,7 +1431,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate the signing secret of a Flow endpoint
-         * @description For 24 hours, requests are signed with the old secret as well.
+         * @description Creates a new signing secret and returns it. For 24 hours, the old secret also signs requests.
          */
         post: operations["rotate_flow_endpoint_secret"];
         delete?: never;
@@ -1449,7 +1449,7 @@ export interface paths {
         };
         /**
          * Get a number's health
-         * @description Asks Meta which entities a message of this number depends on, and why an entity limits or blocks it.
+         * @description Asks Meta whether the number can send. The answer lists the objects on which sending depends, and why an object limits or blocks it.
          */
         get: operations["get_number_health"];
         put?: never;
@@ -1471,7 +1471,7 @@ export interface paths {
         put?: never;
         /**
          * Register a number
-         * @description Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used or a new PIN is made. Only this answer shows a new PIN, as `pin`.
+         * @description Registers the number with its six-digit PIN. Without `pin`, the service uses the stored PIN or makes a new one. Only this answer shows a new PIN, as `pin`.
          */
         post: operations["register_number"];
         delete?: never;
@@ -1491,7 +1491,7 @@ export interface paths {
         put?: never;
         /**
          * Request a verification code
-         * @description Meta sends the code to the number itself, by SMS or voice call.
+         * @description Asks Meta to send a verification code to the number, by SMS or voice call.
          */
         post: operations["request_verification_code"];
         delete?: never;
@@ -1511,7 +1511,7 @@ export interface paths {
         put?: never;
         /**
          * Repair a number's subscription
-         * @description Subscribes the account again and recomputes the connection state.
+         * @description Subscribes to the notifications of the number's account again, and updates the connection state.
          */
         post: operations["subscribe_number"];
         delete?: never;
@@ -1531,7 +1531,7 @@ export interface paths {
         put?: never;
         /**
          * Set a number's two-step PIN
-         * @description The PIN has six digits. The gateway stores it encrypted for later registrations.
+         * @description Sets the six-digit PIN of the number's two-step verification at Meta. The service stores the PIN encrypted for later registrations.
          */
         post: operations["set_two_step_pin"];
         delete?: never;
@@ -1551,7 +1551,7 @@ export interface paths {
         put?: never;
         /**
          * Verify a number with its code
-         * @description Takes the code from the verification call or message.
+         * @description Verifies the number with the code that Meta sent to it.
          */
         post: operations["verify_number"];
         delete?: never;
@@ -1571,7 +1571,7 @@ export interface paths {
         put?: never;
         /**
          * Connect an account by token or code
-         * @description Checks the token, subscribes the account and imports its numbers.
+         * @description Checks the token, subscribes to the account's notifications and imports its numbers.
          */
         post: operations["connect_account"];
         delete?: never;
@@ -1591,7 +1591,7 @@ export interface paths {
         put?: never;
         /**
          * Finish an embedded sign-up
-         * @description Exchanges the code, subscribes the account and registers the number. Only this answer shows a PIN that was made for the registration, as `pin`.
+         * @description Exchanges the code for a token, subscribes to the account's notifications and registers the number. If the service makes a new PIN for the registration, only this answer shows it, as `pin`.
          */
         post: operations["embedded_signup"];
         delete?: never;
@@ -1611,7 +1611,7 @@ export interface paths {
         put?: never;
         /**
          * Move a number from another provider
-         * @description Creates the number in the account. Verify and register the number after that.
+         * @description Adds the number to the business account. Then verify the number and register it.
          */
         post: operations["migrate_number"];
         delete?: never;
@@ -1629,7 +1629,7 @@ export interface paths {
         };
         /**
          * List opt-outs
-         * @description The customers who want no marketing messages from a number, the newest opt-out first. Customers opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs.
+         * @description Returns the customers who want no marketing messages from a number, the newest opt-out first. Customers opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` skips these customers.
          */
         get: operations["list_opt_outs"];
         put?: never;
@@ -1751,13 +1751,13 @@ export interface paths {
         };
         /**
          * List message templates
-         * @description Read from the service's copy of the templates, newest first.
+         * @description Returns the templates from the service's copy, newest first.
          */
         get: operations["list_templates"];
         put?: never;
         /**
          * Submit a message template
-         * @description The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the account. It is not passed on to WhatsApp.
+         * @description Submits a template to WhatsApp for review. The body is WhatsApp's own. `waba_id` or `from`, in the query or in the body, chooses the business account and is not passed on to WhatsApp.
          */
         post: operations["create_template"];
         delete?: never;
@@ -1775,18 +1775,18 @@ export interface paths {
         };
         /**
          * Get a message template
-         * @description By WhatsApp's template id.
+         * @description Returns the template as WhatsApp has it now. The path names it by WhatsApp's template id.
          */
         get: operations["get_template"];
         put?: never;
         /**
          * Edit a message template
-         * @description The body is WhatsApp's template body. WhatsApp reviews the edited template again.
+         * @description Changes the template at WhatsApp, which then reviews it again. The body is WhatsApp's own.
          */
         post: operations["edit_template"];
         /**
          * Delete a message template
-         * @description Deletes only this language, or with `all_languages=true` every language of the template's name.
+         * @description Deletes this language of the template. With `all_languages=true` it deletes all templates of the same name.
          */
         delete: operations["delete_template"];
         options?: never;
@@ -1803,7 +1803,7 @@ export interface paths {
         };
         /**
          * Browse WhatsApp's template library
-         * @description WhatsApp's own answer.
+         * @description Returns the templates that WhatsApp offers, in WhatsApp's own form.
          */
         get: operations["browse_template_library"];
         put?: never;
@@ -1825,7 +1825,7 @@ export interface paths {
         put?: never;
         /**
          * Upload a header sample
-         * @description Returns the handle that a template with a media header needs.
+         * @description Uploads an example file for the header of a template. Returns the handle that the template needs.
          */
         post: operations["upload_template_sample"];
         delete?: never;
@@ -1845,7 +1845,7 @@ export interface paths {
         put?: never;
         /**
          * Re-read templates from WhatsApp
-         * @description Imports templates that were made elsewhere, from one account or from all.
+         * @description Updates the service's copy of the templates from one business account or from all. It also imports templates that were created elsewhere.
          */
         post: operations["sync_templates"];
         delete?: never;
@@ -1933,7 +1933,7 @@ export interface paths {
         put?: never;
         /**
          * Act on a call of the sandbox
-         * @description The customer hangs up, or accepts or rejects a call of the business.
+         * @description Acts on a call as the customer: hangs up, or accepts or rejects a call that the business made.
          */
         post: operations["act_on_test_call"];
         delete?: never;
@@ -1953,7 +1953,7 @@ export interface paths {
         put?: never;
         /**
          * Let a customer call in the sandbox
-         * @description A customer of the sandbox calls one of its numbers. The event of the call comes as it does live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts ends after a minute.
+         * @description Calls a number of the sandbox as one of its customers. The event of the call comes as it does live, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that nobody accepts ends after a minute.
          */
         post: operations["start_test_call"];
         delete?: never;
@@ -1971,7 +1971,7 @@ export interface paths {
         };
         /**
          * Read the sandbox's messages
-         * @description The messages of one number of the sandbox in both directions, as its customers see them, newest first.
+         * @description Returns the messages of one number of the sandbox in both directions, as the customers see them, newest first.
          */
         get: operations["list_test_conversations"];
         put?: never;
@@ -1993,7 +1993,7 @@ export interface paths {
         put?: never;
         /**
          * Let the business write in its app
-         * @description The business writes to a customer in the WhatsApp Business app. The number must be one of the sandbox that stays in the app. The event `message.echo` comes as it does live.
+         * @description Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live.
          */
         post: operations["send_test_echo"];
         delete?: never;
@@ -2013,7 +2013,7 @@ export interface paths {
         put?: never;
         /**
          * Let a customer write to the sandbox
-         * @description A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` is a phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's form. A text may be a plain string, and most types have a default.
+         * @description Writes to a number of the sandbox as one of its customers. The events come as they do live. `type` is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other types have a default object.
          */
         post: operations["send_test_inbound"];
         delete?: never;
@@ -2033,7 +2033,7 @@ export interface paths {
         put?: never;
         /**
          * Decide about a number of the sandbox
-         * @description What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live.
+         * @description Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display name or PIN. The event comes as it does live.
          */
         post: operations["decide_test_number"];
         delete?: never;
@@ -2053,7 +2053,7 @@ export interface paths {
         put?: never;
         /**
          * Add a number to the sandbox
-         * @description The sandbox has a first number already. A number of the sandbox is connected at once and needs no endpoint.
+         * @description Adds a further number, because the sandbox already has one. A number of the sandbox is connected at once and needs no endpoint.
          */
         post: operations["create_test_number"];
         delete?: never;
@@ -2073,7 +2073,7 @@ export interface paths {
         put?: never;
         /**
          * Let a customer of the sandbox opt out
-         * @description A customer stops or resumes marketing messages in WhatsApp's own settings. The event `user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it.
+         * @description Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event `user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that event.
          */
         post: operations["set_test_preference"];
         delete?: never;
@@ -2091,7 +2091,7 @@ export interface paths {
         };
         /**
          * List the magic recipients
-         * @description Recipients in the sandbox whose messages show one behaviour each, by their last four digits.
+         * @description Returns the recipients of the sandbox that have a special behaviour. The last four digits of a recipient's number determine the behaviour.
          */
         get: operations["list_test_recipients"];
         put?: never;
@@ -2113,7 +2113,7 @@ export interface paths {
         put?: never;
         /**
          * Set a message's status in the sandbox
-         * @description Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does live. The status may contradict earlier statuses, so that you can test that case.
+         * @description Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does live. The status may contradict earlier statuses, so that you can test that case, too.
          */
         post: operations["set_test_status"];
         delete?: never;
@@ -2133,7 +2133,7 @@ export interface paths {
         put?: never;
         /**
          * Decide about a template of the sandbox
-         * @description What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live.
+         * @description Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live.
          */
         post: operations["decide_test_template"];
         delete?: never;
@@ -2151,7 +2151,7 @@ export interface paths {
         };
         /**
          * List the magic texts
-         * @description If the last line of a message in the sandbox is one of these texts, it determines what happens to the message, or how the customer answers it.
+         * @description Returns texts with a special behaviour. When the last line of a message in the sandbox is such a text, it determines what happens to the message, or what the customer replies.
          */
         get: operations["list_test_texts"];
         put?: never;
@@ -2171,7 +2171,7 @@ export interface paths {
         };
         /**
          * List the usage of the platform's tenants
-         * @description One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the live environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants.
+         * @description Returns one entry for each business, the newest business first. An entry counts a day or a month in UTC. It counts the live environment, or the sandbox for a business that works only there. A test key sees only such businesses.
          */
         get: operations["list_usage"];
         put?: never;
@@ -3430,9 +3430,9 @@ export interface components {
              * @enum {string}
              */
             status: "pending" | "requested" | "receiving" | "completed" | "declined" | "expired" | "failed";
-            /** @description Percent, as WhatsApp says it of the chats; 0 for contacts. */
+            /** @description How much of the chats has been imported, in percent, as WhatsApp reports it. It is always 0 for contacts. */
             progress: number;
-            /** @description Contacts or messages that came so far. */
+            /** @description How many contacts or messages have been received so far. */
             received: number;
             /**
              * Format: date-time
@@ -3441,7 +3441,7 @@ export interface components {
             requested_at: string | null;
             /**
              * Format: date-time
-             * @description Until when WhatsApp accepts the request, ISO 8601 in UTC.
+             * @description Until when WhatsApp accepts the request for the data, ISO 8601 in UTC.
              */
             ends_at: string;
             /**
@@ -3631,10 +3631,10 @@ export interface components {
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
             /**
              * Format: date-time
-             * @description Nothing of it is sent before; null for a batch that was given no time.
+             * @description The time before which no message of the batch is sent, ISO 8601 in UTC; null for no such time.
              */
             send_at: string | null;
-            /** @description It is sent in these hours of its customers' days; null at any. */
+            /** @description The hours of the customer's day in which messages of the batch are sent; null for every hour. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are skipped. */
             skip_opted_out: boolean;
@@ -3828,10 +3828,10 @@ export interface components {
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
             /**
              * Format: date-time
-             * @description Nothing of it is sent before; null for a batch that was given no time.
+             * @description The time before which no message of the batch is sent, ISO 8601 in UTC; null for no such time.
              */
             send_at: string | null;
-            /** @description It is sent in these hours of its customers' days; null at any. */
+            /** @description The hours of the customer's day in which messages of the batch are sent; null for every hour. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are skipped. */
             skip_opted_out: boolean;
@@ -3850,7 +3850,7 @@ export interface components {
              * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
-            /** @description What became of its messages: how many have which status now, each counted once. */
+            /** @description How many messages of the batch have each status now. Each message is counted once. */
             outcomes: components["schemas"]["BatchOutcomes"];
         };
         BatchDocumentMessage: {
@@ -3966,7 +3966,7 @@ export interface components {
              * @enum {string}
              */
             status: "pending" | "accepted" | "failed" | "skipped";
-            /** @description Your own name for the message, if you gave one; WhatsApp never gets it. */
+            /** @description Your own name for the message; null when you gave none. It is not passed on to WhatsApp. */
             message_ref: string | null;
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
@@ -3983,10 +3983,10 @@ export interface components {
              * @description When the item was sent, ISO 8601 in UTC; null before.
              */
             sent_at: string | null;
-            /** @description The message that had this `message_ref` before, for which this one was skipped; else null. */
+            /** @description The earlier message with the same `message_ref`, because of which this message was skipped; null for a message that was not skipped for this reason. */
             duplicate_of: components["schemas"]["BatchPlace"] | null;
             /**
-             * @description Why it was skipped: `opted_out`, `message_ref` (see `duplicate_of`), or `batch_ended`; else null. `opted_out`: the customer opted out; `message_ref`: another message has the same `message_ref`; `batch_ended`: the batch was cancelled or waited too long.
+             * @description Why the message was skipped; null for a message that was not skipped. `duplicate_of` names the other message. `opted_out`: the customer opted out; `message_ref`: another message has the same `message_ref`; `batch_ended`: the batch was cancelled or waited too long.
              * @enum {string|null}
              */
             skip_reason: "opted_out" | "message_ref" | "batch_ended" | null;
@@ -4041,21 +4041,21 @@ export interface components {
         /** @description A message of a batch. `from` may be left out; another number than the batch's is refused. */
         BatchMessage: components["schemas"]["BatchTextMessage"] | components["schemas"]["BatchImageMessage"] | components["schemas"]["BatchVideoMessage"] | components["schemas"]["BatchAudioMessage"] | components["schemas"]["BatchDocumentMessage"] | components["schemas"]["BatchStickerMessage"] | components["schemas"]["BatchLocationMessage"] | components["schemas"]["BatchContactsMessage"] | components["schemas"]["BatchReactionMessage"] | components["schemas"]["BatchInteractiveMessage"] | components["schemas"]["BatchTemplateMessage"];
         BatchOutcomes: {
-            /** @description WhatsApp took them; no status came yet. */
+            /** @description How many messages WhatsApp has accepted without reporting a status since. */
             accepted: number;
-            /** @description On their way to the phone. */
+            /** @description How many messages are on their way to the phone. */
             sent: number;
-            /** @description On the phone, not read as far as known. */
+            /** @description How many messages have reached the phone and have not been reported as read. */
             delivered: number;
-            /** @description Read. */
+            /** @description How many messages were read. */
             read: number;
-            /** @description Refused at once, or reported as failed later. */
+            /** @description How many messages WhatsApp rejected at once or reported as failed later. */
             failed: number;
         };
         BatchPlace: {
-            /** @description The batch of that message: `bat_` and 26 characters. */
+            /** @description The id of the batch that the other message belongs to: `bat_` and 26 characters. */
             batch_id: string | null;
-            /** @description Its place in that batch, from 0. */
+            /** @description The position of the other message in that batch, counted from 0. */
             idx: number;
         };
         BatchReactionMessage: {
@@ -4209,7 +4209,7 @@ export interface components {
             [key: string]: unknown;
         };
         BatchTimeRequest: {
-            /** @description The new time: ISO 8601 with an offset, in the future, at most 90 days ahead; null is now. */
+            /** @description The new time: ISO 8601 with an offset, in the future, at most 90 days ahead; null means now. */
             send_at?: string | null;
         };
         BatchVideoMessage: {
@@ -4248,11 +4248,11 @@ export interface components {
             [key: string]: unknown;
         };
         BatchWarning: {
-            /** @description What is probably wrong, with Meta's error code. */
+            /** @description The probable error of the messages, with Meta's error code. */
             message: string;
-            /** @description How many messages of the batch it is about. */
+            /** @description How many messages of the batch the warning concerns. */
             count: number;
-            /** @description The places of the first twenty of them, from 0. */
+            /** @description The positions in the batch of the first twenty of these messages, counted from 0. */
             indexes: number[];
         };
         BilledNumber: {
@@ -4486,7 +4486,7 @@ export interface components {
             waba_id: string;
             /** @description The numbers that were imported. */
             numbers: components["schemas"]["ImportedNumber"][];
-            /** @description Numbers of the account that another tenant holds; not imported. */
+            /** @description Meta's ids of the account's numbers that belong to another business here. They were not imported. */
             held_elsewhere: string[];
         };
         Connection: {
@@ -4590,9 +4590,9 @@ export interface components {
             last_name?: string;
             /** @description The middle name. */
             middle_name?: string;
-            /** @description The part before the name, such as `Dr.` */
+            /** @description The title before the name, such as `Dr`. */
             prefix?: string;
-            /** @description The part after the name, such as `Jr.` */
+            /** @description The part after the name, such as `Junior`. */
             suffix?: string;
         } & {
             [key: string]: unknown;
@@ -4704,10 +4704,10 @@ export interface components {
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
             /**
              * Format: date-time
-             * @description Nothing of it is sent before; null for a batch that was given no time.
+             * @description The time before which no message of the batch is sent, ISO 8601 in UTC; null for no such time.
              */
             send_at: string | null;
-            /** @description It is sent in these hours of its customers' days; null at any. */
+            /** @description The hours of the customer's day in which messages of the batch are sent; null for every hour. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are skipped. */
             skip_opted_out: boolean;
@@ -4726,7 +4726,7 @@ export interface components {
              * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
-            /** @description What Meta would refuse by what is known of your templates; the messages are sent all the same. */
+            /** @description Errors of messages that Meta will probably reject, judging by your templates. The service sends these messages nevertheless. */
             warnings: components["schemas"]["BatchWarning"][];
         };
         CreatedConnectSession: {
@@ -6028,9 +6028,9 @@ export interface components {
         FlowEndpoint: {
             /** @description Meta's id of your number. */
             phone_number_id: string;
-            /** @description Your server's address. */
+            /** @description The address of your server. */
             url: string;
-            /** @description The address that WhatsApp calls: give it to your Flows as their `endpoint_uri`. */
+            /** @description The address that WhatsApp calls. Set it as the `endpoint_uri` of your Flows. */
             endpoint_uri: string;
             /** @description The first characters of the secret, by which you can recognise it. */
             secret_prefix: string;
@@ -6041,26 +6041,26 @@ export interface components {
             previous_secret_expires_at: string | null;
             /**
              * Format: date-time
-             * @description When WhatsApp got the public key; null while it has none.
+             * @description When the public key was uploaded to WhatsApp, ISO 8601 in UTC; null while WhatsApp has none.
              */
             key_uploaded_at: string | null;
             /**
              * Format: date-time
-             * @description When the last data request came; pings do not count.
+             * @description When the last data request came, ISO 8601 in UTC; null before the first. Pings do not count.
              */
             last_request_at: string | null;
-            /** @description Why your answer to it could not be used; null when it could. */
+            /** @description Why your answer to the last data request could not be used; null when it could be used. */
             last_error: string | null;
             /**
              * Format: date-time
              * @description The time of creation, ISO 8601 in UTC.
              */
             created_at: string;
-            /** @description Signs what is forwarded. Only in the answer that creates it. */
+            /** @description The secret that signs the forwarded requests. Only the answer that creates the secret has it. */
             secret?: string;
         };
         FlowEndpointRequest: {
-            /** @description Your server's address: data requests are forwarded to it as signed JSON. */
+            /** @description The address of your server. Data requests are forwarded to it as signed JSON. */
             url: string;
         };
         Health: {
@@ -7248,13 +7248,13 @@ export interface components {
         };
         /** @description The ad or post that last led the customer to write, and the message. */
         LastReferral: {
-            /** @description `ad` or `post`. */
+            /** @description What the customer came from: `ad` or `post`; null when Meta did not say. */
             source_type: string | null;
-            /** @description Meta's id of the ad or post. */
+            /** @description Meta's id of the ad or post; null when Meta did not say. */
             source_id: string | null;
             /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
             ctwa_clid: string | null;
-            /** @description The message that came with it. */
+            /** @description The id of the message that the customer wrote from the ad or post. */
             message_id: string;
             /**
              * Format: date-time
@@ -7305,48 +7305,48 @@ export interface components {
             endpoints: components["schemas"]["LedgerEndpoint"][];
             /** @description The messages that were sent, counted by outcome. */
             sends: components["schemas"]["LedgerSends"];
-            /** @description Every endpoint is balanced and nothing was doubled. */
+            /** @description Whether every endpoint is balanced and `doubled` is 0. */
             balanced: boolean;
         };
         LedgerEndpoint: {
             /**
              * Format: uuid
-             * @description Also of an endpoint that was deleted since.
+             * @description The id of the webhook endpoint, a UUID. The endpoint may have been deleted since.
              */
             endpoint_id: string;
-            /** @description Events that this endpoint was to get. */
+            /** @description How many events were to be delivered to the endpoint. */
             accepted: number;
-            /** @description By the first delivery or by a replay. */
+            /** @description How many of these events were delivered, by the first delivery or by a replay. */
             delivered: number;
-            /** @description Pending, or failed and to be tried again. */
+            /** @description How many of these events wait for their first attempt or for a retry. */
             waiting: number;
-            /** @description Given up. */
+            /** @description How many of these events were given up after failed attempts. */
             dead: number;
-            /** @description Given up because the body was past its retention. */
+            /** @description How many of these events were given up because their bodies were no longer stored. */
             expired: number;
-            /** @description `accepted` is the sum of the other four. */
+            /** @description Whether `accepted` is the sum of `delivered`, `waiting`, `dead` and `expired`. */
             balanced: boolean;
         };
         LedgerEvents: {
-            /** @description Events of the day. */
+            /** @description How many events were recorded in the period. */
             accepted: number;
-            /** @description Those that at least one endpoint was to get. */
+            /** @description How many of these events were to be delivered to at least one endpoint. */
             with_endpoint: number;
-            /** @description Those that no endpoint wanted at the time. */
+            /** @description How many of these events no endpoint received, because none asked for them at the time. */
             without_endpoint: number;
         };
         LedgerSends: {
-            /** @description Messages that WhatsApp accepted, single and of batches. */
+            /** @description How many messages WhatsApp accepted: single messages and messages of batches. */
             accepted: number;
-            /** @description Batch items that were refused. */
+            /** @description How many messages of batches WhatsApp rejected. */
             failed: number;
-            /** @description Batch items whose answer was lost; they are never sent again. */
+            /** @description How many messages of batches got no usable answer. They are never sent again. */
             outcome_unknown: number;
-            /** @description Single sends that WhatsApp refused, by the request log; null for a time that it does not cover. */
+            /** @description How many single messages WhatsApp rejected, as the request log says; null when the log does not cover the period. */
             refused: number | null;
-            /** @description Single sends that ended as `meta_unreachable`, by the request log; null as `refused`. */
+            /** @description How many single messages ended with `meta_unreachable`, as the request log says; null when the log does not cover the period. */
             unanswered: number | null;
-            /** @description Messages that were recorded twice: always 0. */
+            /** @description How many messages were recorded twice. Anything but 0 is an error of the service. */
             doubled: number;
         };
         ListRow: {
@@ -7486,14 +7486,14 @@ export interface components {
              * @description The file itself.
              */
             file: string;
-            /** @description The media type, when the file part names none. */
+            /** @description The media type. Required when the file part has no `Content-Type`. */
             type?: string;
             /** @description The number that will send the file: its phone_number_id or its E.164 number. */
             from: string;
         };
         /** @description A message's progress, without its content. */
         Message: {
-            /** @description The wamid, or the event's id of a message without one. */
+            /** @description The id of the message: the wamid, or the event's id when there is no wamid. */
             id: string;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -7529,9 +7529,9 @@ export interface components {
             event_id: string | null;
             /** @description What WhatsApp reported about the price of the message; null when it reported nothing. */
             pricing: components["schemas"]["Pricing"] | null;
-            /** @description The ad or post that the customer came from with this message; else null. */
+            /** @description The ad or post from which the customer wrote this message; null when there was none. */
             referral: components["schemas"]["Referral"] | null;
-            /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
+            /** @description Whether the message was imported from the WhatsApp Business app. Then `created_at` is the time at which it was originally sent. */
             is_history: boolean;
             /** @description Milliseconds spent in the service; null when they were not measured. */
             service_ms: number | null;
@@ -7652,19 +7652,19 @@ export interface components {
         };
         /** @description WhatsApp's error. Past retention only the code is left. The hint and the page explain the code. */
         MessageError: {
-            /** @description WhatsApp's error code, such as `131047`. */
+            /** @description WhatsApp's error code, such as `131047`; null when there is none. */
             code: number | null;
-            /** @description WhatsApp's short name of the error. */
+            /** @description WhatsApp's short name of the error; null when there is none. */
             title: string | null;
-            /** @description WhatsApp's sentence. */
+            /** @description WhatsApp's sentence about the error; null when there is none. */
             message: string | null;
-            /** @description WhatsApp's particulars of this case. */
+            /** @description WhatsApp's details of this case; null when there are none. */
             details: string | null;
-            /** @description What went wrong and what repairs it; null for an unknown code. */
+            /** @description What went wrong, and how to repair it; null for an unknown code. */
             hint: string | null;
             /**
              * Format: uri
-             * @description The page about this code; null for an unknown code.
+             * @description The address of the page that explains this code; null for an unknown code.
              */
             doc_url: string | null;
         };
@@ -7921,11 +7921,11 @@ export interface components {
         };
         /** @description A status that WhatsApp reported. Reports are in the order in which they were stored. */
         MessageReport: {
-            /** @description WhatsApp's word, e.g. `delivered` or `played`. */
+            /** @description The status that WhatsApp reported, such as `delivered` or `played`; null when it is not known. */
             status: string | null;
             /**
              * Format: date-time
-             * @description When it happened; past retention, when it was stored.
+             * @description When the message reached the status. Once the event's body is no longer stored, it is the time at which the report was stored.
              */
             at: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
@@ -8409,7 +8409,7 @@ export interface components {
         };
         /** @description A message with its content within retention: `request` for an outbound message, `message` for any other. */
         OneMessage: {
-            /** @description The wamid, or the event's id of a message without one. */
+            /** @description The id of the message: the wamid, or the event's id when there is no wamid. */
             id: string;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -8445,9 +8445,9 @@ export interface components {
             event_id: string | null;
             /** @description What WhatsApp reported about the price of the message; null when it reported nothing. */
             pricing: components["schemas"]["Pricing"] | null;
-            /** @description The ad or post that the customer came from with this message; else null. */
+            /** @description The ad or post from which the customer wrote this message; null when there was none. */
             referral: components["schemas"]["Referral"] | null;
-            /** @description One of the old chats of the WhatsApp Business app; `created_at` is when it was sent then. */
+            /** @description Whether the message was imported from the WhatsApp Business app. Then `created_at` is the time at which it was originally sent. */
             is_history: boolean;
             /** @description Milliseconds spent in the service; null when they were not measured. */
             service_ms: number | null;
@@ -8907,9 +8907,9 @@ export interface components {
         };
         /** @description The ad or post that led the customer to write a message. */
         Referral: {
-            /** @description `ad` or `post`. */
+            /** @description What the customer came from: `ad` or `post`; null when Meta did not say. */
             source_type: string | null;
-            /** @description Meta's id of the ad or post. */
+            /** @description Meta's id of the ad or post; null when Meta did not say. */
             source_id: string | null;
             /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
             ctwa_clid: string | null;
@@ -9024,10 +9024,10 @@ export interface components {
             waiting_for: "number_not_connected" | "number_released" | "tenant_suspended" | "scheduled" | null;
             /**
              * Format: date-time
-             * @description Nothing of it is sent before; null for a batch that was given no time.
+             * @description The time before which no message of the batch is sent, ISO 8601 in UTC; null for no such time.
              */
             send_at: string | null;
-            /** @description It is sent in these hours of its customers' days; null at any. */
+            /** @description The hours of the customer's day in which messages of the batch are sent; null for every hour. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
             /** @description Whether customers who opted out of marketing messages are skipped. */
             skip_opted_out: boolean;
@@ -9046,7 +9046,7 @@ export interface components {
              * @description The time of completion, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
-            /** @description Whether the messages of this call are those that the batch was made of. `false`: they are not, and nothing of this call is sent. */
+            /** @description Whether this call has the same messages as the call that created the batch. This call sends nothing in either case. */
             same_messages: boolean;
         };
         /** @description Preview of a replay: the number of deliveries, the oldest, and the fewest seconds that the release takes. */
@@ -9260,47 +9260,47 @@ export interface components {
              * @description The file itself.
              */
             file: string;
-            /** @description The media type, when the file part names none. */
+            /** @description The media type. Required when the file part has no `Content-Type`. */
             type?: string;
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id?: string;
         };
         /** @description A message that is or was scheduled for a time, with its outcome. */
         Scheduled: {
-            /** @description The scheduled message: `sch_` and 26 characters. */
+            /** @description The id of the scheduled message: `sch_` and 26 characters. */
             id: string;
             /**
-             * @description How far it is: it waits, is on its way, or has ended. `scheduled`: waits for its time; `sending`: is being sent; `accepted`: WhatsApp accepted it; `failed`: WhatsApp rejected it or it could not be sent; `cancelled`: was cancelled.
+             * @description The state of the scheduled message. `scheduled`: waits for its time; `sending`: is being sent; `accepted`: WhatsApp accepted it; `failed`: WhatsApp rejected it or it could not be sent; `cancelled`: was cancelled.
              * @enum {string}
              */
             status: "scheduled" | "sending" | "accepted" | "failed" | "cancelled";
             /**
              * Format: date-time
-             * @description It is not sent before.
+             * @description The time before which the message is not sent, ISO 8601 in UTC.
              */
             send_at: string;
-            /** @description It is sent in these hours of its customer's day; null at any. */
+            /** @description The hours of the customer's day in which the message may be sent; null for every hour. */
             customer_hours: components["schemas"]["StoredCustomerHours"] | null;
-            /** @description The number that sends it. */
+            /** @description Meta's id of the number that sends the message. */
             phone_number_id: string;
-            /** @description The status of WhatsApp's answer; null without one. */
+            /** @description The HTTP status of WhatsApp's answer; null when no answer came. */
             http_status: number | null;
-            /** @description WhatsApp's id of the message that was sent. */
+            /** @description WhatsApp's id of the message; null until WhatsApp has accepted it. */
             wamid: string | null;
-            /** @description WhatsApp's answer, or the error that says why it was not sent; null until it has ended. */
+            /** @description WhatsApp's answer, or the error that explains why the message was not sent; null until then. */
             response: {
                 [key: string]: unknown;
             } | null;
-            /** @description Its event `message.outbound`: `evt_` and 26 characters. */
+            /** @description The id of the message's event `message.outbound`: `evt_` and 26 characters; null without one. */
             event_id: string | null;
             /**
              * Format: date-time
-             * @description When it was sent.
+             * @description When the message was sent, ISO 8601 in UTC; null before.
              */
             sent_at: string | null;
             /**
              * Format: date-time
-             * @description When it was scheduled.
+             * @description When the message was scheduled, ISO 8601 in UTC.
              */
             created_at: string;
         };
@@ -9851,7 +9851,7 @@ export interface components {
              * @description When the newest event of the number came, ISO 8601 in UTC; null before the first event.
              */
             last_event_at: string | null;
-            /** @description The PIN that was made for the registration, once. */
+            /** @description The PIN that the service made for the registration. Only this answer shows it. Absent without one. */
             pin?: string;
         };
         /** @description The sticker file: the `id` of an upload, or a public https `link`. */
@@ -9895,9 +9895,9 @@ export interface components {
         };
         /** @description `customer_hours`: hours of the day, in the customers' time zones. */
         StoredCustomerHours: {
-            /** @description Nothing of it is sent before this hour. */
+            /** @description The hour at which sending begins. */
             from: number;
-            /** @description Nothing of it is sent from this hour on. */
+            /** @description The hour at which sending ends. */
             to: number;
         };
         /**
@@ -9944,7 +9944,7 @@ export interface components {
             suspended_reason: string | null;
         };
         Sync: {
-            /** @description Templates that WhatsApp has. */
+            /** @description How many templates WhatsApp has. */
             synced: number;
             /** @description How many templates are new. */
             added: number;
@@ -9952,7 +9952,7 @@ export interface components {
             updated: number;
             /** @description How many templates no longer exist. */
             removed: number;
-            /** @description Business accounts that could not be read; only there when some could not. */
+            /** @description Meta's ids of the business accounts that could not be read. Absent when all could be read. */
             failed?: string[];
         };
         Tax: {
@@ -10447,22 +10447,22 @@ export interface components {
             retention_days?: 30 | 90 | 180 | 365;
         };
         TestCall: {
-            /** @description The call's id, as your events have it. */
+            /** @description The id of the call, as your events have it. */
             id: string;
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /** @description The customer's phone number or business-scoped user id. */
             customer: string;
-            /** @description Whether the business calls the customer. */
+            /** @description Whether the business called the customer, so that the call came in on the customer's phone. */
             is_incoming: boolean;
-            /** @description Whether it goes on; otherwise it rings. */
+            /** @description Whether the call was accepted. A call that was not accepted still rings. */
             is_accepted: boolean;
         };
         TestCallActionRequest: {
-            /** @description Of the call, as your events have it. */
+            /** @description The id of the call, as your events have it. */
             call_id: string;
             /**
-             * @description What the customer does; accepting and rejecting is of calls to them. `hang_up`: the customer ends the call; `accept`: the customer accepts your call; `reject`: the customer declines your call.
+             * @description What the customer does. The customer can accept or reject only a call that you made. `hang_up`: the customer ends the call; `accept`: the customer accepts your call; `reject`: the customer declines your call.
              * @enum {string}
              */
             action: "hang_up" | "accept" | "reject";
@@ -10471,21 +10471,21 @@ export interface components {
         TestCallRequest: {
             /** @description The customer's phone number or business-scoped user id. */
             from: string;
-            /** @description The first number if left out. */
+            /** @description Meta's id of the sandbox number. Left out, it is the first number of the sandbox. */
             phone_number_id?: string;
-            /** @description The customer's profile name, remembered. */
+            /** @description The customer's profile name. Later messages of the customer keep it. */
             name?: string;
         };
         TestEchoRequest: {
-            /** @description A number with `coexistence`. The first number if left out. */
+            /** @description Meta's id of a sandbox number with `coexistence`. Left out, it is the first number of the sandbox. */
             phone_number_id?: string;
             /** @description The customer's phone number. */
             to: string;
-            /** @description What the business writes in its app. */
+            /** @description The text that the business writes in the WhatsApp Business app. */
             text: string;
         };
         TestInbound: {
-            /** @description The message id that the event carries as `wamid`. */
+            /** @description The id of the message. The event has it as `wamid`. */
             id: string;
             /** @description Meta's id of your number. */
             phone_number_id: string;
@@ -10496,24 +10496,24 @@ export interface components {
         TestInboundRequest: {
             /** @description The customer's phone number or business-scoped user id. */
             from: string;
-            /** @description The first number if left out. */
+            /** @description Meta's id of the sandbox number. Left out, it is the first number of the sandbox. */
             phone_number_id?: string;
-            /** @description `text` if left out. */
+            /** @description The type of the message; `text` by default. */
             type?: string;
-            /** @description A plain string, or WhatsApp's object. */
+            /** @description The text that the customer writes, as a string or as WhatsApp's object. */
             text?: unknown;
-            /** @description The customer's profile name, remembered. */
+            /** @description The customer's profile name. Later messages of the customer keep it. */
             name?: string;
-            /** @description The customer's user name, remembered. */
+            /** @description The customer's user name. Later messages of the customer keep it. */
             username?: string;
             /**
-             * @description What you learn of the customer: phone number, business-scoped user id, or both; remembered. `both`: phone number and user id; `phone`: only the phone number; `user_id`: only the user id.
+             * @description Which ids of the customer your events have. Later messages of the customer keep the choice. `both`: phone number and user id; `phone`: only the phone number; `user_id`: only the user id.
              * @enum {string}
              */
             identity?: "both" | "phone" | "user_id";
-            /** @description The ad or post that the customer came from. */
+            /** @description The ad or post from which the customer writes, as WhatsApp's object. */
             referral?: unknown;
-            /** @description The message that is answered: its id, or WhatsApp's object. */
+            /** @description The message that the customer replies to: its id, or WhatsApp's object. */
             context?: unknown;
         };
         TestMessage: {
@@ -10523,17 +10523,17 @@ export interface components {
             phone_number_id: string;
             /** @description The customer's phone number or business-scoped user id. */
             customer: string;
-            /** @description `inbound` or `outbound`. */
+            /** @description Who wrote the message: the customer (`inbound`) or you (`outbound`). */
             direction: string;
-            /** @description As the customer's phone shows it. */
+            /** @description The status that the customer's phone shows for the message; null for none. */
             status: string | null;
-            /** @description The message: as you sent it, or as your event carries it. */
+            /** @description The message as you sent it, or, for a message of the customer, as your event has it. */
             body: {
                 [key: string]: unknown;
             };
-            /** @description The emoji that is on the message. */
+            /** @description The emoji with which the message was reacted to; null for none. */
             reaction: string | null;
-            /** @description `edited` or `deleted` when the customer did that. */
+            /** @description How the customer changed the message afterwards: `edited` or `deleted`; null without a change. */
             change: string | null;
         };
         TestNumberEvent: {
@@ -10549,7 +10549,7 @@ export interface components {
             name_status: string;
         };
         TestNumberEventRequest: {
-            /** @description The first number if left out. */
+            /** @description Meta's id of the sandbox number. Left out, it is the first number of the sandbox. */
             phone_number_id?: string;
             /**
              * @description What WhatsApp decides about the number, or what happens to it. `FLAGGED`: the quality became low; `UNFLAGGED`: the quality recovered; `UPGRADE`: a higher messaging limit; `DOWNGRADE`: a lower messaging limit; `THROUGHPUT_UPGRADE`: 1,000 messages a second; `NAME_APPROVED`: the display name was approved; `NAME_REJECTED`: the display name was rejected; `PIN_CHANGED`: the PIN was changed; `APP_REMOVED`: the business ended the connection in the WhatsApp Business app; `APP_RECONNECTED`: the WhatsApp Business app is connected again after a change of the phone.
@@ -10559,7 +10559,7 @@ export interface components {
         };
         TestNumberRequest: {
             /**
-             * @description It stays in the WhatsApp Business app, which has contacts and chats.
+             * @description Whether the number stays in use in the WhatsApp Business app, which has contacts and chats.
              * @default false
              */
             coexistence?: boolean;
@@ -10569,13 +10569,13 @@ export interface components {
             phone_number_id: string;
             /** @description The customer's phone number or business-scoped user id. */
             customer: string;
-            /** @description `stop` or `resume`. */
+            /** @description `stop` or `resume`: whether the customer stopped or resumed marketing messages. */
             value: string;
         };
         TestPreferenceRequest: {
             /** @description The customer's phone number or business-scoped user id. */
             from: string;
-            /** @description The first number if left out. */
+            /** @description Meta's id of the sandbox number. Left out, it is the first number of the sandbox. */
             phone_number_id?: string;
             /**
              * @description Whether the customer stops or resumes marketing messages. `stop`: wants no marketing messages; `resume`: wants marketing messages again.
@@ -10588,7 +10588,7 @@ export interface components {
             to: string;
             /** @description What the sandbox does with a message to this recipient, or with a message that ends in this text. */
             behaviour: string;
-            /** @description WhatsApp's code, if it fails. */
+            /** @description WhatsApp's error code of messages to this recipient; null when they do not fail. */
             code: number | null;
         };
         TestStatus: {
@@ -10598,14 +10598,14 @@ export interface components {
             status: string;
         };
         TestStatusRequest: {
-            /** @description Of a message that a test number sent. */
+            /** @description The wamid of a message that a number of the sandbox sent. */
             message_id: string;
             /**
              * @description The status that the message gets. `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `played`: the customer listened to it; `failed`: it was not delivered.
              * @enum {string}
              */
             status: "sent" | "delivered" | "read" | "played" | "failed";
-            /** @description Of `failed`: WhatsApp's code, 131026 if left out. */
+            /** @description WhatsApp's error code, 131026 by default. Only for the status `failed`. */
             code?: number;
         };
         TestTemplate: {
@@ -10624,7 +10624,7 @@ export interface components {
         };
         /** @description One decision about a template. */
         TestTemplateRequest: {
-            /** @description The template's id. */
+            /** @description Meta's id of the template. */
             template_id: string;
             /**
              * @description WhatsApp's decision about the template. `APPROVED`: can be sent; `REJECTED`: was rejected; `PENDING`: is being reviewed; `PAUSED`: paused for its quality; `DISABLED`: disabled for its quality; `FLAGGED`: will be disabled soon; `IN_APPEAL`: a rejection is being reviewed again; `REINSTATED`: can be sent again; `PENDING_DELETION`: is being deleted; `DELETED`: was deleted; `LOCKED`: cannot be changed; `UNLOCKED`: can be changed again; `ARCHIVED`: was archived; `UNARCHIVED`: is back from the archive; `LIMIT_EXCEEDED`: the account has too many templates.
@@ -10632,7 +10632,7 @@ export interface components {
              */
             event?: "APPROVED" | "REJECTED" | "PENDING" | "PAUSED" | "DISABLED" | "FLAGGED" | "IN_APPEAL" | "REINSTATED" | "PENDING_DELETION" | "DELETED" | "LOCKED" | "UNLOCKED" | "ARCHIVED" | "UNARCHIVED" | "LIMIT_EXCEEDED";
             /**
-             * @description Of an event. `NONE`: no reason; `ABUSIVE_CONTENT`: abusive content; `CATEGORY_NOT_AVAILABLE`: the category is not available; `INCORRECT_CATEGORY`: a wrong category; `INVALID_FORMAT`: a wrong format; `PROMOTIONAL`: advertising in a category other than marketing; `SCAM`: fraud; `TAG_CONTENT_MISMATCH`: language or category does not fit the content.
+             * @description Why WhatsApp decides so. Only with `event`. `NONE`: no reason; `ABUSIVE_CONTENT`: abusive content; `CATEGORY_NOT_AVAILABLE`: the category is not available; `INCORRECT_CATEGORY`: a wrong category; `INVALID_FORMAT`: a wrong format; `PROMOTIONAL`: advertising in a category other than marketing; `SCAM`: fraud; `TAG_CONTENT_MISMATCH`: language or category does not fit the content.
              * @enum {string}
              */
             reason?: "NONE" | "ABUSIVE_CONTENT" | "CATEGORY_NOT_AVAILABLE" | "INCORRECT_CATEGORY" | "INVALID_FORMAT" | "PROMOTIONAL" | "SCAM" | "TAG_CONTENT_MISMATCH";
@@ -10647,13 +10647,13 @@ export interface components {
              */
             category?: "AUTHENTICATION" | "MARKETING" | "UTILITY";
             /**
-             * @description WhatsApp's warning a day before the change. `AUTHENTICATION`: one-time codes; `MARKETING`: advertising; `UTILITY`: messages about what the customer asked for.
+             * @description The category that WhatsApp will give the template: its warning a day before the change. `AUTHENTICATION`: one-time codes; `MARKETING`: advertising; `UTILITY`: messages about what the customer asked for.
              * @enum {string}
              */
             correct_category?: "AUTHENTICATION" | "MARKETING" | "UTILITY";
         };
         TestText: {
-            /** @description The last line of a text, of a caption, or of the text above buttons. */
+            /** @description The text that triggers the behaviour. It must be the last line of a text message, of a caption, or of the text above buttons. */
             text: string;
             /** @description What the sandbox does with a message to this recipient, or with a message that ends in this text. */
             behaviour: string;
@@ -10902,17 +10902,17 @@ export interface components {
             name: string;
             /** @description Your own id for the business; null when you gave none. No two of your businesses can share an id. */
             external_ref: string | null;
-            /** @description Messages that WhatsApp accepted. */
+            /** @description How many messages WhatsApp accepted. */
             sent: number;
-            /** @description Messages from customers. */
+            /** @description How many messages customers sent. */
             received: number;
-            /** @description `message.status` events. */
+            /** @description How many `message.status` events were recorded. */
             statuses: number;
-            /** @description Events of all types. */
+            /** @description How many events of all types were recorded. */
             events: number;
-            /** @description Deliveries that were made, replays included. */
+            /** @description How many deliveries were created, replays included. */
             deliveries: number;
-            /** @description Those of them that were delivered so far. */
+            /** @description How many of these deliveries have been delivered so far. */
             delivered: number;
         };
         UsageList: {
@@ -14970,7 +14970,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Lines of JSON. */
+            /** @description The file, with one JSON object in each line. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -15123,9 +15123,9 @@ export interface operations {
     get_ledger: {
         parameters: {
             query?: {
-                /** @description E.g. `2026-11-21`, not in the future; today if left out. */
+                /** @description The day to count, such as `2026-11-21`. Left out, it is today. */
                 day?: string;
-                /** @description 0 to 23: one hour of the day, for very busy days. */
+                /** @description Only this hour of the day, 0 to 23. Use it for very busy days. */
                 hour?: number;
             };
             header?: {
@@ -15209,7 +15209,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -15249,9 +15249,9 @@ export interface operations {
     get_media: {
         parameters: {
             query?: {
-                /** @description The number that the media belongs to. */
+                /** @description The number that sent, received or uploaded the file. */
                 from?: string;
-                /** @description WhatsApp's description instead of the bytes. */
+                /** @description Whether to return WhatsApp's description instead of the bytes. */
                 meta?: boolean;
             };
             header?: {
@@ -15266,7 +15266,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The bytes. */
+            /** @description The bytes of the file. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -15308,7 +15308,7 @@ export interface operations {
     delete_media: {
         parameters: {
             query?: {
-                /** @description The number that the media belongs to. */
+                /** @description The number that sent, received or uploaded the file. */
                 from?: string;
             };
             header?: {
@@ -15323,7 +15323,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -15375,17 +15375,17 @@ export interface operations {
                 limit?: number;
                 /** @description Meta's id of your number. */
                 phone_number_id?: string;
-                /** @description Meta's id of the ad or post that the customer came from. */
+                /** @description Only messages that came with the ad or post with this id of Meta's. */
                 referral_source_id?: string;
                 /** @description Only entries with this status. `accepted`: WhatsApp accepted it; `delivered`: it reached the phone; `failed`: it was not delivered; `read`: it was read; `received`: the customer sent it; `sent`: WhatsApp sent it; `unknown`: its outcome is not known. */
                 status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown";
-                /** @description The template's name. */
+                /** @description Only messages of the template with this name. */
                 template?: string;
                 /** @description The end of the range, an ISO 8601 date-time. The end itself is not in the range. */
                 to?: string;
-                /** @description The customer's business-scoped id. */
+                /** @description Only messages from or to the customer with this user id. */
                 user_id?: string;
-                /** @description The customer's phone number in digits. */
+                /** @description Only messages from or to the customer with this number, in digits. */
                 wa_id?: string;
             };
             header?: {
@@ -15676,7 +15676,7 @@ export interface operations {
     list_batches: {
         parameters: {
             query?: {
-                /** @description The batch with this client_ref. */
+                /** @description Only the batch with this `client_ref`. */
                 client_ref?: string;
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
@@ -16696,7 +16696,7 @@ export interface operations {
     get_number: {
         parameters: {
             query?: {
-                /** @description Re-read from Meta; adds its view as `meta_snapshot`. */
+                /** @description Whether to read the number from Meta first. Meta's answer is then in `meta_snapshot`. */
                 refresh?: boolean;
             };
             header?: {
@@ -16890,7 +16890,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -16962,7 +16962,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -17089,7 +17089,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -17514,7 +17514,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -17576,7 +17576,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -17690,7 +17690,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -17751,7 +17751,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -17950,7 +17950,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -17996,7 +17996,7 @@ export interface operations {
                 limit?: number;
                 /** @description Meta's id of your number. */
                 phone_number_id?: string;
-                /** @description How the customers opted out. `stop_word`: by writing a stop word; `whatsapp`: in WhatsApp's settings. */
+                /** @description Only customers who opted out in this way. `stop_word`: by writing a stop word; `whatsapp`: in WhatsApp's settings. */
                 source?: "stop_word" | "whatsapp";
             };
             header?: {
@@ -18346,17 +18346,17 @@ export interface operations {
     list_templates: {
         parameters: {
             query?: {
-                /** @description One or several, with commas. */
+                /** @description Only templates of one of these categories, separated by commas: `MARKETING,UTILITY`. */
                 category?: string;
-                /** @description Names the account by one of its numbers instead. */
+                /** @description A number of the business account, instead of `waba_id`. */
                 from?: string;
-                /** @description `en_US` or `en-US`. */
+                /** @description Only templates in this language, such as `en_US` or `en-US`. */
                 language?: string;
-                /** @description A part of the name. */
+                /** @description Only templates whose name contains this text. */
                 name?: string;
-                /** @description One or several, with commas: `APPROVED,PAUSED`. */
+                /** @description Only templates with one of these statuses, separated by commas: `APPROVED,PAUSED`. */
                 status?: string;
-                /** @description The business account; needed when there are several. */
+                /** @description Meta's id of the business account. `waba_id` or `from` chooses among several. */
                 waba_id?: string;
                 /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
@@ -18423,9 +18423,9 @@ export interface operations {
     create_template: {
         parameters: {
             query?: {
-                /** @description Names the account by one of its numbers instead. */
+                /** @description A number of the business account, instead of `waba_id`. */
                 from?: string;
-                /** @description The business account; needed when there are several. */
+                /** @description Meta's id of the business account. `waba_id` or `from` chooses among several. */
                 waba_id?: string;
             };
             header?: {
@@ -18454,7 +18454,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -18508,7 +18508,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -18578,7 +18578,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -18618,7 +18618,7 @@ export interface operations {
     delete_template: {
         parameters: {
             query?: {
-                /** @description Delete every language of this name. */
+                /** @description Whether to delete all languages of the template's name. */
                 all_languages?: boolean;
             };
             header?: {
@@ -18633,7 +18633,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -18679,7 +18679,7 @@ export interface operations {
                 before?: string;
                 /** @description Only templates of this category. */
                 category?: string;
-                /** @description Names the account by one of its numbers instead. */
+                /** @description A number of the business account, instead of `waba_id`. */
                 from?: string;
                 /** @description Only templates for this line of business. */
                 industry?: string;
@@ -18695,7 +18695,7 @@ export interface operations {
                 topic?: string;
                 /** @description Only templates for this purpose. */
                 usecase?: string;
-                /** @description The business account; needed when there are several. */
+                /** @description Meta's id of the business account. `waba_id` or `from` chooses among several. */
                 waba_id?: string;
             };
             header?: {
@@ -18707,7 +18707,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -18753,9 +18753,9 @@ export interface operations {
     upload_template_sample: {
         parameters: {
             query?: {
-                /** @description Names the account by one of its numbers instead. */
+                /** @description A number of the business account, instead of `waba_id`. */
                 from?: string;
-                /** @description The business account; needed when there are several. */
+                /** @description Meta's id of the business account. `waba_id` or `from` chooses among several. */
                 waba_id?: string;
             };
             header?: {
@@ -18771,7 +18771,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Meta's answer, verbatim. */
+            /** @description Meta's answer, unchanged. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -18811,9 +18811,9 @@ export interface operations {
     sync_templates: {
         parameters: {
             query?: {
-                /** @description Names the account by one of its numbers instead. */
+                /** @description A number of the business account, instead of `waba_id`. */
                 from?: string;
-                /** @description The business account; needed when there are several. */
+                /** @description Meta's id of the business account. `waba_id` or `from` chooses among several. */
                 waba_id?: string;
             };
             header?: {
@@ -19313,11 +19313,11 @@ export interface operations {
     list_test_conversations: {
         parameters: {
             query?: {
-                /** @description One customer's conversation. */
+                /** @description Only messages with this customer: the phone number or the business-scoped user id. */
                 customer?: string;
-                /** @description 1 to 200, default 50. */
+                /** @description The largest number of messages to return, 1 to 200; 50 by default. */
                 limit?: number;
-                /** @description The first number if left out. */
+                /** @description Meta's id of the sandbox number. Left out, it is the first number of the sandbox. */
                 phone_number_id?: string;
             };
             header?: {
@@ -19920,11 +19920,11 @@ export interface operations {
             query?: {
                 /** @description `next_cursor` of the previous result. */
                 cursor?: string;
-                /** @description E.g. `2026-11-21`, not in the future. */
+                /** @description The day to count, such as `2026-11-21`. */
                 day?: string;
                 /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
-                /** @description E.g. `2026-11`; the current month if neither is given. */
+                /** @description The month to count, such as `2026-11`. Without `day` and `month` it is the current month. */
                 month?: string;
             };
             header?: never;

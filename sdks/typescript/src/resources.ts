@@ -89,7 +89,7 @@ export class Admin extends Resource {
     return this.json({ method: "GET", path: "/v1/admin/mail/last", query }, options);
   }
 
-  /** List the numbers of all tenants. Newest first, optionally of one connection state. */
+  /** List the numbers of all tenants. Returns the numbers of all businesses, newest first, optionally only those of one connection state. */
   listNumbers(query: { connection_state?: "pending" | "connected" | "disconnected" | null } = {}, options: RequestOptions = {}): Pages<Schemas["AdminNumber"]> {
     return this.pages({ method: "GET", path: "/v1/admin/numbers", query }, options);
   }
@@ -160,12 +160,12 @@ export class Billing extends Resource {
 
 /** Hosted pages on which your customer connects a WhatsApp Business account. */
 export class ConnectSessions extends Resource {
-  /** Create a connect session. Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account. */
+  /** Create a connect session. Creates a link to a hosted page on which your customer connects a WhatsApp Business account. The link is valid for one hour. */
   create(body: Schemas["ConnectSessionRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedConnectSession"]> {
     return this.json({ method: "POST", path: "/v1/connect-sessions", body }, options);
   }
 
-  /** Get a connect session. The session's status, and the account and numbers that the customer connected. */
+  /** Get a connect session. Returns the status of the session, and the account and numbers that the customer connected. */
   get(sessionId: string, options: RequestOptions = {}): Promise<Schemas["ConnectSession"]> {
     return this.json({ method: "GET", path: `/v1/connect-sessions/${encodeURIComponent(sessionId)}` }, options);
   }
@@ -191,32 +191,32 @@ export class ConsoleSessions extends Resource {
 
 /** Erasing one customer's data, and exporting data to files. */
 export class CustomerData extends Resource {
-  /** Erase a customer's data. Erases everything that is stored about one customer, named by wa_id or user_id, in both environments. The erasure runs in the background and cannot be undone. The receipt is `GET /v1/erasures/{erasure_id}`. */
+  /** Erase a customer's data. Erases everything that is stored about one customer, in both environments. The path names the customer by wa_id or user_id. The erasure runs in the background and cannot be undone. `GET /v1/erasures/{erasure_id}` returns the receipt. */
   erase(customerId: string, options: RequestOptions = {}): Promise<Schemas["Erasure"]> {
     return this.json({ method: "DELETE", path: `/v1/customers/${encodeURIComponent(customerId)}/data` }, options);
   }
 
-  /** List erasures. The receipts of erasures, newest first. */
+  /** List erasures. Returns the receipts of erasures, newest first. */
   listErasures(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Erasure"]> {
     return this.pages({ method: "GET", path: "/v1/erasures", query }, options);
   }
 
-  /** Get the receipt of an erasure. The receipt shows what was erased, once the erasure is completed. */
+  /** Get the receipt of an erasure. Returns the receipt, which shows what was erased once the erasure is completed. */
   getErasure(erasureId: string, options: RequestOptions = {}): Promise<Schemas["Erasure"]> {
     return this.json({ method: "GET", path: `/v1/erasures/${encodeURIComponent(erasureId)}` }, options);
   }
 
-  /** Export data. Writes a file in the background, with one JSON object in each line: one customer's data, or all data of the business in the key's environment. */
+  /** Export data. Writes a file in the background, with one JSON object in each line. The file has one customer's data, or all data of the business in the key's environment. */
   createExport(body?: Schemas["ExportRequest"], options: RequestOptions = {}): Promise<Schemas["Export"]> {
     return this.json({ method: "POST", path: "/v1/exports", body }, options);
   }
 
-  /** Get the state of an export. Shows whether the export's file can be downloaded. */
+  /** Get the state of an export. Returns the export, whose status says whether the file can be downloaded. */
   getExport(exportId: string, options: RequestOptions = {}): Promise<Schemas["Export"]> {
     return this.json({ method: "GET", path: `/v1/exports/${encodeURIComponent(exportId)}` }, options);
   }
 
-  /** Download an export. Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written. */
+  /** Download an export. Returns the file. Each line is a JSON object such as `{"kind": …, "data": {…}}`. While the file is being written, the answer is 404. */
   downloadExport(exportId: string, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: `/v1/exports/${encodeURIComponent(exportId)}/file`, accept: "application/x-ndjson" }, options);
   }
@@ -260,27 +260,27 @@ export class Events extends Resource {
 
 /** The endpoint of a number that answers the data requests of WhatsApp Flows. */
 export class Flows extends Resource {
-  /** Get a number's Flow endpoint. Your URL, the address for your Flows, and the result of the last data request. */
+  /** Get a number's Flow endpoint. Returns your URL, the address for your Flows, and the result of the last data request. */
   getEndpoint(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint` }, options);
   }
 
-  /** Set a number's Flow endpoint. The first call makes a key pair, uploads the public key to WhatsApp, and answers with the signing secret. Later calls change only the URL. */
+  /** Set a number's Flow endpoint. Sets the URL to which data requests are forwarded. The first call also creates a key pair, uploads the public key to WhatsApp, and returns the signing secret. Later calls change only the URL. */
   setEndpoint(phoneNumberId: string, body: Schemas["FlowEndpointRequest"], options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "PUT", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint`, body }, options);
   }
 
-  /** Delete a number's Flow endpoint. The endpoint's keys are deleted too. From then on, Flows that ask for data fail. */
+  /** Delete a number's Flow endpoint. Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail. */
   deleteEndpoint(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["DeletedFlowEndpoint"]> {
     return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint` }, options);
   }
 
-  /** Rotate the key pair of a Flow endpoint. Makes a new key pair and uploads the public key. Call it also after the number was registered again, and when WhatsApp reports `public-key-missing`. */
+  /** Rotate the key pair of a Flow endpoint. Creates a new key pair and uploads the public key to WhatsApp. This is also needed after the number was registered again, and when WhatsApp reports `public-key-missing`. */
   rotateEndpointKey(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint/rotate-key` }, options);
   }
 
-  /** Rotate the signing secret of a Flow endpoint. For 24 hours, requests are signed with the old secret as well. */
+  /** Rotate the signing secret of a Flow endpoint. Creates a new signing secret and returns it. For 24 hours, the old secret also signs requests. */
   rotateEndpointSecret(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint/rotate-secret` }, options);
   }
@@ -306,7 +306,7 @@ export class Health extends Resource {
 
 /** The events and messages of a day, counted by outcome. */
 export class Ledger extends Resource {
-  /** Account for every event of a day. For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made from the event log and the deliveries at the moment of the call. Days are days of UTC. */
+  /** Account for every event of a day. Counts the events and messages of a day in UTC by outcome. For each endpoint, `accepted` is the sum of `delivered`, `waiting`, `dead` and `expired`. The call counts the event log and the deliveries as they are now. */
   get(query: { day?: string | null; hour?: number | null } = {}, options: RequestOptions = {}): Promise<Schemas["Ledger"]> {
     return this.json({ method: "GET", path: "/v1/ledger", query }, options);
   }
@@ -314,17 +314,17 @@ export class Ledger extends Resource {
 
 /** Files that you send, and files that customers send. */
 export class Media extends Resource {
-  /** Upload a media file. Streams the file to WhatsApp and returns the media id for messages. */
+  /** Upload a media file. Uploads the file to WhatsApp and returns the media id, which a message can name. */
   upload(form: { file: FileInput; type?: string; from: string }, options: RequestOptions = {}): Promise<Schemas["UploadedMedia"]> {
     return this.json({ method: "POST", path: "/v1/media", form }, options);
   }
 
-  /** Download a media file. Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's description in JSON. */
+  /** Download a media file. Returns the bytes of a file that a customer sent or that you uploaded. With `meta=true` it returns WhatsApp's description of the file as JSON. */
   get(mediaId: string, query: { from?: string | null; meta?: boolean | null } = {}, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: `/v1/media/${encodeURIComponent(mediaId)}`, query, accept: "application/octet-stream" }, options);
   }
 
-  /** Delete an uploaded media file. Deletes the file at WhatsApp. */
+  /** Delete an uploaded media file. Deletes the file from WhatsApp's servers. */
   delete(mediaId: string, query: { from?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "DELETE", path: `/v1/media/${encodeURIComponent(mediaId)}`, query }, options);
   }
@@ -332,92 +332,92 @@ export class Media extends Resource {
 
 /** Single messages, scheduled messages and batches. */
 export class Messages extends Resource {
-  /** List messages. Newest first, without contents. A page may hold fewer messages than `limit`, even none: continue while `next_cursor` is set. */
+  /** List messages. Returns the messages without their contents, newest first. Any page can hold fewer messages than `limit`, or none. Continue until `next_cursor` is null. */
   list(query: { batch_id?: string | null; direction?: "inbound" | "outbound" | null; from?: string | Date | null; limit?: number | null; phone_number_id?: string | null; referral_source_id?: string | null; status?: "accepted" | "delivered" | "failed" | "read" | "received" | "sent" | "unknown" | null; template?: string | null; to?: string | Date | null; user_id?: string | null; wa_id?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["Message"]> {
     return this.pages({ method: "GET", path: "/v1/messages", query }, options);
   }
 
-  /** Send a message. The body is WhatsApp's messages body plus `from`. The answer is WhatsApp's own. */
+  /** Send a message. Sends one message. The body is that of WhatsApp's own `/messages`, with `from` added. The answer is WhatsApp's own. */
   send(body: Schemas["OutgoingMessage"], options: KeyedOptions = {}): Promise<Schemas["SentMessage"]> {
     return this.json({ method: "POST", path: "/v1/messages", body, keyed: true }, options);
   }
 
-  /** Get a message. The message's status with times, errors in WhatsApp's words, its events with each delivery, and its content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it. */
+  /** Get a message. Returns the status of the message with times, errors as WhatsApp describes them, the events with their deliveries, and the content while it is stored. Percent-encode the wamid in the path, because it can contain `=`, `/` and `+`. */
   get(messageId: string, options: RequestOptions = {}): Promise<Schemas["OneMessage"]> {
     return this.json({ method: "GET", path: `/v1/messages/${encodeURIComponent(messageId)}` }, options);
   }
 
-  /** List batches. Newest first. */
+  /** List batches. Returns the batches, newest first. */
   listBatches(query: { client_ref?: string | null; limit?: number | null; status?: "cancelled" | "completed" | "queued" | null } = {}, options: RequestOptions = {}): Pages<Schemas["Batch"]> {
     return this.pages({ method: "GET", path: "/v1/messages/batch", query }, options);
   }
 
-  /** Send a batch of messages. Up to 10,000 messages of one number, sent at the number's pace. Each message yields a `message.outbound` event. */
+  /** Send a batch of messages. Sends up to 10,000 messages from one number, as fast as the number may send. Each message creates a `message.outbound` event. */
   createBatch(body: Schemas["MessageBatch"], options: RequestOptions = {}): Promise<Schemas["CreatedBatch"] | Schemas["RepeatedBatch"]> {
     return this.json({ method: "POST", path: "/v1/messages/batch", body }, options);
   }
 
-  /** Get a batch. The batch's status and counts, what it waits for, and the outcomes of its messages. */
+  /** Get a batch. Returns the status and the counts of the batch, what the batch waits for, and the outcomes of its messages. */
   getBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["BatchDetails"]> {
     return this.json({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}` }, options);
   }
 
-  /** Change the time of a batch. Only before the first message of the batch is sent. After that the answer is 409. `null` sends the batch now. */
+  /** Change the time of a batch. Changes the time from which the batch is sent; `null` sends the batch now. The answer is 409 once the first message of the batch has been sent. */
   rescheduleBatch(batchId: string, body?: Schemas["BatchTimeRequest"], options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     return this.json({ method: "PATCH", path: `/v1/messages/batch/${encodeURIComponent(batchId)}`, body }, options);
   }
 
-  /** Cancel a batch. Items that were not sent become `skipped`. Items that are already being sent are finished. */
+  /** Cancel a batch. Stops the batch. Items that are already being sent are still sent. All other unsent items become `skipped`. */
   cancelBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/cancel` }, options);
   }
 
-  /** List the items of a batch. The items in the order in which they were submitted, each with WhatsApp's answer. */
+  /** List the items of a batch. Returns the items in the order in which they were submitted, each with WhatsApp's answer. */
   listBatchItems(batchId: string, query: { limit?: number | null; status?: "accepted" | "failed" | "pending" | "skipped" | null } = {}, options: RequestOptions = {}): Pages<Schemas["BatchItem"]> {
     return this.pages({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/items`, query }, options);
   }
 
-  /** Retry a batch. Queues failed items again that were certainly not sent: items that WhatsApp throttled, and items for which WhatsApp refused the token. */
+  /** Retry a batch. Queues those failed items again that were certainly not sent. These are items that WhatsApp throttled, and items for which WhatsApp rejected the token. */
   retryBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/retry` }, options);
   }
 
-  /** Mark a message as read. Optionally shows the typing indicator until the answer is sent. */
+  /** Mark a message as read. Marks a customer's message as read. With `typing_indicator`, the customer also sees that you are typing. */
   markRead(body: Schemas["ReadMark"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: "/v1/messages/read", body }, options);
   }
 
-  /** List scheduled messages. Newest first. */
+  /** List scheduled messages. Returns the scheduled messages, newest first. */
   listScheduled(query: { limit?: number | null; status?: "accepted" | "cancelled" | "failed" | "scheduled" | "sending" | null } = {}, options: RequestOptions = {}): Pages<Schemas["Scheduled"]> {
     return this.pages({ method: "GET", path: "/v1/messages/scheduled", query }, options);
   }
 
-  /** Schedule a message. The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent once, not before `send_at`, and only in these hours of the customer's day. */
+  /** Schedule a message. Sends one message later. The body is that of `POST /v1/messages`, with `send_at`, `customer_hours`, or both. The message is sent after `send_at`, and only in the given hours of the customer's day. */
   schedule(body: Schemas["LaterMessage"], options: KeyedOptions = {}): Promise<Schemas["Scheduled"]> {
     return this.json({ method: "POST", path: "/v1/messages/scheduled", body, keyed: true }, options);
   }
 
-  /** Get a scheduled message. Shows whether the message still waits, and the result of the send. */
+  /** Get a scheduled message. Returns the state of the scheduled message, and the result once the message has been sent. */
   getScheduled(scheduledId: string, options: RequestOptions = {}): Promise<Schemas["Scheduled"]> {
     return this.json({ method: "GET", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}` }, options);
   }
 
-  /** Change the time of a scheduled message. Only while the message waits. Once it is being sent, the answer is 409. */
+  /** Change the time of a scheduled message. Changes the time while the message waits. Once the message is being sent, the answer is 409. */
   reschedule(scheduledId: string, body?: Schemas["SendAtRequest"], options: RequestOptions = {}): Promise<Schemas["Scheduled"]> {
     return this.json({ method: "PATCH", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}`, body }, options);
   }
 
-  /** Cancel a scheduled message. Only while the message waits. Once it is being sent, the answer is 409. */
+  /** Cancel a scheduled message. Cancels the message while it waits. Once the message is being sent, the answer is 409. */
   cancelScheduled(scheduledId: string, options: RequestOptions = {}): Promise<Schemas["Scheduled"]> {
     return this.json({ method: "POST", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}/cancel` }, options);
   }
 
-  /** Get a customer of a number. Names the customer by wa_id or user_id. The answer has the last messages, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. For a customer without any message the members are null. */
+  /** Get a customer of a number. Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. The path names the customer by wa_id or user_id. For a customer without messages, these members are null. */
   getCustomer(customerId: string, phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["Customer"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/customers/${encodeURIComponent(customerId)}` }, options);
   }
 
-  /** List opt-outs. The customers who want no marketing messages from a number, the newest opt-out first. Customers opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs. */
+  /** List opt-outs. Returns the customers who want no marketing messages from a number, the newest opt-out first. Customers opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` skips these customers. */
   listOptOuts(query: { limit?: number | null; phone_number_id?: string | null; source?: "stop_word" | "whatsapp" | null } = {}, options: RequestOptions = {}): Pages<Schemas["OptedOutCustomer"]> {
     return this.pages({ method: "GET", path: "/v1/opt-outs", query }, options);
   }
@@ -425,87 +425,87 @@ export class Messages extends Resource {
 
 /** Your phone numbers with their connection, registration and business profile. */
 export class Numbers extends Resource {
-  /** Release a business account. Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The events stay. */
+  /** Release a business account. Ends the subscription to the account's notifications at Meta, and deletes the account's token and all its numbers from the service. Events are kept. */
   releaseAccount(wabaId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedAccount"]> {
     return this.json({ method: "DELETE", path: `/v1/accounts/${encodeURIComponent(wabaId)}` }, options);
   }
 
-  /** List numbers. Every number of the tenant with its connection state. */
+  /** List numbers. Returns all your numbers, each with its connection state. */
   list(query: Record<string, never> = {}, options: RequestOptions = {}): Pages<Schemas["PhoneNumber"]> {
     return this.pages({ method: "GET", path: "/v1/numbers", query }, options);
   }
 
-  /** Get a number. With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer. */
+  /** Get a number. Returns the number as the service has stored it. With `refresh=true`, the service first reads the number from Meta, and `meta_snapshot` has Meta's answer. */
   get(phoneNumberId: string, query: { refresh?: boolean | null } = {}, options: RequestOptions = {}): Promise<Schemas["RefreshedPhoneNumber"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}`, query }, options);
   }
 
-  /** Release a number. The number's events stay. With the last number of a business account, the account is released too. */
+  /** Release a number. Removes the number from the service. Its events are kept. With the last number of a business account, the account is released too. */
   release(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedNumber"]> {
     return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}` }, options);
   }
 
-  /** Get the progress of a number's app data. For a number that stays in the WhatsApp Business app: the progress of importing its contacts and its chats of the last six months. Null for data that was never requested. */
+  /** Get the progress of a number's app data. Returns the progress of importing contacts, and chats of the last six months, from the WhatsApp Business app. This concerns only a number that stays in that app. Data that was never requested is null. */
   getAppData(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["NumberAppData"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/app-data` }, options);
   }
 
-  /** Get a number's business profile. Meta's own answer. */
+  /** Get a number's business profile. Returns the number's business profile, in Meta's own form. */
   getBusinessProfile(phoneNumberId: string, query: Record<string, never> = {}, options: RequestOptions = {}): Pages<Schemas["BusinessProfile"]> {
     return this.pages({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/business-profile`, query }, options);
   }
 
-  /** Change a number's business profile. Body and answer are Meta's own. */
+  /** Change a number's business profile. Changes the number's business profile. The body and the answer have Meta's own form. */
   updateBusinessProfile(phoneNumberId: string, body: Schemas["BusinessProfile"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/business-profile`, body }, options);
   }
 
-  /** Deregister a number. The number can no longer send until it is registered again. */
+  /** Deregister a number. Deregisters the number at Meta. The number cannot send until it is registered again. */
   deregister(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/deregister` }, options);
   }
 
-  /** Get a number's health. Asks Meta which entities a message of this number depends on, and why an entity limits or blocks it. */
+  /** Get a number's health. Asks Meta whether the number can send. The answer lists the objects on which sending depends, and why an object limits or blocks it. */
   getHealth(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["NumberHealth"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/health` }, options);
   }
 
-  /** Register a number. Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used or a new PIN is made. Only this answer shows a new PIN, as `pin`. */
+  /** Register a number. Registers the number with its six-digit PIN. Without `pin`, the service uses the stored PIN or makes a new one. Only this answer shows a new PIN, as `pin`. */
   register(phoneNumberId: string, body?: Schemas["RegisterRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/register`, body }, options);
   }
 
-  /** Request a verification code. Meta sends the code to the number itself, by SMS or voice call. */
+  /** Request a verification code. Asks Meta to send a verification code to the number, by SMS or voice call. */
   requestVerificationCode(phoneNumberId: string, body: Schemas["RequestCodeRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/request-code`, body }, options);
   }
 
-  /** Repair a number's subscription. Subscribes the account again and recomputes the connection state. */
+  /** Repair a number's subscription. Subscribes to the notifications of the number's account again, and updates the connection state. */
   subscribe(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["Connection"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/subscribe` }, options);
   }
 
-  /** Set a number's two-step PIN. The PIN has six digits. The gateway stores it encrypted for later registrations. */
+  /** Set a number's two-step PIN. Sets the six-digit PIN of the number's two-step verification at Meta. The service stores the PIN encrypted for later registrations. */
   setTwoStepPin(phoneNumberId: string, body: Schemas["TwoStepRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/two-step`, body }, options);
   }
 
-  /** Verify a number with its code. Takes the code from the verification call or message. */
+  /** Verify a number with its code. Verifies the number with the code that Meta sent to it. */
   verify(phoneNumberId: string, body: Schemas["VerifyCodeRequest"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/verify-code`, body }, options);
   }
 
-  /** Connect an account by token or code. Checks the token, subscribes the account and imports its numbers. */
+  /** Connect an account by token or code. Checks the token, subscribes to the account's notifications and imports its numbers. */
   connectAccount(body: Schemas["ConnectRequest"], options: RequestOptions = {}): Promise<Schemas["ConnectedAccount"]> {
     return this.json({ method: "POST", path: "/v1/numbers/connect", body }, options);
   }
 
-  /** Finish an embedded sign-up. Exchanges the code, subscribes the account and registers the number. Only this answer shows a PIN that was made for the registration, as `pin`. */
+  /** Finish an embedded sign-up. Exchanges the code for a token, subscribes to the account's notifications and registers the number. If the service makes a new PIN for the registration, only this answer shows it, as `pin`. */
   embeddedSignup(body: Schemas["EmbeddedSignupRequest"], options: RequestOptions = {}): Promise<Schemas["SignedUpNumber"]> {
     return this.json({ method: "POST", path: "/v1/numbers/embedded-signup", body }, options);
   }
 
-  /** Move a number from another provider. Creates the number in the account. Verify and register the number after that. */
+  /** Move a number from another provider. Adds the number to the business account. Then verify the number and register it. */
   migrate(body: Schemas["MigrateRequest"], options: RequestOptions = {}): Promise<Schemas["NumberAtUpstream"]> {
     return this.json({ method: "POST", path: "/v1/numbers/migrate", body }, options);
   }
@@ -526,62 +526,62 @@ export class Requests extends Resource {
 
 /** Acting as a customer or as WhatsApp in the sandbox. These operations need a test key. */
 export class Sandbox extends Resource {
-  /** Act on a call of the sandbox. The customer hangs up, or accepts or rejects a call of the business. */
+  /** Act on a call of the sandbox. Acts on a call as the customer: hangs up, or accepts or rejects a call that the business made. */
   actOnCall(body: Schemas["TestCallActionRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
     return this.json({ method: "POST", path: "/v1/test/call-actions", body }, options);
   }
 
-  /** Let a customer call in the sandbox. A customer of the sandbox calls one of its numbers. The event of the call comes as it does live, with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody accepts ends after a minute. */
+  /** Let a customer call in the sandbox. Calls a number of the sandbox as one of its customers. The event of the call comes as it does live, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that nobody accepts ends after a minute. */
   startCall(body: Schemas["TestCallRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
     return this.json({ method: "POST", path: "/v1/test/calls", body }, options);
   }
 
-  /** Read the sandbox's messages. The messages of one number of the sandbox in both directions, as its customers see them, newest first. */
+  /** Read the sandbox's messages. Returns the messages of one number of the sandbox in both directions, as the customers see them, newest first. */
   listConversations(query: { customer?: string | null; limit?: number | null; phone_number_id?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["TestMessage"]> {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
-  /** Let the business write in its app. The business writes to a customer in the WhatsApp Business app. The number must be one of the sandbox that stays in the app. The event `message.echo` comes as it does live. */
+  /** Let the business write in its app. Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live. */
   sendEcho(body: Schemas["TestEchoRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/echoes", body }, options);
   }
 
-  /** Let a customer write to the sandbox. A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` is a phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's form. A text may be a plain string, and most types have a default. */
+  /** Let a customer write to the sandbox. Writes to a number of the sandbox as one of its customers. The events come as they do live. `type` is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other types have a default object. */
   sendInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/inbound", body }, options);
   }
 
-  /** Decide about a number of the sandbox. What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event comes as it does live. */
+  /** Decide about a number of the sandbox. Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display name or PIN. The event comes as it does live. */
   decideNumber(body: Schemas["TestNumberEventRequest"], options: RequestOptions = {}): Promise<Schemas["TestNumberEvent"]> {
     return this.json({ method: "POST", path: "/v1/test/number-events", body }, options);
   }
 
-  /** Add a number to the sandbox. The sandbox has a first number already. A number of the sandbox is connected at once and needs no endpoint. */
+  /** Add a number to the sandbox. Adds a further number, because the sandbox already has one. A number of the sandbox is connected at once and needs no endpoint. */
   createNumber(body?: Schemas["TestNumberRequest"], options: RequestOptions = {}): Promise<Schemas["PhoneNumber"]> {
     return this.json({ method: "POST", path: "/v1/test/numbers", body }, options);
   }
 
-  /** Let a customer of the sandbox opt out. A customer stops or resumes marketing messages in WhatsApp's own settings. The event `user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it. */
+  /** Let a customer of the sandbox opt out. Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event `user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that event. */
   setPreference(body: Schemas["TestPreferenceRequest"], options: RequestOptions = {}): Promise<Schemas["TestPreference"]> {
     return this.json({ method: "POST", path: "/v1/test/preferences", body }, options);
   }
 
-  /** List the magic recipients. Recipients in the sandbox whose messages show one behaviour each, by their last four digits. */
+  /** List the magic recipients. Returns the recipients of the sandbox that have a special behaviour. The last four digits of a recipient's number determine the behaviour. */
   listRecipients(query: Record<string, never> = {}, options: RequestOptions = {}): Pages<Schemas["TestRecipient"]> {
     return this.pages({ method: "GET", path: "/v1/test/recipients", query }, options);
   }
 
-  /** Set a message's status in the sandbox. Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does live. The status may contradict earlier statuses, so that you can test that case. */
+  /** Set a message's status in the sandbox. Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does live. The status may contradict earlier statuses, so that you can test that case, too. */
   setStatus(body: Schemas["TestStatusRequest"], options: RequestOptions = {}): Promise<Schemas["TestStatus"]> {
     return this.json({ method: "POST", path: "/v1/test/statuses", body }, options);
   }
 
-  /** Decide about a template of the sandbox. What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live. */
+  /** Decide about a template of the sandbox. Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live. */
   decideTemplate(body: Schemas["TestTemplateRequest"], options: RequestOptions = {}): Promise<Schemas["TestTemplate"]> {
     return this.json({ method: "POST", path: "/v1/test/templates", body }, options);
   }
 
-  /** List the magic texts. If the last line of a message in the sandbox is one of these texts, it determines what happens to the message, or how the customer answers it. */
+  /** List the magic texts. Returns texts with a special behaviour. When the last line of a message in the sandbox is such a text, it determines what happens to the message, or what the customer replies. */
   listTexts(query: Record<string, never> = {}, options: RequestOptions = {}): Pages<Schemas["TestText"]> {
     return this.pages({ method: "GET", path: "/v1/test/texts", query }, options);
   }
@@ -589,42 +589,42 @@ export class Sandbox extends Resource {
 
 /** Message templates and their approval. */
 export class Templates extends Resource {
-  /** List message templates. Read from the service's copy of the templates, newest first. */
+  /** List message templates. Returns the templates from the service's copy, newest first. */
   list(query: { category?: string | null; from?: string | null; language?: string | null; name?: string | null; status?: string | null; waba_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Template"]> {
     return this.pages({ method: "GET", path: "/v1/templates", query }, options);
   }
 
-  /** Submit a message template. The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the account. It is not passed on to WhatsApp. */
+  /** Submit a message template. Submits a template to WhatsApp for review. The body is WhatsApp's own. `waba_id` or `from`, in the query or in the body, chooses the business account and is not passed on to WhatsApp. */
   create(body: Schemas["MessageTemplate"], query: { from?: string | null; waba_id?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["SubmittedTemplate"]> {
     return this.json({ method: "POST", path: "/v1/templates", query, body }, options);
   }
 
-  /** Get a message template. By WhatsApp's template id. */
+  /** Get a message template. Returns the template as WhatsApp has it now. The path names it by WhatsApp's template id. */
   get(templateId: string, options: RequestOptions = {}): Promise<Schemas["Template"]> {
     return this.json({ method: "GET", path: `/v1/templates/${encodeURIComponent(templateId)}` }, options);
   }
 
-  /** Edit a message template. The body is WhatsApp's template body. WhatsApp reviews the edited template again. */
+  /** Edit a message template. Changes the template at WhatsApp, which then reviews it again. The body is WhatsApp's own. */
   edit(templateId: string, body: Schemas["TemplateEdit"], options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "POST", path: `/v1/templates/${encodeURIComponent(templateId)}`, body }, options);
   }
 
-  /** Delete a message template. Deletes only this language, or with `all_languages=true` every language of the template's name. */
+  /** Delete a message template. Deletes this language of the template. With `all_languages=true` it deletes all templates of the same name. */
   delete(templateId: string, query: { all_languages?: boolean | null } = {}, options: RequestOptions = {}): Promise<Schemas["UpstreamSuccess"]> {
     return this.json({ method: "DELETE", path: `/v1/templates/${encodeURIComponent(templateId)}`, query }, options);
   }
 
-  /** Browse WhatsApp's template library. WhatsApp's own answer. */
+  /** Browse WhatsApp's template library. Returns the templates that WhatsApp offers, in WhatsApp's own form. */
   browseLibrary(query: { after?: string | null; before?: string | null; category?: string | null; from?: string | null; industry?: string | null; language?: string | null; limit?: string | null; name?: string | null; search?: string | null; topic?: string | null; usecase?: string | null; waba_id?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["TemplateLibrary"]> {
     return this.json({ method: "GET", path: "/v1/templates/library", query }, options);
   }
 
-  /** Upload a header sample. Returns the handle that a template with a media header needs. */
+  /** Upload a header sample. Uploads an example file for the header of a template. Returns the handle that the template needs. */
   uploadSample(form: { file: FileInput; type?: string; waba_id?: string }, query: { from?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["SampleHandle"]> {
     return this.json({ method: "POST", path: "/v1/templates/media-handle", query, form }, options);
   }
 
-  /** Re-read templates from WhatsApp. Imports templates that were made elsewhere, from one account or from all. */
+  /** Re-read templates from WhatsApp. Updates the service's copy of the templates from one business account or from all. It also imports templates that were created elsewhere. */
   sync(query: { from?: string | null; waba_id?: string | null } = {}, options: RequestOptions = {}): Promise<Schemas["Sync"]> {
     return this.json({ method: "POST", path: "/v1/templates/sync", query }, options);
   }
@@ -675,7 +675,7 @@ export class Tenants extends Resource {
     return this.json({ method: "GET", path: `/v1/tenants/${encodeURIComponent(tenantId)}` }, options);
   }
 
-  /** List the usage of the platform's tenants. One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the live environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants. */
+  /** List the usage of the platform's tenants. Returns one entry for each business, the newest business first. An entry counts a day or a month in UTC. It counts the live environment, or the sandbox for a business that works only there. A test key sees only such businesses. */
   listUsage(query: { day?: string | null; limit?: number | null; month?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["Usage"]> {
     return this.pages({ method: "GET", path: "/v1/usage", query }, options);
   }

@@ -258,7 +258,7 @@ class AsyncAdmin(AsyncResource):
     ) -> AsyncPages[types.AdminNumber]:
         """List the numbers of all tenants.
 
-        Newest first, optionally of one connection state.
+        Returns the numbers of all businesses, newest first, optionally only those of one connection state.
         """
         return self._pages(
             Call(
@@ -466,7 +466,8 @@ class AsyncConnectSessions(AsyncResource):
     ) -> types.CreatedConnectSession:
         """Create a connect session.
 
-        Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account.
+        Creates a link to a hosted page on which your customer connects a WhatsApp Business account. The
+        link is valid for one hour.
         """
         answer: types.CreatedConnectSession = await self._json(
             Call(
@@ -481,7 +482,7 @@ class AsyncConnectSessions(AsyncResource):
     async def get(self, session_id: str) -> types.ConnectSession:
         """Get a connect session.
 
-        The session's status, and the account and numbers that the customer connected.
+        Returns the status of the session, and the account and numbers that the customer connected.
         """
         answer: types.ConnectSession = await self._json(
             Call(
@@ -545,9 +546,9 @@ class AsyncCustomerData(AsyncResource):
     async def erase(self, customer_id: str) -> types.Erasure:
         """Erase a customer's data.
 
-        Erases everything that is stored about one customer, named by wa_id or user_id, in both
-        environments. The erasure runs in the background and cannot be undone. The receipt is `GET
-        /v1/erasures/{erasure_id}`.
+        Erases everything that is stored about one customer, in both environments. The path names the
+        customer by wa_id or user_id. The erasure runs in the background and cannot be undone. `GET
+        /v1/erasures/{erasure_id}` returns the receipt.
         """
         answer: types.Erasure = await self._json(
             Call(
@@ -560,7 +561,7 @@ class AsyncCustomerData(AsyncResource):
     def list_erasures(self, *, limit: int | None = None) -> AsyncPages[types.Erasure]:
         """List erasures.
 
-        The receipts of erasures, newest first.
+        Returns the receipts of erasures, newest first.
         """
         return self._pages(
             Call(
@@ -573,7 +574,7 @@ class AsyncCustomerData(AsyncResource):
     async def get_erasure(self, erasure_id: str) -> types.Erasure:
         """Get the receipt of an erasure.
 
-        The receipt shows what was erased, once the erasure is completed.
+        Returns the receipt, which shows what was erased once the erasure is completed.
         """
         answer: types.Erasure = await self._json(
             Call(
@@ -588,8 +589,8 @@ class AsyncCustomerData(AsyncResource):
     ) -> types.Export:
         """Export data.
 
-        Writes a file in the background, with one JSON object in each line: one customer's data, or all data
-        of the business in the key's environment.
+        Writes a file in the background, with one JSON object in each line. The file has one customer's
+        data, or all data of the business in the key's environment.
         """
         answer: types.Export = await self._json(
             Call(
@@ -604,7 +605,7 @@ class AsyncCustomerData(AsyncResource):
     async def get_export(self, export_id: str) -> types.Export:
         """Get the state of an export.
 
-        Shows whether the export's file can be downloaded.
+        Returns the export, whose status says whether the file can be downloaded.
         """
         answer: types.Export = await self._json(
             Call(
@@ -617,7 +618,8 @@ class AsyncCustomerData(AsyncResource):
     def download_export(self, export_id: str) -> AsyncDownload:
         """Download an export.
 
-        Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written.
+        Returns the file. Each line is a JSON object such as `{"kind": …, "data": {…}}`. While the file is
+        being written, the answer is 404.
         """
         return self._download(
             Call(
@@ -780,7 +782,7 @@ class AsyncFlows(AsyncResource):
     async def get_endpoint(self, phone_number_id: str) -> types.FlowEndpoint:
         """Get a number's Flow endpoint.
 
-        Your URL, the address for your Flows, and the result of the last data request.
+        Returns your URL, the address for your Flows, and the result of the last data request.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -799,8 +801,8 @@ class AsyncFlows(AsyncResource):
     ) -> types.FlowEndpoint:
         """Set a number's Flow endpoint.
 
-        The first call makes a key pair, uploads the public key to WhatsApp, and answers with the signing
-        secret. Later calls change only the URL.
+        Sets the URL to which data requests are forwarded. The first call also creates a key pair, uploads
+        the public key to WhatsApp, and returns the signing secret. Later calls change only the URL.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -815,7 +817,7 @@ class AsyncFlows(AsyncResource):
     async def delete_endpoint(self, phone_number_id: str) -> types.DeletedFlowEndpoint:
         """Delete a number's Flow endpoint.
 
-        The endpoint's keys are deleted too. From then on, Flows that ask for data fail.
+        Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail.
         """
         answer: types.DeletedFlowEndpoint = await self._json(
             Call(
@@ -828,8 +830,8 @@ class AsyncFlows(AsyncResource):
     async def rotate_endpoint_key(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the key pair of a Flow endpoint.
 
-        Makes a new key pair and uploads the public key. Call it also after the number was registered again,
-        and when WhatsApp reports `public-key-missing`.
+        Creates a new key pair and uploads the public key to WhatsApp. This is also needed after the number
+        was registered again, and when WhatsApp reports `public-key-missing`.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -844,7 +846,7 @@ class AsyncFlows(AsyncResource):
     async def rotate_endpoint_secret(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the signing secret of a Flow endpoint.
 
-        For 24 hours, requests are signed with the old secret as well.
+        Creates a new signing secret and returns it. For 24 hours, the old secret also signs requests.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(
@@ -908,8 +910,9 @@ class AsyncLedger(AsyncResource):
     async def get(self, *, day: str | None = None, hour: int | None = None) -> types.Ledger:
         """Account for every event of a day.
 
-        For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made from
-        the event log and the deliveries at the moment of the call. Days are days of UTC.
+        Counts the events and messages of a day in UTC by outcome. For each endpoint, `accepted` is the sum
+        of `delivered`, `waiting`, `dead` and `expired`. The call counts the event log and the deliveries as
+        they are now.
         """
         answer: types.Ledger = await self._json(
             Call(
@@ -927,7 +930,7 @@ class AsyncMedia(AsyncResource):
     async def upload(self, *, file: File, from_: str, type: str | None = None) -> types.UploadedMedia:
         """Upload a media file.
 
-        Streams the file to WhatsApp and returns the media id for messages.
+        Uploads the file to WhatsApp and returns the media id, which a message can name.
         """
         answer: types.UploadedMedia = await self._json(
             Call(
@@ -942,8 +945,8 @@ class AsyncMedia(AsyncResource):
     def get(self, media_id: str, *, from_: str | None = None, meta: bool | None = None) -> AsyncDownload:
         """Download a media file.
 
-        Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's
-        description in JSON.
+        Returns the bytes of a file that a customer sent or that you uploaded. With `meta=true` it returns
+        WhatsApp's description of the file as JSON.
         """
         return self._download(
             Call(
@@ -957,7 +960,7 @@ class AsyncMedia(AsyncResource):
     async def delete(self, media_id: str, *, from_: str | None = None) -> types.UpstreamSuccess:
         """Delete an uploaded media file.
 
-        Deletes the file at WhatsApp.
+        Deletes the file from WhatsApp's servers.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -990,8 +993,8 @@ class AsyncMessages(AsyncResource):
     ) -> AsyncPages[types.Message]:
         """List messages.
 
-        Newest first, without contents. A page may hold fewer messages than `limit`, even none: continue
-        while `next_cursor` is set.
+        Returns the messages without their contents, newest first. Any page can hold fewer messages than
+        `limit`, or none. Continue until `next_cursor` is null.
         """
         return self._pages(
             Call(
@@ -1022,7 +1025,8 @@ class AsyncMessages(AsyncResource):
     ) -> types.SentMessage:
         """Send a message.
 
-        The body is WhatsApp's messages body plus `from`. The answer is WhatsApp's own.
+        Sends one message. The body is that of WhatsApp's own `/messages`, with `from` added. The answer is
+        WhatsApp's own.
         """
         answer: types.SentMessage = await self._json(
             Call(
@@ -1039,8 +1043,9 @@ class AsyncMessages(AsyncResource):
     async def get(self, message_id: str) -> types.OneMessage:
         """Get a message.
 
-        The message's status with times, errors in WhatsApp's words, its events with each delivery, and its
-        content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it.
+        Returns the status of the message with times, errors as WhatsApp describes them, the events with
+        their deliveries, and the content while it is stored. Percent-encode the wamid in the path, because
+        it can contain `=`, `/` and `+`.
         """
         answer: types.OneMessage = await self._json(
             Call(
@@ -1059,7 +1064,7 @@ class AsyncMessages(AsyncResource):
     ) -> AsyncPages[types.Batch]:
         """List batches.
 
-        Newest first.
+        Returns the batches, newest first.
         """
         return self._pages(
             Call(
@@ -1074,7 +1079,7 @@ class AsyncMessages(AsyncResource):
     ) -> types.CreatedBatch | types.RepeatedBatch:
         """Send a batch of messages.
 
-        Up to 10,000 messages of one number, sent at the number's pace. Each message yields a
+        Sends up to 10,000 messages from one number, as fast as the number may send. Each message creates a
         `message.outbound` event.
         """
         answer: types.CreatedBatch | types.RepeatedBatch = await self._json(
@@ -1090,7 +1095,8 @@ class AsyncMessages(AsyncResource):
     async def get_batch(self, batch_id: str) -> types.BatchDetails:
         """Get a batch.
 
-        The batch's status and counts, what it waits for, and the outcomes of its messages.
+        Returns the status and the counts of the batch, what the batch waits for, and the outcomes of its
+        messages.
         """
         answer: types.BatchDetails = await self._json(
             Call(
@@ -1109,8 +1115,8 @@ class AsyncMessages(AsyncResource):
     ) -> types.Batch:
         """Change the time of a batch.
 
-        Only before the first message of the batch is sent. After that the answer is 409. `null` sends the
-        batch now.
+        Changes the time from which the batch is sent; `null` sends the batch now. The answer is 409 once
+        the first message of the batch has been sent.
         """
         answer: types.Batch = await self._json(
             Call(
@@ -1125,7 +1131,8 @@ class AsyncMessages(AsyncResource):
     async def cancel_batch(self, batch_id: str) -> types.Batch:
         """Cancel a batch.
 
-        Items that were not sent become `skipped`. Items that are already being sent are finished.
+        Stops the batch. Items that are already being sent are still sent. All other unsent items become
+        `skipped`.
         """
         answer: types.Batch = await self._json(
             Call(
@@ -1144,7 +1151,7 @@ class AsyncMessages(AsyncResource):
     ) -> AsyncPages[types.BatchItem]:
         """List the items of a batch.
 
-        The items in the order in which they were submitted, each with WhatsApp's answer.
+        Returns the items in the order in which they were submitted, each with WhatsApp's answer.
         """
         return self._pages(
             Call(
@@ -1157,8 +1164,8 @@ class AsyncMessages(AsyncResource):
     async def retry_batch(self, batch_id: str) -> types.Batch:
         """Retry a batch.
 
-        Queues failed items again that were certainly not sent: items that WhatsApp throttled, and items for
-        which WhatsApp refused the token.
+        Queues those failed items again that were certainly not sent. These are items that WhatsApp
+        throttled, and items for which WhatsApp rejected the token.
         """
         answer: types.Batch = await self._json(
             Call(
@@ -1173,7 +1180,8 @@ class AsyncMessages(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Mark a message as read.
 
-        Optionally shows the typing indicator until the answer is sent.
+        Marks a customer's message as read. With `typing_indicator`, the customer also sees that you are
+        typing.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1193,7 +1201,7 @@ class AsyncMessages(AsyncResource):
     ) -> AsyncPages[types.Scheduled]:
         """List scheduled messages.
 
-        Newest first.
+        Returns the scheduled messages, newest first.
         """
         return self._pages(
             Call(
@@ -1212,8 +1220,8 @@ class AsyncMessages(AsyncResource):
     ) -> types.Scheduled:
         """Schedule a message.
 
-        The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent once,
-        not before `send_at`, and only in these hours of the customer's day.
+        Sends one message later. The body is that of `POST /v1/messages`, with `send_at`, `customer_hours`,
+        or both. The message is sent after `send_at`, and only in the given hours of the customer's day.
         """
         answer: types.Scheduled = await self._json(
             Call(
@@ -1230,7 +1238,7 @@ class AsyncMessages(AsyncResource):
     async def get_scheduled(self, scheduled_id: str) -> types.Scheduled:
         """Get a scheduled message.
 
-        Shows whether the message still waits, and the result of the send.
+        Returns the state of the scheduled message, and the result once the message has been sent.
         """
         answer: types.Scheduled = await self._json(
             Call(
@@ -1249,7 +1257,7 @@ class AsyncMessages(AsyncResource):
     ) -> types.Scheduled:
         """Change the time of a scheduled message.
 
-        Only while the message waits. Once it is being sent, the answer is 409.
+        Changes the time while the message waits. Once the message is being sent, the answer is 409.
         """
         answer: types.Scheduled = await self._json(
             Call(
@@ -1264,7 +1272,7 @@ class AsyncMessages(AsyncResource):
     async def cancel_scheduled(self, scheduled_id: str) -> types.Scheduled:
         """Cancel a scheduled message.
 
-        Only while the message waits. Once it is being sent, the answer is 409.
+        Cancels the message while it waits. Once the message is being sent, the answer is 409.
         """
         answer: types.Scheduled = await self._json(
             Call(
@@ -1277,9 +1285,9 @@ class AsyncMessages(AsyncResource):
     async def get_customer(self, customer_id: str, phone_number_id: str) -> types.Customer:
         """Get a customer of a number.
 
-        Names the customer by wa_id or user_id. The answer has the last messages, the end of the 24-hour
-        window, whether the customer stopped marketing messages, the last ad that the customer came from,
-        and the known ids. For a customer without any message the members are null.
+        Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer
+        stopped marketing messages, the last ad that the customer came from, and the known ids. The path
+        names the customer by wa_id or user_id. For a customer without messages, these members are null.
         """
         answer: types.Customer = await self._json(
             Call(
@@ -1302,8 +1310,9 @@ class AsyncMessages(AsyncResource):
     ) -> AsyncPages[types.OptedOutCustomer]:
         """List opt-outs.
 
-        The customers who want no marketing messages from a number, the newest opt-out first. Customers opt
-        out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs.
+        Returns the customers who want no marketing messages from a number, the newest opt-out first.
+        Customers opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out`
+        skips these customers.
         """
         return self._pages(
             Call(
@@ -1320,8 +1329,8 @@ class AsyncNumbers(AsyncResource):
     async def release_account(self, waba_id: str) -> types.ReleasedAccount:
         """Release a business account.
 
-        Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The events
-        stay.
+        Ends the subscription to the account's notifications at Meta, and deletes the account's token and
+        all its numbers from the service. Events are kept.
         """
         answer: types.ReleasedAccount = await self._json(
             Call(
@@ -1334,7 +1343,7 @@ class AsyncNumbers(AsyncResource):
     def list(self) -> AsyncPages[types.PhoneNumber]:
         """List numbers.
 
-        Every number of the tenant with its connection state.
+        Returns all your numbers, each with its connection state.
         """
         return self._pages(
             Call(
@@ -1346,7 +1355,8 @@ class AsyncNumbers(AsyncResource):
     async def get(self, phone_number_id: str, *, refresh: bool | None = None) -> types.RefreshedPhoneNumber:
         """Get a number.
 
-        With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer.
+        Returns the number as the service has stored it. With `refresh=true`, the service first reads the
+        number from Meta, and `meta_snapshot` has Meta's answer.
         """
         answer: types.RefreshedPhoneNumber = await self._json(
             Call(
@@ -1360,7 +1370,8 @@ class AsyncNumbers(AsyncResource):
     async def release(self, phone_number_id: str) -> types.ReleasedNumber:
         """Release a number.
 
-        The number's events stay. With the last number of a business account, the account is released too.
+        Removes the number from the service. Its events are kept. With the last number of a business
+        account, the account is released too.
         """
         answer: types.ReleasedNumber = await self._json(
             Call(
@@ -1373,8 +1384,9 @@ class AsyncNumbers(AsyncResource):
     async def get_app_data(self, phone_number_id: str) -> types.NumberAppData:
         """Get the progress of a number's app data.
 
-        For a number that stays in the WhatsApp Business app: the progress of importing its contacts and its
-        chats of the last six months. Null for data that was never requested.
+        Returns the progress of importing contacts, and chats of the last six months, from the WhatsApp
+        Business app. This concerns only a number that stays in that app. Data that was never requested is
+        null.
         """
         answer: types.NumberAppData = await self._json(
             Call(
@@ -1387,7 +1399,7 @@ class AsyncNumbers(AsyncResource):
     def get_business_profile(self, phone_number_id: str) -> AsyncPages[types.BusinessProfile]:
         """Get a number's business profile.
 
-        Meta's own answer.
+        Returns the number's business profile, in Meta's own form.
         """
         return self._pages(
             Call(
@@ -1405,7 +1417,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Change a number's business profile.
 
-        Body and answer are Meta's own.
+        Changes the number's business profile. The body and the answer have Meta's own form.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1420,7 +1432,7 @@ class AsyncNumbers(AsyncResource):
     async def deregister(self, phone_number_id: str) -> types.UpstreamSuccess:
         """Deregister a number.
 
-        The number can no longer send until it is registered again.
+        Deregisters the number at Meta. The number cannot send until it is registered again.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1433,7 +1445,8 @@ class AsyncNumbers(AsyncResource):
     async def get_health(self, phone_number_id: str) -> types.NumberHealth:
         """Get a number's health.
 
-        Asks Meta which entities a message of this number depends on, and why an entity limits or blocks it.
+        Asks Meta whether the number can send. The answer lists the objects on which sending depends, and
+        why an object limits or blocks it.
         """
         answer: types.NumberHealth = await self._json(
             Call(
@@ -1452,8 +1465,8 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Register a number.
 
-        Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used or a
-        new PIN is made. Only this answer shows a new PIN, as `pin`.
+        Registers the number with its six-digit PIN. Without `pin`, the service uses the stored PIN or makes
+        a new one. Only this answer shows a new PIN, as `pin`.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1474,7 +1487,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Request a verification code.
 
-        Meta sends the code to the number itself, by SMS or voice call.
+        Asks Meta to send a verification code to the number, by SMS or voice call.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1489,7 +1502,7 @@ class AsyncNumbers(AsyncResource):
     async def subscribe(self, phone_number_id: str) -> types.Connection:
         """Repair a number's subscription.
 
-        Subscribes the account again and recomputes the connection state.
+        Subscribes to the notifications of the number's account again, and updates the connection state.
         """
         answer: types.Connection = await self._json(
             Call(
@@ -1504,7 +1517,8 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Set a number's two-step PIN.
 
-        The PIN has six digits. The gateway stores it encrypted for later registrations.
+        Sets the six-digit PIN of the number's two-step verification at Meta. The service stores the PIN
+        encrypted for later registrations.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1525,7 +1539,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Verify a number with its code.
 
-        Takes the code from the verification call or message.
+        Verifies the number with the code that Meta sent to it.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1542,7 +1556,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.ConnectedAccount:
         """Connect an account by token or code.
 
-        Checks the token, subscribes the account and imports its numbers.
+        Checks the token, subscribes to the account's notifications and imports its numbers.
         """
         answer: types.ConnectedAccount = await self._json(
             Call(
@@ -1559,8 +1573,8 @@ class AsyncNumbers(AsyncResource):
     ) -> types.SignedUpNumber:
         """Finish an embedded sign-up.
 
-        Exchanges the code, subscribes the account and registers the number. Only this answer shows a PIN
-        that was made for the registration, as `pin`.
+        Exchanges the code for a token, subscribes to the account's notifications and registers the number.
+        If the service makes a new PIN for the registration, only this answer shows it, as `pin`.
         """
         answer: types.SignedUpNumber = await self._json(
             Call(
@@ -1577,7 +1591,7 @@ class AsyncNumbers(AsyncResource):
     ) -> types.NumberAtUpstream:
         """Move a number from another provider.
 
-        Creates the number in the account. Verify and register the number after that.
+        Adds the number to the business account. Then verify the number and register it.
         """
         answer: types.NumberAtUpstream = await self._json(
             Call(
@@ -1650,7 +1664,7 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestCall:
         """Act on a call of the sandbox.
 
-        The customer hangs up, or accepts or rejects a call of the business.
+        Acts on a call as the customer: hangs up, or accepts or rejects a call that the business made.
         """
         answer: types.TestCall = await self._json(
             Call(
@@ -1667,9 +1681,9 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestCall:
         """Let a customer call in the sandbox.
 
-        A customer of the sandbox calls one of its numbers. The event of the call comes as it does live,
-        with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody
-        accepts ends after a minute.
+        Calls a number of the sandbox as one of its customers. The event of the call comes as it does live,
+        with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that
+        nobody accepts ends after a minute.
         """
         answer: types.TestCall = await self._json(
             Call(
@@ -1686,8 +1700,8 @@ class AsyncSandbox(AsyncResource):
     ) -> AsyncPages[types.TestMessage]:
         """Read the sandbox's messages.
 
-        The messages of one number of the sandbox in both directions, as its customers see them, newest
-        first.
+        Returns the messages of one number of the sandbox in both directions, as the customers see them,
+        newest first.
         """
         return self._pages(
             Call(
@@ -1702,8 +1716,8 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestInbound:
         """Let the business write in its app.
 
-        The business writes to a customer in the WhatsApp Business app. The number must be one of the
-        sandbox that stays in the app. The event `message.echo` comes as it does live.
+        Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number
+        must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live.
         """
         answer: types.TestInbound = await self._json(
             Call(
@@ -1720,9 +1734,9 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestInbound:
         """Let a customer write to the sandbox.
 
-        A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` is a
-        phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's
-        form. A text may be a plain string, and most types have a default.
+        Writes to a number of the sandbox as one of its customers. The events come as they do live. `type`
+        is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other
+        types have a default object.
         """
         answer: types.TestInbound = await self._json(
             Call(
@@ -1739,8 +1753,8 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestNumberEvent:
         """Decide about a number of the sandbox.
 
-        What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event
-        comes as it does live.
+        Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display name
+        or PIN. The event comes as it does live.
         """
         answer: types.TestNumberEvent = await self._json(
             Call(
@@ -1757,8 +1771,8 @@ class AsyncSandbox(AsyncResource):
     ) -> types.PhoneNumber:
         """Add a number to the sandbox.
 
-        The sandbox has a first number already. A number of the sandbox is connected at once and needs no
-        endpoint.
+        Adds a further number, because the sandbox already has one. A number of the sandbox is connected at
+        once and needs no endpoint.
         """
         answer: types.PhoneNumber = await self._json(
             Call(
@@ -1775,8 +1789,9 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestPreference:
         """Let a customer of the sandbox opt out.
 
-        A customer stops or resumes marketing messages in WhatsApp's own settings. The event
-        `user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it.
+        Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event
+        `user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that
+        event.
         """
         answer: types.TestPreference = await self._json(
             Call(
@@ -1791,7 +1806,8 @@ class AsyncSandbox(AsyncResource):
     def list_recipients(self) -> AsyncPages[types.TestRecipient]:
         """List the magic recipients.
 
-        Recipients in the sandbox whose messages show one behaviour each, by their last four digits.
+        Returns the recipients of the sandbox that have a special behaviour. The last four digits of a
+        recipient's number determine the behaviour.
         """
         return self._pages(
             Call(
@@ -1806,7 +1822,7 @@ class AsyncSandbox(AsyncResource):
         """Set a message's status in the sandbox.
 
         Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does
-        live. The status may contradict earlier statuses, so that you can test that case.
+        live. The status may contradict earlier statuses, so that you can test that case, too.
         """
         answer: types.TestStatus = await self._json(
             Call(
@@ -1823,8 +1839,8 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestTemplate:
         """Decide about a template of the sandbox.
 
-        What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category`
-        and `correct_category`. The event comes as it does live.
+        Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`),
+        `quality`, `category` and `correct_category`. The event comes as it does live.
         """
         answer: types.TestTemplate = await self._json(
             Call(
@@ -1839,8 +1855,8 @@ class AsyncSandbox(AsyncResource):
     def list_texts(self) -> AsyncPages[types.TestText]:
         """List the magic texts.
 
-        If the last line of a message in the sandbox is one of these texts, it determines what happens to
-        the message, or how the customer answers it.
+        Returns texts with a special behaviour. When the last line of a message in the sandbox is such a
+        text, it determines what happens to the message, or what the customer replies.
         """
         return self._pages(
             Call(
@@ -1866,7 +1882,7 @@ class AsyncTemplates(AsyncResource):
     ) -> AsyncPages[types.Template]:
         """List message templates.
 
-        Read from the service's copy of the templates, newest first.
+        Returns the templates from the service's copy, newest first.
         """
         return self._pages(
             Call(
@@ -1894,8 +1910,8 @@ class AsyncTemplates(AsyncResource):
     ) -> types.SubmittedTemplate:
         """Submit a message template.
 
-        The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the
-        account. It is not passed on to WhatsApp.
+        Submits a template to WhatsApp for review. The body is WhatsApp's own. `waba_id` or `from`, in the
+        query or in the body, chooses the business account and is not passed on to WhatsApp.
         """
         answer: types.SubmittedTemplate = await self._json(
             Call(
@@ -1911,7 +1927,7 @@ class AsyncTemplates(AsyncResource):
     async def get(self, template_id: str) -> types.Template:
         """Get a message template.
 
-        By WhatsApp's template id.
+        Returns the template as WhatsApp has it now. The path names it by WhatsApp's template id.
         """
         answer: types.Template = await self._json(
             Call(
@@ -1926,7 +1942,7 @@ class AsyncTemplates(AsyncResource):
     ) -> types.UpstreamSuccess:
         """Edit a message template.
 
-        The body is WhatsApp's template body. WhatsApp reviews the edited template again.
+        Changes the template at WhatsApp, which then reviews it again. The body is WhatsApp's own.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1941,7 +1957,8 @@ class AsyncTemplates(AsyncResource):
     async def delete(self, template_id: str, *, all_languages: bool | None = None) -> types.UpstreamSuccess:
         """Delete a message template.
 
-        Deletes only this language, or with `all_languages=true` every language of the template's name.
+        Deletes this language of the template. With `all_languages=true` it deletes all templates of the
+        same name.
         """
         answer: types.UpstreamSuccess = await self._json(
             Call(
@@ -1970,7 +1987,7 @@ class AsyncTemplates(AsyncResource):
     ) -> types.TemplateLibrary:
         """Browse WhatsApp's template library.
 
-        WhatsApp's own answer.
+        Returns the templates that WhatsApp offers, in WhatsApp's own form.
         """
         answer: types.TemplateLibrary = await self._json(
             Call(
@@ -1999,7 +2016,7 @@ class AsyncTemplates(AsyncResource):
     ) -> types.SampleHandle:
         """Upload a header sample.
 
-        Returns the handle that a template with a media header needs.
+        Uploads an example file for the header of a template. Returns the handle that the template needs.
         """
         answer: types.SampleHandle = await self._json(
             Call(
@@ -2015,7 +2032,8 @@ class AsyncTemplates(AsyncResource):
     async def sync(self, *, from_: str | None = None, waba_id: str | None = None) -> types.Sync:
         """Re-read templates from WhatsApp.
 
-        Imports templates that were made elsewhere, from one account or from all.
+        Updates the service's copy of the templates from one business account or from all. It also imports
+        templates that were created elsewhere.
         """
         answer: types.Sync = await self._json(
             Call(
@@ -2153,8 +2171,9 @@ class AsyncTenants(AsyncResource):
     ) -> AsyncPages[types.Usage]:
         """List the usage of the platform's tenants.
 
-        One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the live
-        environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants.
+        Returns one entry for each business, the newest business first. An entry counts a day or a month in
+        UTC. It counts the live environment, or the sandbox for a business that works only there. A test key
+        sees only such businesses.
         """
         return self._pages(
             Call(

@@ -256,7 +256,7 @@ class Admin(Resource):
     ) -> Pages[types.AdminNumber]:
         """List the numbers of all tenants.
 
-        Newest first, optionally of one connection state.
+        Returns the numbers of all businesses, newest first, optionally only those of one connection state.
         """
         return self._pages(
             Call(
@@ -464,7 +464,8 @@ class ConnectSessions(Resource):
     ) -> types.CreatedConnectSession:
         """Create a connect session.
 
-        Creates a hosted link, valid for one hour, with which a customer connects a WhatsApp account.
+        Creates a link to a hosted page on which your customer connects a WhatsApp Business account. The
+        link is valid for one hour.
         """
         answer: types.CreatedConnectSession = self._json(
             Call(
@@ -479,7 +480,7 @@ class ConnectSessions(Resource):
     def get(self, session_id: str) -> types.ConnectSession:
         """Get a connect session.
 
-        The session's status, and the account and numbers that the customer connected.
+        Returns the status of the session, and the account and numbers that the customer connected.
         """
         answer: types.ConnectSession = self._json(
             Call(
@@ -543,9 +544,9 @@ class CustomerData(Resource):
     def erase(self, customer_id: str) -> types.Erasure:
         """Erase a customer's data.
 
-        Erases everything that is stored about one customer, named by wa_id or user_id, in both
-        environments. The erasure runs in the background and cannot be undone. The receipt is `GET
-        /v1/erasures/{erasure_id}`.
+        Erases everything that is stored about one customer, in both environments. The path names the
+        customer by wa_id or user_id. The erasure runs in the background and cannot be undone. `GET
+        /v1/erasures/{erasure_id}` returns the receipt.
         """
         answer: types.Erasure = self._json(
             Call(
@@ -558,7 +559,7 @@ class CustomerData(Resource):
     def list_erasures(self, *, limit: int | None = None) -> Pages[types.Erasure]:
         """List erasures.
 
-        The receipts of erasures, newest first.
+        Returns the receipts of erasures, newest first.
         """
         return self._pages(
             Call(
@@ -571,7 +572,7 @@ class CustomerData(Resource):
     def get_erasure(self, erasure_id: str) -> types.Erasure:
         """Get the receipt of an erasure.
 
-        The receipt shows what was erased, once the erasure is completed.
+        Returns the receipt, which shows what was erased once the erasure is completed.
         """
         answer: types.Erasure = self._json(
             Call(
@@ -586,8 +587,8 @@ class CustomerData(Resource):
     ) -> types.Export:
         """Export data.
 
-        Writes a file in the background, with one JSON object in each line: one customer's data, or all data
-        of the business in the key's environment.
+        Writes a file in the background, with one JSON object in each line. The file has one customer's
+        data, or all data of the business in the key's environment.
         """
         answer: types.Export = self._json(
             Call(
@@ -602,7 +603,7 @@ class CustomerData(Resource):
     def get_export(self, export_id: str) -> types.Export:
         """Get the state of an export.
 
-        Shows whether the export's file can be downloaded.
+        Returns the export, whose status says whether the file can be downloaded.
         """
         answer: types.Export = self._json(
             Call(
@@ -615,7 +616,8 @@ class CustomerData(Resource):
     def download_export(self, export_id: str) -> Download:
         """Download an export.
 
-        Lines of JSON, `{"kind": …, "data": {…}}`. 404 while it is written.
+        Returns the file. Each line is a JSON object such as `{"kind": …, "data": {…}}`. While the file is
+        being written, the answer is 404.
         """
         return self._download(
             Call(
@@ -778,7 +780,7 @@ class Flows(Resource):
     def get_endpoint(self, phone_number_id: str) -> types.FlowEndpoint:
         """Get a number's Flow endpoint.
 
-        Your URL, the address for your Flows, and the result of the last data request.
+        Returns your URL, the address for your Flows, and the result of the last data request.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -797,8 +799,8 @@ class Flows(Resource):
     ) -> types.FlowEndpoint:
         """Set a number's Flow endpoint.
 
-        The first call makes a key pair, uploads the public key to WhatsApp, and answers with the signing
-        secret. Later calls change only the URL.
+        Sets the URL to which data requests are forwarded. The first call also creates a key pair, uploads
+        the public key to WhatsApp, and returns the signing secret. Later calls change only the URL.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -813,7 +815,7 @@ class Flows(Resource):
     def delete_endpoint(self, phone_number_id: str) -> types.DeletedFlowEndpoint:
         """Delete a number's Flow endpoint.
 
-        The endpoint's keys are deleted too. From then on, Flows that ask for data fail.
+        Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail.
         """
         answer: types.DeletedFlowEndpoint = self._json(
             Call(
@@ -826,8 +828,8 @@ class Flows(Resource):
     def rotate_endpoint_key(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the key pair of a Flow endpoint.
 
-        Makes a new key pair and uploads the public key. Call it also after the number was registered again,
-        and when WhatsApp reports `public-key-missing`.
+        Creates a new key pair and uploads the public key to WhatsApp. This is also needed after the number
+        was registered again, and when WhatsApp reports `public-key-missing`.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -842,7 +844,7 @@ class Flows(Resource):
     def rotate_endpoint_secret(self, phone_number_id: str) -> types.FlowEndpoint:
         """Rotate the signing secret of a Flow endpoint.
 
-        For 24 hours, requests are signed with the old secret as well.
+        Creates a new signing secret and returns it. For 24 hours, the old secret also signs requests.
         """
         answer: types.FlowEndpoint = self._json(
             Call(
@@ -906,8 +908,9 @@ class Ledger(Resource):
     def get(self, *, day: str | None = None, hour: int | None = None) -> types.Ledger:
         """Account for every event of a day.
 
-        For each endpoint: events accepted = delivered + waiting + dead + expired. The counts are made from
-        the event log and the deliveries at the moment of the call. Days are days of UTC.
+        Counts the events and messages of a day in UTC by outcome. For each endpoint, `accepted` is the sum
+        of `delivered`, `waiting`, `dead` and `expired`. The call counts the event log and the deliveries as
+        they are now.
         """
         answer: types.Ledger = self._json(
             Call(
@@ -925,7 +928,7 @@ class Media(Resource):
     def upload(self, *, file: File, from_: str, type: str | None = None) -> types.UploadedMedia:
         """Upload a media file.
 
-        Streams the file to WhatsApp and returns the media id for messages.
+        Uploads the file to WhatsApp and returns the media id, which a message can name.
         """
         answer: types.UploadedMedia = self._json(
             Call(
@@ -940,8 +943,8 @@ class Media(Resource):
     def get(self, media_id: str, *, from_: str | None = None, meta: bool | None = None) -> Download:
         """Download a media file.
 
-        Streams the bytes of inbound or uploaded media. With `meta=true` the answer is WhatsApp's
-        description in JSON.
+        Returns the bytes of a file that a customer sent or that you uploaded. With `meta=true` it returns
+        WhatsApp's description of the file as JSON.
         """
         return self._download(
             Call(
@@ -955,7 +958,7 @@ class Media(Resource):
     def delete(self, media_id: str, *, from_: str | None = None) -> types.UpstreamSuccess:
         """Delete an uploaded media file.
 
-        Deletes the file at WhatsApp.
+        Deletes the file from WhatsApp's servers.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -988,8 +991,8 @@ class Messages(Resource):
     ) -> Pages[types.Message]:
         """List messages.
 
-        Newest first, without contents. A page may hold fewer messages than `limit`, even none: continue
-        while `next_cursor` is set.
+        Returns the messages without their contents, newest first. Any page can hold fewer messages than
+        `limit`, or none. Continue until `next_cursor` is null.
         """
         return self._pages(
             Call(
@@ -1020,7 +1023,8 @@ class Messages(Resource):
     ) -> types.SentMessage:
         """Send a message.
 
-        The body is WhatsApp's messages body plus `from`. The answer is WhatsApp's own.
+        Sends one message. The body is that of WhatsApp's own `/messages`, with `from` added. The answer is
+        WhatsApp's own.
         """
         answer: types.SentMessage = self._json(
             Call(
@@ -1037,8 +1041,9 @@ class Messages(Resource):
     def get(self, message_id: str) -> types.OneMessage:
         """Get a message.
 
-        The message's status with times, errors in WhatsApp's words, its events with each delivery, and its
-        content while that is retained. A wamid may hold `=`, `/` and `+`: percent-encode it.
+        Returns the status of the message with times, errors as WhatsApp describes them, the events with
+        their deliveries, and the content while it is stored. Percent-encode the wamid in the path, because
+        it can contain `=`, `/` and `+`.
         """
         answer: types.OneMessage = self._json(
             Call(
@@ -1057,7 +1062,7 @@ class Messages(Resource):
     ) -> Pages[types.Batch]:
         """List batches.
 
-        Newest first.
+        Returns the batches, newest first.
         """
         return self._pages(
             Call(
@@ -1072,7 +1077,7 @@ class Messages(Resource):
     ) -> types.CreatedBatch | types.RepeatedBatch:
         """Send a batch of messages.
 
-        Up to 10,000 messages of one number, sent at the number's pace. Each message yields a
+        Sends up to 10,000 messages from one number, as fast as the number may send. Each message creates a
         `message.outbound` event.
         """
         answer: types.CreatedBatch | types.RepeatedBatch = self._json(
@@ -1088,7 +1093,8 @@ class Messages(Resource):
     def get_batch(self, batch_id: str) -> types.BatchDetails:
         """Get a batch.
 
-        The batch's status and counts, what it waits for, and the outcomes of its messages.
+        Returns the status and the counts of the batch, what the batch waits for, and the outcomes of its
+        messages.
         """
         answer: types.BatchDetails = self._json(
             Call(
@@ -1107,8 +1113,8 @@ class Messages(Resource):
     ) -> types.Batch:
         """Change the time of a batch.
 
-        Only before the first message of the batch is sent. After that the answer is 409. `null` sends the
-        batch now.
+        Changes the time from which the batch is sent; `null` sends the batch now. The answer is 409 once
+        the first message of the batch has been sent.
         """
         answer: types.Batch = self._json(
             Call(
@@ -1123,7 +1129,8 @@ class Messages(Resource):
     def cancel_batch(self, batch_id: str) -> types.Batch:
         """Cancel a batch.
 
-        Items that were not sent become `skipped`. Items that are already being sent are finished.
+        Stops the batch. Items that are already being sent are still sent. All other unsent items become
+        `skipped`.
         """
         answer: types.Batch = self._json(
             Call(
@@ -1142,7 +1149,7 @@ class Messages(Resource):
     ) -> Pages[types.BatchItem]:
         """List the items of a batch.
 
-        The items in the order in which they were submitted, each with WhatsApp's answer.
+        Returns the items in the order in which they were submitted, each with WhatsApp's answer.
         """
         return self._pages(
             Call(
@@ -1155,8 +1162,8 @@ class Messages(Resource):
     def retry_batch(self, batch_id: str) -> types.Batch:
         """Retry a batch.
 
-        Queues failed items again that were certainly not sent: items that WhatsApp throttled, and items for
-        which WhatsApp refused the token.
+        Queues those failed items again that were certainly not sent. These are items that WhatsApp
+        throttled, and items for which WhatsApp rejected the token.
         """
         answer: types.Batch = self._json(
             Call(
@@ -1171,7 +1178,8 @@ class Messages(Resource):
     ) -> types.UpstreamSuccess:
         """Mark a message as read.
 
-        Optionally shows the typing indicator until the answer is sent.
+        Marks a customer's message as read. With `typing_indicator`, the customer also sees that you are
+        typing.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1191,7 +1199,7 @@ class Messages(Resource):
     ) -> Pages[types.Scheduled]:
         """List scheduled messages.
 
-        Newest first.
+        Returns the scheduled messages, newest first.
         """
         return self._pages(
             Call(
@@ -1210,8 +1218,8 @@ class Messages(Resource):
     ) -> types.Scheduled:
         """Schedule a message.
 
-        The body is the body of a send, with `send_at`, `customer_hours`, or both. The message is sent once,
-        not before `send_at`, and only in these hours of the customer's day.
+        Sends one message later. The body is that of `POST /v1/messages`, with `send_at`, `customer_hours`,
+        or both. The message is sent after `send_at`, and only in the given hours of the customer's day.
         """
         answer: types.Scheduled = self._json(
             Call(
@@ -1228,7 +1236,7 @@ class Messages(Resource):
     def get_scheduled(self, scheduled_id: str) -> types.Scheduled:
         """Get a scheduled message.
 
-        Shows whether the message still waits, and the result of the send.
+        Returns the state of the scheduled message, and the result once the message has been sent.
         """
         answer: types.Scheduled = self._json(
             Call(
@@ -1247,7 +1255,7 @@ class Messages(Resource):
     ) -> types.Scheduled:
         """Change the time of a scheduled message.
 
-        Only while the message waits. Once it is being sent, the answer is 409.
+        Changes the time while the message waits. Once the message is being sent, the answer is 409.
         """
         answer: types.Scheduled = self._json(
             Call(
@@ -1262,7 +1270,7 @@ class Messages(Resource):
     def cancel_scheduled(self, scheduled_id: str) -> types.Scheduled:
         """Cancel a scheduled message.
 
-        Only while the message waits. Once it is being sent, the answer is 409.
+        Cancels the message while it waits. Once the message is being sent, the answer is 409.
         """
         answer: types.Scheduled = self._json(
             Call(
@@ -1275,9 +1283,9 @@ class Messages(Resource):
     def get_customer(self, customer_id: str, phone_number_id: str) -> types.Customer:
         """Get a customer of a number.
 
-        Names the customer by wa_id or user_id. The answer has the last messages, the end of the 24-hour
-        window, whether the customer stopped marketing messages, the last ad that the customer came from,
-        and the known ids. For a customer without any message the members are null.
+        Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer
+        stopped marketing messages, the last ad that the customer came from, and the known ids. The path
+        names the customer by wa_id or user_id. For a customer without messages, these members are null.
         """
         answer: types.Customer = self._json(
             Call(
@@ -1300,8 +1308,9 @@ class Messages(Resource):
     ) -> Pages[types.OptedOutCustomer]:
         """List opt-outs.
 
-        The customers who want no marketing messages from a number, the newest opt-out first. Customers opt
-        out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out` acts on opt-outs.
+        Returns the customers who want no marketing messages from a number, the newest opt-out first.
+        Customers opt out in WhatsApp's settings or with a stop word. Only a batch with `skip_opted_out`
+        skips these customers.
         """
         return self._pages(
             Call(
@@ -1318,8 +1327,8 @@ class Numbers(Resource):
     def release_account(self, waba_id: str) -> types.ReleasedAccount:
         """Release a business account.
 
-        Unsubscribes the account at Meta, and deletes the account's token and all its numbers. The events
-        stay.
+        Ends the subscription to the account's notifications at Meta, and deletes the account's token and
+        all its numbers from the service. Events are kept.
         """
         answer: types.ReleasedAccount = self._json(
             Call(
@@ -1332,7 +1341,7 @@ class Numbers(Resource):
     def list(self) -> Pages[types.PhoneNumber]:
         """List numbers.
 
-        Every number of the tenant with its connection state.
+        Returns all your numbers, each with its connection state.
         """
         return self._pages(
             Call(
@@ -1344,7 +1353,8 @@ class Numbers(Resource):
     def get(self, phone_number_id: str, *, refresh: bool | None = None) -> types.RefreshedPhoneNumber:
         """Get a number.
 
-        With `refresh=true` the number is first read from Meta, and `meta_snapshot` has Meta's answer.
+        Returns the number as the service has stored it. With `refresh=true`, the service first reads the
+        number from Meta, and `meta_snapshot` has Meta's answer.
         """
         answer: types.RefreshedPhoneNumber = self._json(
             Call(
@@ -1358,7 +1368,8 @@ class Numbers(Resource):
     def release(self, phone_number_id: str) -> types.ReleasedNumber:
         """Release a number.
 
-        The number's events stay. With the last number of a business account, the account is released too.
+        Removes the number from the service. Its events are kept. With the last number of a business
+        account, the account is released too.
         """
         answer: types.ReleasedNumber = self._json(
             Call(
@@ -1371,8 +1382,9 @@ class Numbers(Resource):
     def get_app_data(self, phone_number_id: str) -> types.NumberAppData:
         """Get the progress of a number's app data.
 
-        For a number that stays in the WhatsApp Business app: the progress of importing its contacts and its
-        chats of the last six months. Null for data that was never requested.
+        Returns the progress of importing contacts, and chats of the last six months, from the WhatsApp
+        Business app. This concerns only a number that stays in that app. Data that was never requested is
+        null.
         """
         answer: types.NumberAppData = self._json(
             Call(
@@ -1385,7 +1397,7 @@ class Numbers(Resource):
     def get_business_profile(self, phone_number_id: str) -> Pages[types.BusinessProfile]:
         """Get a number's business profile.
 
-        Meta's own answer.
+        Returns the number's business profile, in Meta's own form.
         """
         return self._pages(
             Call(
@@ -1403,7 +1415,7 @@ class Numbers(Resource):
     ) -> types.UpstreamSuccess:
         """Change a number's business profile.
 
-        Body and answer are Meta's own.
+        Changes the number's business profile. The body and the answer have Meta's own form.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1418,7 +1430,7 @@ class Numbers(Resource):
     def deregister(self, phone_number_id: str) -> types.UpstreamSuccess:
         """Deregister a number.
 
-        The number can no longer send until it is registered again.
+        Deregisters the number at Meta. The number cannot send until it is registered again.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1431,7 +1443,8 @@ class Numbers(Resource):
     def get_health(self, phone_number_id: str) -> types.NumberHealth:
         """Get a number's health.
 
-        Asks Meta which entities a message of this number depends on, and why an entity limits or blocks it.
+        Asks Meta whether the number can send. The answer lists the objects on which sending depends, and
+        why an object limits or blocks it.
         """
         answer: types.NumberHealth = self._json(
             Call(
@@ -1450,8 +1463,8 @@ class Numbers(Resource):
     ) -> types.UpstreamSuccess:
         """Register a number.
 
-        Registers the number with its six-digit PIN. Without a PIN in the call, the stored PIN is used or a
-        new PIN is made. Only this answer shows a new PIN, as `pin`.
+        Registers the number with its six-digit PIN. Without `pin`, the service uses the stored PIN or makes
+        a new one. Only this answer shows a new PIN, as `pin`.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1472,7 +1485,7 @@ class Numbers(Resource):
     ) -> types.UpstreamSuccess:
         """Request a verification code.
 
-        Meta sends the code to the number itself, by SMS or voice call.
+        Asks Meta to send a verification code to the number, by SMS or voice call.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1487,7 +1500,7 @@ class Numbers(Resource):
     def subscribe(self, phone_number_id: str) -> types.Connection:
         """Repair a number's subscription.
 
-        Subscribes the account again and recomputes the connection state.
+        Subscribes to the notifications of the number's account again, and updates the connection state.
         """
         answer: types.Connection = self._json(
             Call(
@@ -1502,7 +1515,8 @@ class Numbers(Resource):
     ) -> types.UpstreamSuccess:
         """Set a number's two-step PIN.
 
-        The PIN has six digits. The gateway stores it encrypted for later registrations.
+        Sets the six-digit PIN of the number's two-step verification at Meta. The service stores the PIN
+        encrypted for later registrations.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1523,7 +1537,7 @@ class Numbers(Resource):
     ) -> types.UpstreamSuccess:
         """Verify a number with its code.
 
-        Takes the code from the verification call or message.
+        Verifies the number with the code that Meta sent to it.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1540,7 +1554,7 @@ class Numbers(Resource):
     ) -> types.ConnectedAccount:
         """Connect an account by token or code.
 
-        Checks the token, subscribes the account and imports its numbers.
+        Checks the token, subscribes to the account's notifications and imports its numbers.
         """
         answer: types.ConnectedAccount = self._json(
             Call(
@@ -1557,8 +1571,8 @@ class Numbers(Resource):
     ) -> types.SignedUpNumber:
         """Finish an embedded sign-up.
 
-        Exchanges the code, subscribes the account and registers the number. Only this answer shows a PIN
-        that was made for the registration, as `pin`.
+        Exchanges the code for a token, subscribes to the account's notifications and registers the number.
+        If the service makes a new PIN for the registration, only this answer shows it, as `pin`.
         """
         answer: types.SignedUpNumber = self._json(
             Call(
@@ -1575,7 +1589,7 @@ class Numbers(Resource):
     ) -> types.NumberAtUpstream:
         """Move a number from another provider.
 
-        Creates the number in the account. Verify and register the number after that.
+        Adds the number to the business account. Then verify the number and register it.
         """
         answer: types.NumberAtUpstream = self._json(
             Call(
@@ -1648,7 +1662,7 @@ class Sandbox(Resource):
     ) -> types.TestCall:
         """Act on a call of the sandbox.
 
-        The customer hangs up, or accepts or rejects a call of the business.
+        Acts on a call as the customer: hangs up, or accepts or rejects a call that the business made.
         """
         answer: types.TestCall = self._json(
             Call(
@@ -1665,9 +1679,9 @@ class Sandbox(Resource):
     ) -> types.TestCall:
         """Let a customer call in the sandbox.
 
-        A customer of the sandbox calls one of its numbers. The event of the call comes as it does live,
-        with a sample SDP. Accept or reject it at `POST /{phone_number_id}/calls`; a call that nobody
-        accepts ends after a minute.
+        Calls a number of the sandbox as one of its customers. The event of the call comes as it does live,
+        with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that
+        nobody accepts ends after a minute.
         """
         answer: types.TestCall = self._json(
             Call(
@@ -1684,8 +1698,8 @@ class Sandbox(Resource):
     ) -> Pages[types.TestMessage]:
         """Read the sandbox's messages.
 
-        The messages of one number of the sandbox in both directions, as its customers see them, newest
-        first.
+        Returns the messages of one number of the sandbox in both directions, as the customers see them,
+        newest first.
         """
         return self._pages(
             Call(
@@ -1700,8 +1714,8 @@ class Sandbox(Resource):
     ) -> types.TestInbound:
         """Let the business write in its app.
 
-        The business writes to a customer in the WhatsApp Business app. The number must be one of the
-        sandbox that stays in the app. The event `message.echo` comes as it does live.
+        Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number
+        must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live.
         """
         answer: types.TestInbound = self._json(
             Call(
@@ -1718,9 +1732,9 @@ class Sandbox(Resource):
     ) -> types.TestInbound:
         """Let a customer write to the sandbox.
 
-        A customer of the sandbox writes to one of its numbers. The events come as they do live. `from` is a
-        phone number or a business-scoped user id. `type` is any message type, with its object in WhatsApp's
-        form. A text may be a plain string, and most types have a default.
+        Writes to a number of the sandbox as one of its customers. The events come as they do live. `type`
+        is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other
+        types have a default object.
         """
         answer: types.TestInbound = self._json(
             Call(
@@ -1737,8 +1751,8 @@ class Sandbox(Resource):
     ) -> types.TestNumberEvent:
         """Decide about a number of the sandbox.
 
-        What WhatsApp would decide: quality and messaging limit, throughput, display name, PIN. The event
-        comes as it does live.
+        Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display name
+        or PIN. The event comes as it does live.
         """
         answer: types.TestNumberEvent = self._json(
             Call(
@@ -1755,8 +1769,8 @@ class Sandbox(Resource):
     ) -> types.PhoneNumber:
         """Add a number to the sandbox.
 
-        The sandbox has a first number already. A number of the sandbox is connected at once and needs no
-        endpoint.
+        Adds a further number, because the sandbox already has one. A number of the sandbox is connected at
+        once and needs no endpoint.
         """
         answer: types.PhoneNumber = self._json(
             Call(
@@ -1773,8 +1787,9 @@ class Sandbox(Resource):
     ) -> types.TestPreference:
         """Let a customer of the sandbox opt out.
 
-        A customer stops or resumes marketing messages in WhatsApp's own settings. The event
-        `user.preferences` comes as it does live, and `customer.opt_out` comes to endpoints that name it.
+        Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event
+        `user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that
+        event.
         """
         answer: types.TestPreference = self._json(
             Call(
@@ -1789,7 +1804,8 @@ class Sandbox(Resource):
     def list_recipients(self) -> Pages[types.TestRecipient]:
         """List the magic recipients.
 
-        Recipients in the sandbox whose messages show one behaviour each, by their last four digits.
+        Returns the recipients of the sandbox that have a special behaviour. The last four digits of a
+        recipient's number determine the behaviour.
         """
         return self._pages(
             Call(
@@ -1804,7 +1820,7 @@ class Sandbox(Resource):
         """Set a message's status in the sandbox.
 
         Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does
-        live. The status may contradict earlier statuses, so that you can test that case.
+        live. The status may contradict earlier statuses, so that you can test that case, too.
         """
         answer: types.TestStatus = self._json(
             Call(
@@ -1821,8 +1837,8 @@ class Sandbox(Resource):
     ) -> types.TestTemplate:
         """Decide about a template of the sandbox.
 
-        What WhatsApp's review would decide: exactly one of `event` (with `reason`), `quality`, `category`
-        and `correct_category`. The event comes as it does live.
+        Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`),
+        `quality`, `category` and `correct_category`. The event comes as it does live.
         """
         answer: types.TestTemplate = self._json(
             Call(
@@ -1837,8 +1853,8 @@ class Sandbox(Resource):
     def list_texts(self) -> Pages[types.TestText]:
         """List the magic texts.
 
-        If the last line of a message in the sandbox is one of these texts, it determines what happens to
-        the message, or how the customer answers it.
+        Returns texts with a special behaviour. When the last line of a message in the sandbox is such a
+        text, it determines what happens to the message, or what the customer replies.
         """
         return self._pages(
             Call(
@@ -1864,7 +1880,7 @@ class Templates(Resource):
     ) -> Pages[types.Template]:
         """List message templates.
 
-        Read from the service's copy of the templates, newest first.
+        Returns the templates from the service's copy, newest first.
         """
         return self._pages(
             Call(
@@ -1892,8 +1908,8 @@ class Templates(Resource):
     ) -> types.SubmittedTemplate:
         """Submit a message template.
 
-        The body is WhatsApp's template body. `waba_id` or `from`, in the query or in the body, chooses the
-        account. It is not passed on to WhatsApp.
+        Submits a template to WhatsApp for review. The body is WhatsApp's own. `waba_id` or `from`, in the
+        query or in the body, chooses the business account and is not passed on to WhatsApp.
         """
         answer: types.SubmittedTemplate = self._json(
             Call(
@@ -1909,7 +1925,7 @@ class Templates(Resource):
     def get(self, template_id: str) -> types.Template:
         """Get a message template.
 
-        By WhatsApp's template id.
+        Returns the template as WhatsApp has it now. The path names it by WhatsApp's template id.
         """
         answer: types.Template = self._json(
             Call(
@@ -1924,7 +1940,7 @@ class Templates(Resource):
     ) -> types.UpstreamSuccess:
         """Edit a message template.
 
-        The body is WhatsApp's template body. WhatsApp reviews the edited template again.
+        Changes the template at WhatsApp, which then reviews it again. The body is WhatsApp's own.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1939,7 +1955,8 @@ class Templates(Resource):
     def delete(self, template_id: str, *, all_languages: bool | None = None) -> types.UpstreamSuccess:
         """Delete a message template.
 
-        Deletes only this language, or with `all_languages=true` every language of the template's name.
+        Deletes this language of the template. With `all_languages=true` it deletes all templates of the
+        same name.
         """
         answer: types.UpstreamSuccess = self._json(
             Call(
@@ -1968,7 +1985,7 @@ class Templates(Resource):
     ) -> types.TemplateLibrary:
         """Browse WhatsApp's template library.
 
-        WhatsApp's own answer.
+        Returns the templates that WhatsApp offers, in WhatsApp's own form.
         """
         answer: types.TemplateLibrary = self._json(
             Call(
@@ -1997,7 +2014,7 @@ class Templates(Resource):
     ) -> types.SampleHandle:
         """Upload a header sample.
 
-        Returns the handle that a template with a media header needs.
+        Uploads an example file for the header of a template. Returns the handle that the template needs.
         """
         answer: types.SampleHandle = self._json(
             Call(
@@ -2013,7 +2030,8 @@ class Templates(Resource):
     def sync(self, *, from_: str | None = None, waba_id: str | None = None) -> types.Sync:
         """Re-read templates from WhatsApp.
 
-        Imports templates that were made elsewhere, from one account or from all.
+        Updates the service's copy of the templates from one business account or from all. It also imports
+        templates that were created elsewhere.
         """
         answer: types.Sync = self._json(
             Call(
@@ -2151,8 +2169,9 @@ class Tenants(Resource):
     ) -> Pages[types.Usage]:
         """List the usage of the platform's tenants.
 
-        One item for each tenant, newest tenant first, for a day or a month of UTC. Figures are of the live
-        environment, and for a sandbox tenant of the sandbox. A test key sees only sandbox tenants.
+        Returns one entry for each business, the newest business first. An entry counts a day or a month in
+        UTC. It counts the live environment, or the sandbox for a business that works only there. A test key
+        sees only such businesses.
         """
         return self._pages(
             Call(
