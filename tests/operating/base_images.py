@@ -1,8 +1,8 @@
 """Substitutes of the public images in Dockerfile and docker-compose.yml, built from Debian's packages.
 
-For `make containers` on a machine that reaches a mirror of Debian but no registry of images. They have exactly what the
-files use of the public images: the same programs, users, entry points and volumes. Programs that are newer than the
-stable release come from the next one.
+`make containers` uses them on a machine that reaches a Debian mirror but no image registry. A substitute has the
+programs, users, entry points and volumes that the files use of the public image. Programs that the stable release
+lacks in the needed version come from the next release.
 """
 
 import os
@@ -15,11 +15,11 @@ from pathlib import Path
 MIRROR = "http://deb.debian.org/debian"
 STABLE, NEXT = "bookworm", "forky"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-"""The authorities that this machine trusts, because installing packages in an image uses the same network path."""
+"""The authorities that this machine trusts. An image needs them to install packages over the same network."""
 
 _LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/lib/apt/lists", "var/cache/apt")
 _CLEAN = f"rm -rf {' '.join(f'/{folder}/*' for folder in _LEFT_OUT)}"
-# A mirror may be a snapshot of a day, whose lists have expired.
+# A mirror may be an old snapshot, whose package lists have expired.
 _APT = "apt-get -qq -o Acquire::Check-Valid-Until=false"
 _INSTALL = f"{_APT} update && DEBIAN_FRONTEND=noninteractive {_APT} install --yes --no-install-recommends"
 _PYTHON = f"""
@@ -85,7 +85,7 @@ _IMAGES: dict[str, tuple[str, str]] = {
 
 
 class MissingError(Exception):
-    """A tool that this machine lacks to build an image."""
+    """This machine lacks a tool, a permission or a substitute to build an image."""
 
 
 def build(engine: Sequence[str], wanted: Sequence[str], say: Callable[[str], None]) -> None:
@@ -123,7 +123,7 @@ def _release(name: str) -> str:
 
 
 def _bootstrap(engine: Sequence[str], release: str) -> None:
-    """Import a minimal Debian as `base:RELEASE`. debootstrap's script for sid works for each release of Debian."""
+    """Import a minimal Debian as `base:RELEASE`. The sid script of debootstrap works for every Debian release."""
     with tempfile.TemporaryDirectory() as directory:
         root = f"{directory}/root"
         script = "/usr/share/debootstrap/scripts/sid"

@@ -1,8 +1,8 @@
 """`python -m tests.operating.chart TOOLS`: lint and render the Helm chart, and check its objects, routes and alert
 rules.
 
-TOOLS is the folder of helm, kubeconform and the Kubernetes schemas that `make chart` installs. The schemas refer to one
-file of definitions by an address on the network, so kubeconform gets each with the definitions inside.
+`make chart` installs helm, kubeconform and the Kubernetes schemas in the folder TOOLS. The schemas refer to a file of
+definitions by a network address, so kubeconform gets copies that contain the definitions.
 """
 
 import json
@@ -22,7 +22,7 @@ NOTIFICATIONS_APART = "notifications apart"
 GATEWAY_API = "with the Gateway API and the Prometheus operator"
 SANDBOX = "with the simulator"
 OTHERS_KINDS = "ScaledObject,HTTPRoute,ServiceMonitor"
-"""Kinds of other projects, which Kubernetes has no schema for."""
+"""Kinds of other projects. Kubernetes has no schema for them."""
 VARIANTS: dict[str, list[str]] = {
     "as it is": [],
     NOTIFICATIONS_APART: [
@@ -54,7 +54,7 @@ REFUSED: dict[str, list[str]] = {
     "META_WEBHOOK_VERIFY_TOKEN}": ["METRICS_TOKEN"],
     "settings.BILLING_ENABLED=true": ["RAZORPAY_KEY_ID", "RAZORPAY_KEY_SECRET", "RAZORPAY_WEBHOOK_SECRETS"],
 }
-"""Values with which no process would start, and what the chart must name when it rejects them."""
+"""Values with which no process would start, and the text that the error of the chart must contain."""
 
 
 def main() -> int:
@@ -100,8 +100,8 @@ def main() -> int:
 
 
 def backend(path: str, routes: Iterable[Sequence[str]]) -> str:
-    """The service for a path of an Ingress: of its routes (path, type, service) the exact one, or the longest
-    prefix.
+    """The service to which the routes of an Ingress (path, type, service) send a path. An exact route comes before a
+    prefix, and a longer prefix before a shorter one.
     """
     found = [
         (kind == "Exact", len(prefix), service)
@@ -112,7 +112,7 @@ def backend(path: str, routes: Iterable[Sequence[str]]) -> str:
 
 
 def _check_hook(rendered: str) -> None:
-    """Check that the migration's hook needs nothing that its release has not created yet."""
+    """Check that the job of the migration contains its settings. The release creates other objects only later."""
     [job] = [thing for thing in yaml.safe_load_all(rendered) if thing["kind"] == "Job"]
     [container] = job["spec"]["template"]["spec"]["containers"]
     given = {each["name"] for each in container["env"]}
@@ -121,7 +121,7 @@ def _check_hook(rendered: str) -> None:
 
 
 def _check_simulator(rendered: str) -> None:
-    """Check that the simulator gets the sandbox's secrets and no other."""
+    """Check that the simulator gets the secrets of the sandbox and no others."""
     [simulator] = [
         thing
         for thing in yaml.safe_load_all(rendered)
@@ -134,7 +134,7 @@ def _check_simulator(rendered: str) -> None:
 
 
 def _led_to(path: str, rendered: str) -> set[str]:
-    """The services to which the rendered Ingress, or route of the Gateway API, routes a path, for any host."""
+    """The services to which the rendered Ingress or HTTPRoute sends a path, for all hosts."""
     things = list(yaml.safe_load_all(rendered))
     [ingress] = [thing for thing in things if thing["kind"] in {"Ingress", "HTTPRoute"}]
     if ingress["kind"] == "HTTPRoute":
@@ -161,7 +161,7 @@ def _led_to(path: str, rendered: str) -> set[str]:
 
 
 def _write_schemas(directory: Path, tools: Path, version: str, rendered: str) -> None:
-    """The schemas of the rendered kinds, each with all definitions in it."""
+    """Write the schemas of the rendered kinds. Each file contains all definitions."""
     place = tools / f"schemas/kubernetes_validate/kubernetes-json-schema/v{version}-local-strict"
     definitions = json.loads((place / "_definitions.json").read_text())["$defs"]
     for thing in yaml.safe_load_all(rendered):
@@ -176,7 +176,7 @@ def _write_schemas(directory: Path, tools: Path, version: str, rendered: str) ->
 
 
 def _local(value: Any) -> Any:
-    """A schema whose references stay in its own file."""
+    """The schema with references to its own file only."""
     if isinstance(value, dict):
         return {
             key: each.rpartition("_definitions.json")[2]

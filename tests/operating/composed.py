@@ -1,7 +1,7 @@
 """The services of docker-compose.yml as plain processes: the same commands, environment, user and folder permissions.
 
-The tasks of a container engine are done here: variables are interpolated, host names and ports become those of this
-machine, volumes become folders of the image's user, and health checks run until they pass.
+This module does the work of a container engine. It interpolates variables, replaces host names and ports with those
+of this machine, creates a folder for each volume, and runs health checks until they pass.
 """
 
 import json
@@ -36,7 +36,7 @@ def dockerfile_lines() -> list[str]:
 
 
 def image_user() -> int:
-    """The id of the user that the image's processes run as."""
+    """The user id of the image's processes."""
     [user] = [line.split()[1] for line in dockerfile_lines() if line.startswith("USER ")]
     [found] = [re.search(rf"--uid (\d+) .*{user}", line) for line in dockerfile_lines() if "useradd" in line]
     assert found, "the image makes its user with a fixed id"
@@ -44,7 +44,7 @@ def image_user() -> int:
 
 
 def image_folders() -> list[str]:
-    """The folders that the image creates for its user. A new volume gets their owner and mode."""
+    """The folders that the image creates for its user. A new volume takes its owner and mode from them."""
     [made] = [
         re.search(r"install -d -o gateway -m 0700 (.*)", line)
         for line in dockerfile_lines()
@@ -61,7 +61,7 @@ def image_environment() -> dict[str, str]:
 
 
 def image_command() -> list[str]:
-    """The command of a container without its own."""
+    """The command of a container whose service has no `command`."""
     [command] = [line.removeprefix("CMD ") for line in dockerfile_lines() if line.startswith("CMD ")]
     words: list[str] = json.loads(command)
     return words
@@ -93,7 +93,7 @@ def services(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def documented_settings() -> dict[str, str]:
-    """The `.env` file in docs/operations.md, with what the compose file requires."""
+    """The `.env` file in docs/operations.md, and the variables that the compose file requires."""
     shown = production_settings()
     for name in (
         "DATABASE_URL",
@@ -107,7 +107,7 @@ def documented_settings() -> dict[str, str]:
 
 
 class TcpDoor(socketserver.ThreadingTCPServer):
-    """A port of loopback in front of a Unix socket, for processes whose user may not open the socket."""
+    """A loopback port that forwards to a Unix socket, for processes whose user may not open the socket."""
 
     daemon_threads = True
 
@@ -177,7 +177,7 @@ class Composed:
             self._places[f"{folder}/"] = f"{place}/"
 
     def _over_tcp(self, url: str) -> str:
-        """The same server behind a port, if it listens only on a Unix socket."""
+        """A URL of the same server that uses a port. A server with only a Unix socket gets a forwarded port."""
         parts = urlsplit(url)
         if parts.scheme == "unix":
             door = TcpDoor(unquote(parts.path))
@@ -191,13 +191,13 @@ class Composed:
         return f"postgresql://gateway:{self._variables['POSTGRES_PASSWORD']}@{door.address}{parts.path}"
 
     def here(self, text: str) -> str:
-        """A value of the compose file with the addresses and folders of this machine."""
+        """Replace addresses and folders in a value of the compose file with those of this machine."""
         for there, place in self._places.items():
             text = text.replace(there, place)
         return text
 
     def environment(self, name: str) -> dict[str, str]:
-        """The whole environment of a service: of the image, of `.env` if the service reads it, and its own."""
+        """The environment of a service: the variables of the image, of `.env` if the service reads it, and its own."""
         service = self._services[name]
         image = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -269,7 +269,7 @@ class Composed:
         return (self.directory / f"{name}.log").read_text()[-4000:]
 
     def stop(self, name: str) -> None:
-        """Stop a service as a container engine does: SIGTERM, then time to end."""
+        """Stop a service as a container engine does: send SIGTERM, then wait."""
         process = self.processes.pop(name)
         process.terminate()
         process.wait(30)
@@ -285,9 +285,9 @@ class Composed:
 
 
 def _as_image_user() -> list[str]:
-    """The prefix of a command line that runs it as the image's user.
+    """The prefix that makes a command line run as the image's user.
 
-    The user may read every file, because Python may be in a folder of root's, but writes only where permitted.
+    The user may read every file, because Python may be in a folder of root. Write permissions stay as usual.
     """
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         return []

@@ -1,9 +1,9 @@
 """`python -m tests.operating.containers`: the image and docker-compose.yml in a real container engine.
 
-Uses Docker with its Compose, else Podman with one. Images that no registry provides are built from Debian's packages
-(`base_images`). A tenant signs up through the TLS proxy, is approved, and gets its first deliveries. Its calls continue
-while each service is replaced, restarted and crashed. Exits with 1 when a message or an event was lost or doubled, or
-the proxy answered 502 or 504 for longer than 2 seconds. Without an engine it exits with what is missing.
+Uses Docker Compose, or else Podman with a Compose. `base_images` builds the images that no registry provides. A tenant
+signs up through the TLS proxy, is approved, and gets its first deliveries. Its calls continue while each service is
+replaced, restarted and crashed. Exits with 1 when a message or an event was lost or doubled, or when the proxy answered
+502 or 504 for longer than 2 seconds. Without an engine, the exit message names the missing program.
 """
 
 import http.server
@@ -36,13 +36,13 @@ from tests.operating import base_images
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "messaging-gateway"
 MOST_MEGABYTES = 400
-"""A quarter of it is the typesetter of invoices (67 MB) and fonts for every script of a buyer's name (39 MB)."""
+"""The limit of the image. The invoice typesetter takes 67 MB, and fonts for every script of a name 39 MB."""
 OPEN_FILES = 65_536
-"""The number that the proxy of the compose file requires."""
+"""The limit of open files that the proxy in the compose file requires."""
 MOST_BAD_GATEWAY_SECONDS = 2.0
 SENDS_A_SECOND, INBOUND_A_SECOND = 4.0, 1.0
 QUIET_SECONDS = 4.0
-"""How long the calls continue after each fault before the next one."""
+"""The time between a fault and the next one. The calls continue."""
 SETTLE_SECONDS = 180.0
 STAFF, OWNER, PASSWORD = "staff@gateway.example", "owner@containers-shop.in", "correct horse battery staple"
 BOTH_PROFILES = ("--profile", "sandbox", "--profile", "split")
@@ -52,7 +52,7 @@ SERVICES = (*WEB, *SPLIT, "valkey", "postgres", "proxy")
 
 
 class Failed(Exception):
-    """A promise that was not kept."""
+    """A promise of the service is broken, or a command failed."""
 
 
 def main() -> int | str:
@@ -199,7 +199,7 @@ class _Stack:
             "VALKEY_PASSWORD": random(12),
             "EMAIL_MODE": "log",
             "SUPPORT_EMAIL": "support@gateway.example",
-            # The receiver is a server of this machine.
+            # The receiver is a server on this machine.
             "WEBHOOK_ALLOW_HTTP": "true",
             "WEBHOOK_ALLOW_PRIVATE_NETWORKS": "true",
             "WEBHOOK_RETRY_SCHEDULE": ",".join(["2"] * 60),
@@ -249,7 +249,7 @@ class _Stack:
         _until(lambda: self.is_up(service), f"{service} is up", seconds=seconds)
 
     def crash(self, service: str) -> None:
-        """Kill a container's process with SIGKILL. The engine did not request this, so it restarts the container."""
+        """Kill a container's process with SIGKILL, and wait until the engine has restarted the container."""
         before = self.inspect(service, "{{.State.StartedAt}}")
         os.kill(int(self.inspect(service, "{{.State.Pid}}")), signal.SIGKILL)
         _until(
@@ -259,7 +259,7 @@ class _Stack:
         )
 
     def replace(self) -> None:
-        """Do the rolling restart of docs/operations.md: each web container is recreated while the other answers."""
+        """Do the rolling restart of docs/operations.md: recreate one web container after another."""
         for name in WEB:
             self.compose("up", "--detach", "--no-deps", "--force-recreate", name)
             self.wait(name)
@@ -285,7 +285,7 @@ def _until(holds: Callable[[], bool], what: str, *, seconds: float) -> None:
         time.sleep(0.2)
 
 
-# --- The business and its receiver
+# --- The tenant and its receiver
 
 
 class _Receiver:
@@ -319,17 +319,17 @@ class _Receiver:
 
 
 class _Calls:
-    """The tenant's calls through the proxy: each send has a key and is repeated until it is answered 200."""
+    """The tenant's calls through the proxy. Each send has a key and is repeated until it is answered 200."""
 
     def __init__(self, stack: _Stack, token: str) -> None:
         self.stack, self.token = stack, token
         self.headers = {"Authorization": f"Bearer {token}"}
         self.sender = ""
         self.sent: dict[str, str] = {}
-        """The message id that each text was answered with."""
+        """The message id in the response, by the text of the message."""
         self.inbound: list[str] = []
         self.bad: list[float] = []
-        """When the proxy answered 502 or 504."""
+        """The times of the proxy's 502 and 504 responses."""
         self.refused: Counter[int | str] = Counter()
         self.stopped = threading.Event()
         self.threads: list[threading.Thread] = []
@@ -356,7 +356,7 @@ class _Calls:
         self.sent[text] = answer["messages"][0]["id"]
 
     def _tried(self, method: str, path: str, body: Any, **headers: str) -> Any:
-        """The body of the response. None unless it is 200."""
+        """Make one call. Returns the body of a 200, None for a response that allows a repeat."""
         try:
             answer = self.call(method, path, body, **headers)
         except requests.RequestException as error:
@@ -372,7 +372,7 @@ class _Calls:
         return None
 
     def start(self) -> None:
-        """Start to call, until `stop`."""
+        """Start the calls, which continue until `stop`."""
         self.deadline = float("inf")
         self.errors: list[BaseException] = []
         self.stopped.clear()
@@ -384,7 +384,7 @@ class _Calls:
                 thread.start()
 
     def stop(self) -> None:
-        """Let every call finish. Raises Failed when one got a response that no caller can act on."""
+        """Let every call finish. Raises Failed when a call got an unexpected response."""
         self.deadline = time.monotonic() + 60
         self.stopped.set()
         for thread in self.threads:
@@ -405,7 +405,7 @@ class _Calls:
         self.send(f"message {number}", number=number)
 
     def _write_next(self) -> None:
-        """Send a customer's message through the simulator. One that is not answered 200 does not count."""
+        """Make the simulator send a customer's message. Only a message answered 200 counts."""
         with self._lock:
             number = next(self._numbers)
         text = f"question {number}"
@@ -501,7 +501,7 @@ def _run(stack: _Stack) -> None:
         business.stop()
     _settle(business, receiver)
     _judge(stack, business, receiver)
-    # The simulator is Meta. Its restart comes last, because it loses what it was sent.
+    # The simulator restarts last, because a restart deletes the messages that it received.
     business.start()
     try:
         with _fault("restart simulator", business):
@@ -516,7 +516,7 @@ def _run(stack: _Stack) -> None:
 
 @contextmanager
 def _fault(name: str, business: _Calls) -> Iterator[None]:
-    """Cause one fault under load. The proxy may answer 502 and 504 for a limited time."""
+    """Observe the load during the fault in the block. The proxy may answer 502 and 504 for a limited time."""
     began, before, answered = time.monotonic(), Counter(business.refused), len(business.sent)
     yield
     over = time.monotonic()
@@ -539,7 +539,7 @@ def _fault(name: str, business: _Calls) -> Iterator[None]:
 
 
 def _check_closed(stack: _Stack) -> None:
-    """Check that the containers have no unneeded permissions."""
+    """Check that the containers cannot write to their root, gain privileges or read foreign secrets."""
     for name in (*WEB, "valkey", "proxy", "postgres", "simulator"):
         host = json.loads(stack.inspect(name, "{{json .HostConfig}}"))
         if not host["ReadonlyRootfs"] or not any(
@@ -567,7 +567,7 @@ def _lost(business: _Calls, receiver: _Receiver) -> list[str]:
 
 
 def _settle(business: _Calls, receiver: _Receiver) -> None:
-    """Wait for what is under way. What does not arrive is left to the verdict."""
+    """Wait until no event is missing, or the time is over. `_judge` reports missing events."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while _lost(business, receiver) and time.monotonic() < deadline:
         time.sleep(1)

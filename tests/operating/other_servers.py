@@ -1,6 +1,6 @@
 """`python -m tests.operating.other_servers PYTEST-ARGUMENTS`: tests on Debian's Postgres and Redis, behind PgBouncer.
 
-PgBouncer pools transactions: each transaction may use another connection. The servers are the oldest that the service
+PgBouncer pools by transaction: each transaction may use another connection. The servers are the oldest that the service
 supports (docs/operations.md), from the Debian packages postgresql-15, pgbouncer and redis-server.
 """
 
@@ -21,7 +21,7 @@ from tests.free_ports import free_port
 
 POSTGRES = Path("/usr/lib/postgresql/15/bin")
 NOT_BEHIND_A_POOLER = [
-    # It ends the server process that the client names, which a client behind a pooler does not know.
+    # This test kills a server process by id. A client behind a pooler does not know that id.
     "messaging/tests/test_incoming.py::TestRaces::test_no_200_when_the_database_ends_before_it_has_stored"
 ]
 START_SECONDS = 20.0
@@ -142,7 +142,7 @@ def _path_of(program: str) -> str | None:
 
 
 def _as_postgres() -> list[str]:
-    """The prefix of a command line of Postgres and PgBouncer, which refuse root."""
+    """The prefix of a command line of Postgres or PgBouncer. Both servers do not start as root."""
     if os.geteuid() != 0:
         return []
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]

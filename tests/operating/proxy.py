@@ -12,9 +12,9 @@ NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
 class Proxy:
-    """The proxy at a port of 127.0.0.1, in front of another port. The file contains certificate and key.
+    """The proxy on a port of 127.0.0.1, in front of another port. One file holds both certificate and key.
 
-    `smaller` replaces values of the configuration with limits that a test reaches sooner.
+    `smaller` maps parts of the configuration to replacements with limits that a test reaches sooner.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Proxy:
         for written, here in (smaller or {}).items():
             text = text.replace(written, here)
         configuration = directory / "nginx.conf"
-        # Its workers use folders of the user who runs the tests.
+        # The workers of nginx need folders of the user who runs the tests.
         user = "user root;" if os.geteuid() == 0 else ""
         configuration.write_text(
             f"daemon off; {user}\n" + re.sub(r"/tls/tls\.(crt|key)", str(certificate), text)
@@ -58,7 +58,7 @@ class Proxy:
         )
 
     def close(self) -> None:
-        """End it at once."""
+        """End the proxy at once."""
         self.process.terminate()
         self.process.wait(10)
 

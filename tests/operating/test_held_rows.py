@@ -1,4 +1,4 @@
-"""A row that a hung transaction has locked stops no task: the other rows are processed, and its tenant at a later
+"""A row locked by a hung transaction stops no task. The task processes the other rows, and the locked row in a later
 run.
 """
 
@@ -44,9 +44,9 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def held(rows: models.QuerySet[Any]) -> Iterator[None]:
-    """Another session locks rows in an idle transaction, which must still be open at the end.
+    """Lock rows in an idle transaction of another session. The transaction must still be open at the end.
 
-    Postgres ends it after half a minute, so a task without a time-out fails the test instead of waiting without end.
+    Postgres ends it after half a minute, so a task without a time-out fails the test instead of hanging.
     """
     with psycopg.connect(**{**connection.get_connection_params(), "autocommit": False}) as other:
         other.execute("SET LOCAL idle_in_transaction_session_timeout = '30s'")

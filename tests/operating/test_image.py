@@ -1,4 +1,4 @@
-"""The image: every module in it can be imported with its packages (`make containers` builds and runs it)."""
+"""Every module in the image can be imported with the image's packages. `make containers` builds and runs the image."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The proxy of docker-compose.yml: the contents of its logs, and what it keeps from the web processes."""
+"""The proxy of docker-compose.yml: the contents of its logs, and the load that it keeps from the web processes."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ BEGUN = "POST /upstream/webhook HTTP/1.1\r\nHost: localhost\r\nContent-Length: {
 
 
 def paths_with_tokens(patterns: list[URLPattern | URLResolver]) -> Iterator[str]:
-    """Every path with a secret part, with each such part replaced."""
+    """Every path with secret parts. Each secret part is replaced by `SECRET`."""
     for pattern in patterns:
         if isinstance(pattern, URLResolver):
             if pattern.app_name != "admin":
@@ -51,14 +51,14 @@ def listens(port: int) -> bool:
 
 
 def secured(port: int) -> ssl.SSLSocket:
-    """A connection over TLS, with an unverified server."""
+    """A TLS connection that does not verify the server."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=20))
 
 
 def test_no_log_holds_a_query_or_the_token_of_a_link(start: Callable[..., Proxy], tmp_path: Path) -> None:
-    """There is no server behind it, so nginx logs something about each request."""
+    """No server runs behind nginx, so each request also makes nginx log an error."""
     proxy = start(free_port())
     paths = list(paths_with_tokens(get_resolver().url_patterns))
     assert {path.split("/")[1] for path in paths} >= {"invitation", "connect", "pay", "sign-up", "password"}
@@ -76,7 +76,7 @@ def test_no_log_holds_a_query_or_the_token_of_a_link(start: Callable[..., Proxy]
     authorized = {"Authorization": f"Bearer {SECRET}"}
     assert ask.get(called, headers=authorized, timeout=10).status_code == 502
     assert ask.get(called, headers={"Content-Length": "200000000"}, timeout=10).status_code == 413
-    # An access log is written after the response.
+    # nginx writes the access log after the response.
     lines = 2 * len(paths) + 4
     wait_until(lambda: proxy.access_log.read_text().count("\n") == lines, "every request is logged")
     logged = proxy.access_log.read_text()
@@ -101,7 +101,7 @@ def test_a_notification_goes_on_once_it_is_whole(start: Callable[..., Proxy]) ->
 
 
 def ends(connection: ssl.SSLSocket) -> bool:
-    """Whether the other end closes a connection without a response, within its time-out."""
+    """Whether the proxy closes a connection without a response before the socket's time-out."""
     try:
         return connection.recv(1) == b""
     except TimeoutError:
@@ -111,7 +111,7 @@ def ends(connection: ssl.SSLSocket) -> bool:
 
 
 def refusal(connection: ssl.SSLSocket) -> bytes:
-    """The proxy's response to an address with too many requests at once. An admitted one gets no response."""
+    """The proxy's rejection of a request. Empty for an admitted request, because the server does not respond."""
     connection.settimeout(1.5)
     try:
         return connection.recv(4096)
@@ -120,8 +120,8 @@ def refusal(connection: ssl.SSLSocket) -> bytes:
 
 
 def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
-    """Smaller than those of the file: 2 seconds for headers and bodies, 3 requests, 2 rejections a second, one
-    worker.
+    """The limits are smaller than in the file: 2 seconds for headers and bodies, 3 requests, 2 rejections a second and
+    one worker.
     """
     smaller = {
         "_timeout 10s;": "_timeout 2s;",
@@ -132,7 +132,7 @@ def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gateway, contextlib.ExitStack() as stack:
         port = int(start(gateway.getsockname()[1], smaller).url.rpartition(":")[2])
         for _ in range(600):
-            # Handshakes that only begin, and more of them than nginx can hold by itself.
+            # Begin more handshakes than the connections of one nginx worker, and finish none.
             begun = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
             begun.sendall(b"\x16")
         probe = stack.enter_context(secured(port))
@@ -157,12 +157,12 @@ def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
         for connection in refused:
             connection.sendall(request)
         assert all(refusal(connection).startswith(b"HTTP/1.1 429 ") for connection in refused)
-        # However many connections wait for rejections, they get two a second here.
+        # Waiting connections get at most two rejections a second.
         assert time.monotonic() - began >= 1.0
 
 
 def test_few_connections_wait_for_a_refusal(start: Callable[..., Proxy]) -> None:
-    """One request is admitted here, and one waits for its rejection for a minute; the others get theirs."""
+    """The proxy admits one request. Another waits a minute for its rejection, and the rest are rejected at once."""
     smaller = {
         "limit_conn of_address 400;": "limit_conn of_address 1;",
         "rate=100r/s;": "rate=1r/m;",

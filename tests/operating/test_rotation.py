@@ -1,4 +1,4 @@
-"""`manage.py rotate_encryption`: afterwards the new key alone decrypts everything stored."""
+"""After `manage.py rotate_encryption`, the new key alone decrypts all stored secrets."""
 
 from io import StringIO
 from typing import Any
@@ -29,7 +29,7 @@ def rotate() -> str:
 
 @pytest.fixture
 def secrets(settings: Any, tenant: Tenant, staff: User) -> None:
-    """One row of each encrypted kind, under the old key, with some empty columns."""
+    """One row of each model with encrypted columns, encrypted with the old key. Some columns are empty."""
     settings.ENCRYPTION_KEYS = [OLD]
     account = BusinessAccount.objects.create(
         tenant=tenant, environment="live", waba_id="1", access_token="EAAaccount"

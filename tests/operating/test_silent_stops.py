@@ -1,4 +1,4 @@
-"""Failures without an error show in the metrics: Valkey, beat, the send journal, a metric itself."""
+"""The metrics show failures that raise no error: of Valkey, beat, the send journal and a metric."""
 
 from datetime import timedelta
 from typing import Any
@@ -96,7 +96,7 @@ def test_a_locked_table_costs_its_own_metrics_and_no_connection(
 ) -> None:
     monkeypatch.setattr(metrics, "GAUGE_SECONDS", 0.3)
     with psycopg.connect(**{**connection.get_connection_params(), "autocommit": False}) as other:
-        # Postgres ends it, so a scrape without a time-out fails the test instead of waiting without end.
+        # Postgres ends this session, so a scrape without a time-out fails the test instead of hanging.
         other.execute("SET LOCAL idle_in_transaction_session_timeout = '20s'")
         other.execute("LOCK TABLE tenants_outboundmail IN ACCESS EXCLUSIVE MODE")
         found = scrape(settings)

@@ -1,4 +1,4 @@
-"""Traces of real processes: complete at their end, never waiting for the collector, and none while they are off."""
+"""Traces of real processes: complete at the end of a process, never waiting for the collector, and absent when off."""
 
 import json
 import os
@@ -93,7 +93,7 @@ def test_a_collector_that_hangs_holds_up_neither_work_nor_the_end(collector: Col
 def service(
     simulator: RunningSimulator, tmp_path: Path, valkey: Valkey, collector: Collector
 ) -> Iterator[Service]:
-    """Processes with traces on."""
+    """Processes that send traces."""
     running = Service(
         tmp_path,
         DATABASE_URL=database_url(),

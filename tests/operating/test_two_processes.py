@@ -1,7 +1,7 @@
 """Suspension, approval and revocation reach every web process at once, and within 10 seconds without Valkey.
 
-Two real web processes share the tests' database and a Valkey. A change in one of them takes effect in the other: with
-Valkey available, flushed right after the change, and stopped.
+Two real web processes share the tests' database and a Valkey. A change in one process takes effect in the other while
+Valkey runs, after Valkey is flushed, and while Valkey is stopped.
 """
 
 import time
@@ -30,7 +30,7 @@ class TwoWebs:
         self._webs = service.webs(2)
 
     def ask(self, process: int, method: str, path: str, token: str, body: object = None) -> int:
-        """The status of a response of one of the processes."""
+        """Call one of the processes. Returns the status of the response."""
         answer = requests.request(
             method,
             self._webs[process].url + path,
@@ -65,7 +65,7 @@ def test_what_one_process_is_told_reaches_the_other(webs: TwoWebs) -> None:
 def assert_told(
     webs: TwoWebs, staff: str, *, within: float, loses: Callable[[], None] = lambda: None
 ) -> None:
-    """Check that both processes soon know what one of them changed. `loses` runs right after the change."""
+    """Check that changes in one process take effect in both in time. `loses` runs right after the changes."""
     active = Tenant.objects.create(name="Will be suspended", status=Tenant.Status.ACTIVE)
     waiting = Tenant.objects.create(name="Will be approved")
     other = Tenant.objects.create(name="Loses a key", status=Tenant.Status.ACTIVE)

@@ -1,4 +1,4 @@
-"""Billing is an add-on: with BILLING_INSTALLED off everything else checks, migrates and answers."""
+"""Billing is an add-on. Without BILLING_INSTALLED, all checks and migrations pass, and the other pages work."""
 
 import json
 import os
