@@ -1,4 +1,4 @@
-"""The command line in this process: its calls go to Django's client, so the real service answers without a server."""
+"""Run the command line in this process. Its calls go to Django's client, so the service needs no server."""
 
 import importlib
 import json
@@ -26,7 +26,7 @@ BASE_URL = "http://gateway.test"
 
 
 class DjangoTransport(httpx.BaseTransport):
-    """Passes httpx's requests to Django's client, and those for the event stream over HTTP."""
+    """An httpx transport. Requests for the event stream go over HTTP, all others to Django's client."""
 
     def __init__(self) -> None:
         self._http = httpx.HTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
@@ -38,7 +38,7 @@ class DjangoTransport(httpx.BaseTransport):
             url = request.url.copy_with(scheme="http", host=host, port=port)
             return self._http.handle_request(httpx.Request(request.method, url, headers=request.headers))
         sent = {name: value for name, value in request.headers.items() if name != "content-type"}
-        # A test's own transaction never commits, so what waits for the commit runs after the request.
+        # A test's transaction never commits, so the `on_commit` callbacks run after the request.
         with TestCase.captureOnCommitCallbacks(execute=True):
             answer = Client(raise_request_exception=False).generic(
                 request.method,
@@ -53,7 +53,7 @@ class DjangoTransport(httpx.BaseTransport):
 
 @dataclass
 class Answered:
-    """The output of a command, and its exit status."""
+    """The output and the exit status of a command."""
 
     status: int
     output: str
@@ -65,13 +65,13 @@ class Answered:
 
     @property
     def lines(self) -> list[Any]:
-        """The output as lines of JSON."""
+        """The JSON values in the output, one for each line."""
         return [json.loads(line) for line in self.output.splitlines()]
 
 
 @dataclass
 class CommandLine:
-    """`whabuzz` of one user, with a folder for profiles."""
+    """The `whabuzz` command of a user, whose profiles are in a folder."""
 
     home: Path
     transport: httpx.BaseTransport
@@ -99,7 +99,7 @@ class CommandLine:
 
 @pytest.fixture(autouse=True, scope="module")
 def _sdk() -> Iterator[None]:
-    """The SDK's source, so that a change is effective without building a wheel."""
+    """Import the SDK from its source, so that the tests need no built wheel."""
     with sdk_from(ROOT / "sdks/python/src"):
         yield
 

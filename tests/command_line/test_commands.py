@@ -1,4 +1,4 @@
-"""The commands against the service in this process: send, look up, replay, send a file; as text and as JSON."""
+"""Commands against the service in this process: send, look up, replay and send a file, with text and JSON output."""
 
 import csv
 import json
@@ -233,7 +233,7 @@ def test_every_command_has_help_and_takes_json(stranger: CommandLine) -> None:
 def test_operations_of_a_resource_are_commands(
     whabuzz: CommandLine, tenant: Tenant, number: PhoneNumber, tmp_path: Path
 ) -> None:
-    """Arguments, choices, several values, booleans, JSON and files, according to the operation's values."""
+    """The parameters of an operation become arguments, choices, repeated options, flags, JSON and files."""
     made = whabuzz(
         "keys", "create", "--name", "server", "--scopes", "messages", "--scopes", "events",
         "--data", '{"name": "another"}',

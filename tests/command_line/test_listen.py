@@ -1,4 +1,4 @@
-"""`whabuzz listen`: every event once, even across interruptions; posted to a local program as a signed webhook."""
+"""`whabuzz listen` posts every event once to a local program as a signed webhook, even across interruptions."""
 
 import importlib
 import json
@@ -20,7 +20,7 @@ from webhooks.models import Event
 
 
 def sse(*events: tuple[str, dict[str, Any] | None], ending: str = "") -> bytes:
-    """The text of a stream. An event of None is a heartbeat."""
+    """The text of an event stream. None stands for a heartbeat."""
     parts = ["retry: 1000\n"]
     for place, event in events:
         parts.append(f"id: {place}\n" + (f"data: {json.dumps(event)}\n\n" if event else ": alive\n\n"))
@@ -38,7 +38,7 @@ def event_of(number: int, kind: str = "message.inbound") -> dict[str, Any]:
 
 
 class Service(httpx.BaseTransport):
-    """A service whose stream gives these responses, one for each connection."""
+    """A service whose event stream gives one of these responses to each connection."""
 
     def __init__(self, *answers: bytes | int | Exception) -> None:
         self.answers: Iterator[bytes | int | Exception] = iter(answers)
@@ -162,7 +162,7 @@ def test_it_waits_for_a_program_that_is_not_there_yet(
     started: list[socket.socket] = []
 
     def sleep(seconds: float) -> None:
-        # The program starts while the command line waits for it. It accepts the connection and answers nothing.
+        # The program starts while the command line waits. It accepts the connection and sends no response.
         server = socket.create_server(("127.0.0.1", port))
         started.append(server)
 

@@ -1,4 +1,4 @@
-"""`whabuzz login`, `whoami` and `logout`: a key that a member confirms, its storage, and its end."""
+"""`whabuzz login`, `whoami` and `logout`: a member confirms a key, the command stores it, and a log-out ends it."""
 
 import json
 import stat
@@ -49,7 +49,7 @@ def in_memory() -> Iterator[InMemory]:
 
 
 class Person(CommandLine):
-    """A command line whose user decides on the page as soon as the program starts to wait."""
+    """A command line whose user decides on the confirmation page as soon as the command starts to wait."""
 
     decision: dict[str, str] = {"environment": "test"}
     browser: Client

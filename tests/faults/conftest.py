@@ -1,4 +1,4 @@
-"""Separate servers for a test, which it can take away, and the end of its callers."""
+"""Fixtures: a Valkey that a test can stop, and the end of the callers of a failed test."""
 
 from collections.abc import Iterator
 from pathlib import Path

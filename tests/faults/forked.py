@@ -1,4 +1,4 @@
-"""Processes forked from one that has imported the libraries, so that a start takes a third of the CPU."""
+"""Processes that are forked from a server with imported libraries, so that a start takes a third of the CPU."""
 
 import atexit
 import os
@@ -17,13 +17,13 @@ _server.set_forkserver_preload(["tests.faults.libraries"])
 
 
 class ForkedProcess:
-    """`python -m` of a module with its arguments, with the members of `subprocess.Popen` that tests use."""
+    """A forked `python -m` of a module. It has the members of `subprocess.Popen` that tests use."""
 
     def __init__(
         self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, process_group: int
     ) -> None:
         self.args = command
-        # A daemon ends with the tests' process, which would otherwise wait for it.
+        # The tests' process ends a daemon at exit, and would wait for any other process.
         self._process = _server.Process(
             target=_run, args=(command, dict(environment), log, process_group), daemon=True
         )
@@ -36,7 +36,7 @@ class ForkedProcess:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code once the process has ended. Raises TimeoutExpired after this many seconds."""
+        """Wait for the end. Returns the exit code. Raises TimeoutExpired after `timeout` seconds."""
         self._process.join(timeout)
         if (code := self.poll()) is None:
             raise subprocess.TimeoutExpired(list(self.args), timeout or 0)
@@ -60,7 +60,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str], log: Path, proc
     except BaseException:  # noqa: BLE001 - as the interpreter does
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
         code = 1
-    # The shutdown of an interpreter, which a forked process leaves out.
+    # A forked process skips the shutdown of the interpreter, so this code does its steps.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

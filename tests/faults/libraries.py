@@ -1,7 +1,7 @@
-"""Imports of the service's processes from other packages. The server from which tests fork them loads this module.
+"""The service's slowest imports from other packages. The server from which tests fork processes loads this module.
 
-These are the slowest imports that need no settings. Nothing of the project is among them, because its settings read the
-environment, which differs for each process.
+These imports need no settings. The project's own modules are not imported, because its settings read the environment,
+which differs for each process.
 """
 
 import gc

@@ -1,6 +1,6 @@
 """`python -m tests.faults.surroundings gateway …`: the service with a clock and a name server that a test controls.
 
-SURROUNDINGS names a folder: `shift` holds the seconds by which the clock is wrong, `port` the port of the name server.
+SURROUNDINGS is a folder. The file `shift` holds the clock's offset in seconds, `port` the port of the name server.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Bulkheads under load: a hanging number, replays to a silent endpoint and slow bodies cause no rejection of others.
+"""Bulkheads under load. A hanging number, replays to a silent endpoint, or slow bodies make no other call fail.
 
-The benchmark `bulkhead` has the same load with its figures.
+The benchmark `bulkhead` measures the same load.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SECONDS, HANGING, DRIPPING = (30, 500, 200) if LONG else (4, 100, 60)
 SENDS = 5
 """Sends a second."""
 SEND_CONNECTIONS = 2
-"""As many as a tenant may have beside the others, even on a slow machine."""
+"""The connections that a tenant may have beside the other load, even on a slow machine."""
 SLOWEST_MS = 10_000
 """Far above the benchmark's limit, and far below the 15 seconds of a hanging call."""
 

@@ -1,7 +1,7 @@
-"""Faults during deliveries (docs/performance.md), reconciled at the receiver.
+"""Faults of workers, Valkey and Postgres during deliveries (docs/performance.md).
 
-Every accepted event arrives at least once and ends as `delivered`, whatever happens to workers, to Valkey and to
-Postgres. The worker is a real Celery process, and beat calls it as in a run.
+Every accepted event arrives at the receiver at least once and ends as `delivered`. The worker is a real Celery process,
+and beat calls it as in production.
 """
 
 import random
@@ -69,7 +69,7 @@ def delivered() -> int:
 
 
 def reconcile(receiver: Receiver, events: set[str]) -> None:
-    """Check that everything arrived at every endpoint and is recorded as such."""
+    """Check that every event arrived at every endpoint, and that every delivery is recorded as `delivered`."""
     rows = len(events) * Endpoint.objects.count()
     wait_until(lambda: delivered() == rows, f"every delivery of {rows} ends delivered")
     arrived = {(got.path, got.headers["webhook-id"]) for got in receiver.received}
@@ -132,7 +132,7 @@ def test_a_worker_that_starts_while_valkey_is_away_delivers_and_stops(
 def test_every_database_connection_cut_again_and_again_loses_nothing(
     tenant: Tenant, endpoints: None, receiver: Receiver, service: Service
 ) -> None:
-    # Older connections are those of this process, for the listener of other tests.
+    # Spare the older connections: this process uses them for the listener of other tests.
     began = now()
     service.beat()
     service.worker("deliveries")
@@ -157,7 +157,7 @@ def test_every_database_connection_cut_again_and_again_loses_nothing(
 def test_two_beats_and_two_workers_deliver_each_once(
     tenant: Tenant, endpoints: None, receiver: Receiver, service: Service
 ) -> None:
-    # No lease may expire: a worker that a busy machine delays for a short one rightly loses its deliveries.
+    # No lease may expire: a busy machine can delay a worker beyond a short lease, and then an event comes twice.
     service.environment["DELIVERY_LEASE_SECONDS"] = "60"
     for _ in range(2):
         service.beat()

@@ -1,6 +1,6 @@
-"""The table of hostile requests with a running process: each gets a correct response, and then all are served.
+"""Each request in the table of hostile requests gets a correct response, and the process stays healthy.
 
-The benchmark `hostile` measures the cost of each. The short form uses only single messages.
+The benchmark `hostile` measures the cost of each request. The short form uses only the single messages.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""SIGKILL and SIGTERM of processes that answer: a web process, and the small host with all roles in one.
+"""SIGKILL and SIGTERM of a web process and of the small host, which has all roles in one process.
 
-Clients, Meta, a batch and deliveries are under way all the time. They are reconciled at the simulator and the receiver.
+Calls, notifications, a batch and deliveries are under way. The simulator and the receiver show what arrived.
 """
 
 import threading
@@ -60,7 +60,7 @@ def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
 def _number(tenant: Tenant, simulator: RunningSimulator, level: str = "HIGH") -> PhoneNumber:
     account = simulator.account([{"throughput": level}])
     number = connected_number(tenant, account, throughput_level=level)
-    # The small host soon checks with Meta whether it is.
+    # The small host soon checks the subscription at Meta.
     assert graph_of(number.account).subscribe(number.account.waba_id).ok
     return number
 
@@ -85,7 +85,7 @@ def test_kill_of_the_small_host_loses_no_event_and_sends_nothing_twice(
         return not Batch.objects.filter(completed_at=None).exists()
 
     def goes_on() -> None:
-        """Whether calls, deliveries and the batch work, or work again, from now on."""
+        """Wait until calls, deliveries and the batch succeed, counted from now."""
         now, arrived, sent = time.monotonic(), len(receiver.received), len(received(simulator, batch_number))
         wait_until(lambda: callers.kinds(200, since=now) == set(callers.answered), "every call is answered")
         wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")
@@ -113,7 +113,7 @@ def test_kill_of_the_small_host_loses_no_event_and_sends_nothing_twice(
     callers.assert_sends(sent)
 
     def every_send_has_its_event() -> bool:
-        """Whether every send has its event. The send journal adds those of interrupted sends."""
+        """Whether every send has its event. The send journal adds the events of interrupted sends."""
         arrived = {got.json["id"]: got.json for got in receiver.received}.values()
         recorded = Counter(_text_of(event) for event in arrived if event["type"] == "message.outbound")
         assert max(recorded.values()) == 1, "a message has two events"
@@ -145,7 +145,7 @@ def test_a_stop_lets_sends_notifications_and_reads_finish(
     tenant: Tenant,
     beside: tuple[str, ...],
 ) -> None:
-    # The small host syncs the account every few minutes. Without one it finds the number not connected.
+    # The small host syncs the account. Without an endpoint, the sync finds that the number is not connected.
     verified_endpoint(tenant)
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 3_000})
     web = service.web(*beside)

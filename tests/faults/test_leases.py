@@ -1,6 +1,6 @@
-"""A killed worker loses its leases at once, and a stopped one keeps them.
+"""A killed worker loses its leases at once. A stopped worker keeps its leases.
 
-Leases expire after ten minutes here, so work continues only because its worker is known to be dead.
+These leases expire after ten minutes. Work continues earlier only because other workers detect the death.
 """
 
 import os
@@ -70,7 +70,7 @@ def hanging(api: Api, receiver: Receiver) -> Iterator[Flag]:
 
 
 def registered() -> int:
-    """How many workers hold their registrations."""
+    """The number of workers that hold their registrations."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ExclusiveLock' "
@@ -93,7 +93,7 @@ def leased() -> int:
 def test_what_a_killed_worker_had_in_flight_goes_on_with_its_successor(
     tenant: Tenant, hanging: Flag, receiver: Receiver, service: Service
 ) -> None:
-    service.environment.pop("REDIS_URL")  # without Valkey only Postgres provides information
+    service.environment.pop("REDIS_URL")  # without Valkey, only Postgres shows dead workers
     service.environment["REDIS_URL"] = "redis://127.0.0.1:9/0"
     worker = service.worker("deliveries")
     events = store(tenant, 10)

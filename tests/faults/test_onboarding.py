@@ -1,4 +1,4 @@
-"""SIGKILL during sign-up and connect: nothing is left half-made, and the same call, link or form continues."""
+"""SIGKILL during sign-up and connect. No partial row stays, and a repeat of the call, link or form succeeds."""
 
 import threading
 import time
@@ -37,13 +37,13 @@ FORM = {
 
 
 class Site:
-    """A web process that is killed in the middle of a request and comes back."""
+    """A web process that is killed during a request and restarts."""
 
     def __init__(self, web: Web) -> None:
         self.url, self._web = web.url, web
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, and start it again."""
+        """Kill the process with SIGKILL, and restart it."""
         self._web.kill()
         self._web.start()
 
@@ -59,7 +59,7 @@ class Site:
         return session.post(f"{self.url}{path}", data=form, timeout=30)
 
     def ask(self, session: requests.Session, method: str, path: str, **values: Any) -> requests.Response:
-        """Send a request, and repeat it while the processes come back."""
+        """Send a request, and repeat it until the restarted process answers."""
         deadline = time.monotonic() + READY_SECONDS
         while True:
             try:
@@ -77,7 +77,7 @@ def site(simulator: RunningSimulator, tmp_path: Path) -> Iterator[Site]:
         DATABASE_URL=database_url(),
         META_GRAPH_URL=simulator.url,
         SANDBOX_GRAPH_URL=simulator.url,
-        # The killed calls wait for Meta together.
+        # Long enough that all calls still wait for Meta when the process is killed.
         UPSTREAM_TIMEOUT_MS="90000",
     )
     yield Site(service.web())
@@ -98,7 +98,7 @@ def test_a_connect_that_is_killed_at_any_call_goes_on_with_the_same_call(
         ("/register", "after"),
     ]
     accounts = _kill_at(site, key, simulator, killed_at)
-    # Meta accepted this code, and its token was lost with the process.
+    # Meta accepted this code, but the kill lost the token in the response.
     lost = accounts.pop(("access_token", "after"))
     for place, account in accounts.items():
         answer = _connect(site, key, account, account.code)
@@ -141,9 +141,9 @@ def _connect(site: Site, key: NewKey, account: SimulatedAccount, code: str) -> r
 def _kill_at(
     site: Site, key: NewKey, simulator: RunningSimulator, killed_at: list[tuple[str, str]]
 ) -> dict[tuple[str, str], SimulatedAccount]:
-    """Connect an account for each place, and kill the web process while Meta delays each at its own place.
+    """Connect an account for each place, and kill the web process while each call hangs at another place.
 
-    A place delays one call, and the next passes it, so each call gets one place further.
+    The simulator hangs only the first request at a place, so each call gets one place further.
     """
     simulator.faults(
         *({"action": "hang", "match": {"path": path}, "when": when, "times": 1} for path, when in killed_at)
@@ -176,7 +176,7 @@ def _waiting(simulator: RunningSimulator) -> int:
 
 
 def _kill_while_locked(site: Site, table: str, call: Any) -> None:
-    """Make a call whose transaction waits for a table, and kill its process there."""
+    """Make a call whose transaction waits for a locked table, and kill the web process."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"LOCK TABLE {table} IN SHARE MODE")
         waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
@@ -192,7 +192,7 @@ def _kill_while_locked(site: Site, table: str, call: Any) -> None:
 
 @contextmanager
 def _broken_off(call: Callable[[], requests.Response]) -> Iterator[None]:
-    """Make a call in a thread. At the end its process must have left it without a response."""
+    """Make a call in a thread. By the end of the block, the connection must break without a response."""
     failed: list[Exception] = []
 
     def caller() -> None:

@@ -1,7 +1,7 @@
-"""Postgres becomes unavailable while everything is under way: stopped for a while, and killed.
+"""Postgres is stopped for a while and killed, while calls, deliveries and a batch are under way.
 
 Real web processes, workers and beat use a separate Postgres. Clients and Meta call all the time and record the
-responses. At the end these are reconciled at the receiver and at the simulator.
+responses. At the end, the tests compare the responses with what the receiver and the simulator got.
 """
 
 import time
@@ -89,7 +89,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
         for level in ("HIGH", "STANDARD")
     )
     simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
-    # So that the database becomes unavailable during sends that Meta has already accepted.
+    # Slow sends: the database becomes unavailable after Meta accepted some of them.
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "slow", "ms": 200})
     urls = [web.url for web in service.webs(WEB_PROCESSES)]
     url = urls[0]
@@ -101,7 +101,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     every_kind = set(callers.answered)
 
     def goes_on() -> None:
-        """Whether web, deliveries and batches work, or work again, from now on."""
+        """Wait until calls, deliveries and the batch succeed, counted from now."""
         now, arrived, sent = time.monotonic(), len(receiver.received), len(received(simulator, batch_number))
         wait_until(lambda: callers.kinds(200, since=now) == every_kind, "every kind of call is answered 200")
         wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")
@@ -111,7 +111,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     for _ in range(ROUNDS):
         gone = time.monotonic()
         postgres.stop()
-        callers.more_sends()  # the previous ones may be waiting for Meta, or with its answer
+        callers.more_sends()  # the earlier senders may be waiting for Meta or for the database
         wait_until(
             lambda gone=gone: callers.kinds(503, since=gone) == every_kind,
             "every kind of call is answered 503",
@@ -142,7 +142,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     callers.assert_sends(sent)
     callers.assert_notifications(events)
     assert_batch(batch_id, sent, events)
-    # A runner that stalled may send 2 % late. The rest is delay of this machine.
+    # A stalled runner may send 2 % late. The rest of the tolerance is for delays of this machine.
     assert busiest(simulator, batch_number) <= RATE * 5 * 1.03, "the pace was exceeded"
 
 
@@ -152,7 +152,7 @@ def ended(url: str, callers: Callers, batch_id: str) -> bool:
 
 
 def assert_answers(callers: Callers) -> None:
-    """Check that every response follows the contract, and each 503 says what docs/errors.md says."""
+    """Check that every response follows the contract, and that each 503 is as docs/errors.md describes."""
     for kind, answered in callers.answered.items():
         allowed = {200, 503} | ({409, 502} if kind == "sends with a key" else set())
         assert {each.status for each in answered} <= allowed, kind
@@ -169,7 +169,7 @@ def assert_answers(callers: Callers) -> None:
 
 
 def assert_batch(batch_id: str, sent: Counter[str], events: list[Any]) -> None:
-    """Check that no item is left, each has its event, and the accepted ones were sent."""
+    """Check that every item has ended and has its event, and that accepted items were sent once."""
     items = list(BatchItem.objects.order_by("idx"))
     assert len(items) == BATCH
     assert {item.status for item in items} <= {"accepted", "failed"}

@@ -1,7 +1,7 @@
-"""Misbehaving receivers and the dispatcher: a separate worker with real sockets.
+"""Misbehaving receivers, and a dispatcher in a separate process with real sockets.
 
-Whatever a receiver does, its delivery ends in limited time and memory with the right error, and a healthy receiver gets
-its events at once.
+Every delivery to such a receiver ends in limited time and memory with the right error. A healthy receiver gets its
+events at once.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ Manner = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 def says(data: bytes) -> Manner:
-    """Send this and close."""
+    """Send `data` and close."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(data)
@@ -67,7 +67,7 @@ def says(data: bytes) -> Manner:
 
 
 def drips(data: bytes) -> Manner:
-    """Send this, then a byte a second without end."""
+    """Send `data`, then one byte a second without end."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(data)
@@ -80,7 +80,7 @@ def drips(data: bytes) -> Manner:
 
 
 def pours(head: bytes, piece: bytes, size: int = BIG) -> Manner:
-    """Send a head, then this many bytes as fast as they are read."""
+    """Send a head, then a number of bytes as fast as the client reads them."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(head)
@@ -137,7 +137,7 @@ MANNERS: dict[str, tuple[Manner, str, str | None]] = {
 
 @pytest.fixture
 def receivers() -> Iterator[tuple[str, Counter[str]]]:
-    """A server with a misbehaviour at each path, and how often each was called. Every ping gets its challenge."""
+    """A server with another misbehaviour at each path, and the count of calls by path. It answers pings correctly."""
     calls: Counter[str] = Counter()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,7 @@
-"""Faults between Meta's acceptance and the commit: every sent message gets its `message.outbound`, once.
+"""Faults between Meta's acceptance and the commit. Every sent message still gets one `message.outbound`.
 
-Postgres becomes unavailable during sends that Meta has accepted. In the short form their processes are killed
-meanwhile. In the long form it is unavailable for longer than a caller waits.
+Postgres becomes unavailable after Meta has accepted sends. The short form also kills the web processes. In the long
+form, Postgres is unavailable for longer than a caller waits.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ def _run(service: Service, postgres: Postgres, simulator: RunningSimulator, *, k
 
 
 def _recorded_by_now() -> list[str]:
-    """None while the database is unavailable."""
+    """The recorded texts. Empty while the database is unavailable."""
     try:
         return _recorded()
     except OperationalError:

@@ -1,7 +1,6 @@
-"""Faults while messages are sent (docs/performance.md): nothing is sent twice, and uncertain outcomes are reported as
-such.
+"""Faults while messages are sent (docs/performance.md). No message is sent twice, and uncertain outcomes are reported.
 
-Reconciled at the simulator, which stores the exact bodies that it received.
+The tests compare the results with the bodies that the simulator received.
 """
 
 import random
@@ -84,7 +83,7 @@ def create(tenant: Tenant, number: PhoneNumber, count: int) -> Batch:
 
 
 def wait_until_run(holds: Callable[[], bool], what: str, **by: Any) -> None:
-    """Wait for a condition. Meanwhile call the workers like beat does, with a separate connection if needed."""
+    """Wait for a condition. Meanwhile queue the batch task like beat does. `by` are options for `apply_async`."""
     asked_at = 0.0
 
     def holds_now() -> bool:
@@ -171,7 +170,7 @@ def test_scheduled_messages_go_neither_early_nor_twice_when_their_workers_are_ki
             environment="live",
             phone_number_id=number.phone_number_id,
             send_at=send_at,
-            # One customer each, because several for one would reach the pair rate limit.
+            # Each message has another customer. Several for the same customer would reach the pair rate limit.
             body=orjson.dumps(
                 {
                     "messaging_product": "whatsapp",
@@ -195,7 +194,7 @@ def test_scheduled_messages_go_neither_early_nor_twice_when_their_workers_are_ki
         workers = [service.worker("batches") for _ in range(2)]
     wait_until(lambda: not due.exists(), "all were claimed")
     wait_until(lambda: set(under_way.values_list("claim", flat=True)) <= interrupted, "all others have ended")
-    under_way.update(claimed_until=begin)  # as five minutes later
+    under_way.update(claimed_until=begin)  # as if five minutes had passed
     wait_until(lambda: not under_way.exists(), "what was interrupted is reported")
 
     rows = {orjson.loads(row["body"])["text"]["body"]: row["at"] for row in received(simulator, number)}
@@ -231,7 +230,7 @@ def test_a_batch_goes_on_at_its_pace_when_valkey_dies(
         valkey.close()
     batch.refresh_from_db()
     assert (batch.accepted, batch.failed, len(received(simulator, number))) == (480, 0, 480)
-    # Messages that a stall of the machine delays arrive with those after them. The benchmark `batch` allows 2 %.
+    # A stall of the machine delays messages, which then arrive with later ones. The benchmark `batch` allows 2 %.
     assert busiest(simulator, number) <= 80 * 5 * 1.05, "the pace was exceeded"
 
 
@@ -263,7 +262,7 @@ def test_kill_of_a_web_process_repeats_no_send_and_every_client_gets_an_answer(
                         timeout=20,
                     )
                 except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
-                    # Killed before the response, or in the middle of it.
+                    # The process was killed before or during the response.
                     time.sleep(0.05)
                     continue
                 if answer.status_code != 409:

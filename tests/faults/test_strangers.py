@@ -1,6 +1,6 @@
-"""Strangers at the proxy and at a web process: whatever one address occupies, all others are answered.
+"""Hostile connections to the proxy and to a web process. Other addresses are answered whatever one address occupies.
 
-The benchmark `hostile` has the figures. The short form uses a part of the connections.
+The benchmark `hostile` measures the times. The short form opens fewer connections.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ HELD = {
 
 
 class Known:
-    """A tenant that calls from another address than the stranger, with a new connection each time."""
+    """A tenant whose address differs from the stranger's. Each call uses a new connection."""
 
     def __init__(self, url: str, simulator: RunningSimulator, certificate: Path) -> None:
         self._url, self._certificate = url, str(certificate)
@@ -47,7 +47,7 @@ class Known:
         self._count = 0
 
     def calls(self) -> dict[str, tuple[int, float]]:
-        """Status and seconds of health, of a notification, and of a send."""
+        """Call health, send a notification and a message. Returns the status and seconds of each."""
         self._count += 1
         body = notification(
             (
@@ -88,7 +88,7 @@ def service(tmp_path: Path, simulator: RunningSimulator) -> Iterator[Service]:
         DATA_DIR=str(tmp_path / "data"),
         API_RATE_BURST="10000",
     )
-    # Other digits are an ordinary customer's.
+    # Without this setting, the digits of some customers' numbers make the simulator fail a send.
     simulator.control("PUT", "settings", {"recipients": {"magic": False}})
     yield service
     simulator.control("PUT", "settings", {"recipients": {"magic": True}})
@@ -116,7 +116,7 @@ def test_what_a_stranger_holds_keeps_nobody_waiting(
 
 
 def assert_answers_beside(kind: str, held: dict[str, int], service: Service, url: str, known: Known) -> None:
-    """Check that a stranger holds these connections while each call of the known tenant is answered in time."""
+    """Check that each call of the known tenant is answered in time while a stranger holds these connections."""
     strangers = service.logs().count(stranger.READY)
     process = service.start(
         "benchmarks.equipment.stranger", url, *(f"{name}={count}" for name, count in held.items())

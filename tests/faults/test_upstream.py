@@ -1,7 +1,7 @@
-"""Meta hangs, closes connections, and answers 500, HTML and 429, while single sends and a batch run, all at once.
+"""Meta hangs, closes connections, or answers 500, HTML or 429, while single sends and a batch run together.
 
-Each message is sent once, and its caller gets what the specification says (send rules 6 to 8). The fault depends on the
-customer, so one run has every fault and messages without one.
+Each message is sent once, and its caller gets what the specification says (send rules 6 to 8). The customer's number
+selects the fault, so one run has messages with every fault and without a fault.
 """
 
 import threading
@@ -28,12 +28,12 @@ pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
 TIMEOUT_MS = 4_000
 EACH = 40 if LONG else 8
-"""Customers of each fault. Each gets a single message and an item of the batch."""
+"""The number of customers for each fault. Each customer gets a single message and an item of the batch."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What Meta does, and the result of a single message (status, `error`) and of a batch's item."""
+    """A behaviour of Meta, and the results of a single message (status, `error`) and of an item of a batch."""
 
     does: dict[str, Any]
     status: int
@@ -128,7 +128,7 @@ def test_what_the_upstream_does_is_told_and_no_message_goes_out_twice(
         answer, repeated = first[name, place], again[name, place]
         assert_told(answer, FAULTS[name])
         if answer.status_code == 429:
-            # Throttled is certainly not sent, so the repeat is a new attempt (decision "Messages").
+            # A throttled message was certainly not sent, so the repeat is a new attempt (decision "Messages").
             assert_told(repeated, FAULTS[name])
             assert "Idempotent-Replayed" not in repeated.headers
             continue
@@ -157,7 +157,7 @@ def test_what_the_upstream_does_is_told_and_no_message_goes_out_twice(
         for kind, tried in (("single", EVERY), ("single", throttled), ("item", EVERY))
         for each in tried
     )
-    # Each item has its event. A single message has one when Meta accepted it.
+    # Each item has an event. A single message has an event only if Meta accepted the message.
     assert Event.objects.filter(type="message.outbound").count() == len(EVERY) + well
     assert Event.objects.filter(type="batch.completed").count() == 1
     simulator.faults()

@@ -1,4 +1,4 @@
-"""Valkey is emptied, stopped for a while and comes back empty while clients and Meta call. No call fails."""
+"""Valkey is flushed, then stopped and restarted empty, while clients and Meta call. No call fails."""
 
 import time
 from collections import Counter
@@ -26,7 +26,7 @@ WEB_PROCESSES = 4 if LONG else 2
 
 @pytest.fixture
 def service(tmp_path: Path, valkey: Valkey, simulator: RunningSimulator) -> Iterator[Service]:
-    """A delivery worker and beat on it."""
+    """A delivery worker and beat that use this Valkey."""
     running = Service(
         tmp_path, DATABASE_URL=database_url(), REDIS_URL=valkey.url, META_GRAPH_URL=simulator.url
     )
@@ -56,7 +56,7 @@ def test_the_api_answers_all_the_time_and_every_event_arrives(
     callers.start("/v1/numbers", "/v1/events?limit=1")
 
     def goes_on() -> None:
-        """Whether the API answers and deliveries arrive, or do again, from now on."""
+        """Wait until every call is answered 200 and deliveries arrive, counted from now."""
         now, arrived = time.monotonic(), len(receiver.received)
         wait_until(lambda: callers.kinds(200, since=now) == set(callers.answered), "every call is answered")
         wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")
