@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 def until(look: Callable[[], Found | None], what: str, *, seconds: float = 60) -> Found:
-    """The result of `look` as soon as there is one. Fails when it does not come in time."""
+    """Call `look` until it returns a true result, and return the result. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"{what} did not come within {seconds} s"
@@ -70,14 +70,14 @@ class Stack:
         self.ready = json.loads(ready.read_text())
 
     def stop(self) -> None:
-        """Send Ctrl-C. Fails when any process of the run is left."""
+        """Send Ctrl-C. Fails when a process of the run still runs afterwards."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
         self.process.communicate(timeout=90)
         assert self.processes() == {}, "a process was left behind"
 
     def processes(self) -> dict[int, list[str]]:
-        """The command lines of this run's processes, by id. Their environment contains its directory."""
+        """The command lines of this run's processes, by id. Their environment contains the directory of the run."""
         marker = f"DATA_DIR={self.data_dir}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
@@ -107,13 +107,13 @@ class Stack:
         return str(self.made(f"/v1/admin/apps/{app['id']}/keys", body, key=self.staff_token)["key"])
 
     def made(self, path: str, body: Any, **by: str) -> Any:
-        """What a call makes."""
+        """Create an object by a call. Returns the object."""
         answer = self.api("POST", path, body, **by)
         assert answer.status_code == 201, answer.text
         return answer.json()
 
     def api(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
-        """A call of the gateway as the demo tenant."""
+        """Call the gateway, as the demo tenant unless `key` is given."""
         return requests.request(
             method,
             self.ready["base_url"] + path,
@@ -123,13 +123,13 @@ class Stack:
         )
 
     def simulator(self, method: str, path: str, body: Any = None) -> Any:
-        """A call of the simulator's control API."""
+        """Call the simulator's control API."""
         answer = requests.request(method, self.ready["simulator_url"] + path, json=body, timeout=30)
         assert answer.ok, answer.text
         return answer.json()
 
     def manage(self, *command: str) -> str:
-        """A `manage.py` command beside the run."""
+        """Run a `manage.py` command beside the service. Returns the output."""
         done = subprocess.run(
             [sys.executable, "manage.py", *command],
             cwd=ROOT,
@@ -144,7 +144,7 @@ class Stack:
 
 
 def messages(count: int) -> list[dict[str, Any]]:
-    """Texts for a batch, each to another customer, because Meta accepts few at a time for the same one."""
+    """Texts for a batch, each to another customer, because Meta accepts few messages at a time to the same one."""
     return [
         {"to": f"+917000{place:04d}11", "type": "text", "text": {"body": "Hello"}} for place in range(count)
     ]

@@ -1,4 +1,4 @@
-"""A proxy that loses responses: the request reaches the service, and the caller's connection ends without a
+"""A proxy that drops responses. The request reaches the service, and the caller's connection ends without a
 response.
 """
 
@@ -21,7 +21,7 @@ HOP_BY_HOP = {
 
 
 class DroppingProxy(ThreadingHTTPServer):
-    """Forwards requests to the service and drops the responses to some POSTs, by position from 1 on."""
+    """Forwards requests to the service. `drops` has the numbers of the POSTs, from 1, whose responses it drops."""
 
     daemon_threads = True
 
@@ -69,7 +69,7 @@ class _Forward(BaseHTTPRequestHandler):
         self.wfile.write(answer.content)
 
     def log_message(self, *arguments: Any) -> None:
-        """No log."""
+        """Log nothing."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Clients that the usual generators make of the contract, in Go, Java, PHP and C#, against the running service.
 
-`make clients` runs them, which has Go, Java, Maven, PHP with Guzzle, and Mono with Newtonsoft.Json. Nothing else here
-needs these, so they are no part of `make test`.
+`make clients` runs the tests. They need Go, Java, Maven, PHP with Guzzle, and Mono with Newtonsoft.Json. No other test
+needs these programs, so `make test` leaves these tests out.
 """
 
 import json
@@ -28,9 +28,9 @@ output: gateway/client.go
 generate: {models: true, client: true}
 output-options: {skip-prune: true}
 """
-"""As docs/sdks.md has them: without `skip-prune` the bodies of events are left out."""
+"""The options of docs/sdks.md. Without `skip-prune`, the generator leaves the bodies of events out."""
 GO_OPTIONS = "--additional-properties=packageName=gateway,withGoMod=false,useOneOfDiscriminatorLookup=true"
-"""As docs/sdks.md has them: without the look-up an event matches several types, and is an error."""
+"""The options of docs/sdks.md. Without the discriminator look-up, an event matches several types, which is an error."""
 CSHARP_OPTIONS = (
     "--additional-properties=packageName=Gateway,targetFramework=net48,useOneOfDiscriminatorLookup=true"
 )
@@ -41,7 +41,7 @@ MONO_LIBRARIES = (
 )
 CUSTOMER = "917000900058"
 COMPILING = 600.0
-"""Seconds for a generator or a compiler."""
+"""The time limit in seconds of a generator or compiler."""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The calls of Meta's Java SDK, unmodified, to the running service (`make clients`, which needs Java and Maven).
 
-The SDK supports only https, so it uses the TLS of the other libraries, under a name from a hosts file.
+The SDK supports only https, so it uses the TLS proxy of the other libraries, with a name from a hosts file.
 """
 
 import json
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 CALLS = 20
 FAILING: dict[str, str] = {}
-"""Calls that do not work, and why."""
+"""The calls that fail, and the reasons."""
 
 
 def test_every_call_of_the_java_sdk_works(

@@ -7,14 +7,14 @@ IS_FOCUSED = "(element) => element === document.activeElement"
 
 
 class Keyboard:
-    """Reaches everything with Tab, and counts actions: a filled-in field, a pressed button or link."""
+    """Reaches elements with Tab only, and counts actions: filling a field, pressing a button or link."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         self.actions = 0
 
     def reach(self, target: Locator) -> None:
-        """Go to an element with only Tab, from the current focus."""
+        """Move the focus to an element with Tab only."""
         target.wait_for()
         for _ in range(MOST_STOPS):
             if target.evaluate(IS_FOCUSED):
@@ -28,7 +28,7 @@ class Keyboard:
         try:
             self.page.keyboard.press("Enter")
         except Error:
-            # What was pressed may close its own window before the press is confirmed.
+            # The pressed element may close the window before Playwright confirms the press.
             if not self.page.is_closed():
                 raise
         self.actions += 1

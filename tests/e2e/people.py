@@ -1,6 +1,6 @@
-"""Users with a browser: they fill in forms, read mails, press buttons; and screenshots of the pages.
+"""Users with a browser, who fill in forms, read mails and press buttons.
 
-With SCREENSHOTS=<directory>, every page on the way is captured at 360 and 1280 pixels.
+With SCREENSHOTS=<directory>, a screenshot of every visited page is saved at widths of 360 and 1280 pixels.
 """
 
 import os
@@ -18,7 +18,7 @@ WIDTHS = (360, 1280)
 
 
 class Visitor:
-    """A user with a browser. Scripts may be off, and all complaints of the browser are recorded."""
+    """A user with a browser. Scripts can be off. `complaints` records the errors of the browser."""
 
     def __init__(self, browser: Browser, base_url: str, *, scripts: bool = True) -> None:
         # Animations would make each screenshot slow.
@@ -64,7 +64,7 @@ def last_link(stack: Stack, email: str) -> str:
 
 
 def sign_up_fields(email: str, company: str) -> dict[str, str]:
-    """The contents of the sign-up page, by the fields' labels."""
+    """The values for the sign-up form, by the labels of the fields."""
     return {
         "Business email": email,
         "Password": PASSWORD,
@@ -93,7 +93,7 @@ def new_business() -> tuple[str, str]:
 
 
 def action(page: Page, name: str) -> Locator:
-    """A button at the top of a staff page, which opens a dialog."""
+    """A button at the top of a staff page. It opens a dialog."""
     return page.locator("a:visible, button:visible").filter(has_text=re.compile(rf"{name}\s*$")).first
 
 

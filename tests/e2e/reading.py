@@ -1,4 +1,4 @@
-"""A reader who runs the commands of a documentation page in a shell, with the running service."""
+"""Runs the commands of a documentation page in a shell against the running service."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class Reader:
         }
 
     def type(self, part: str) -> str:
-        """The output of the next command, which must contain `part`."""
+        """Run the next command, which must contain `part`. Returns the output."""
         command = self.commands.pop(0)
         assert part in command, f"the next command is {command}"
         return subprocess.run(
@@ -38,12 +38,12 @@ class Reader:
         ).stdout
 
     def answer(self, part: str) -> dict[str, Any]:
-        """The JSON output of the next command."""
+        """Run the next command. Returns the JSON in the output."""
         answer: dict[str, Any] = json.loads(self.type(part))
         return answer
 
     def run(self, part: str) -> dict[str, Any]:
-        """The output of the next command, which must succeed."""
+        """Run the next command. Its JSON must not be an error."""
         answer = self.answer(part)
         assert "error" not in answer, answer
         return answer

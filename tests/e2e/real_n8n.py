@@ -27,7 +27,7 @@ OWNER = {"email": "owner@shop.example", "firstName": "Asha", "lastName": "Rao", 
 
 
 class Editor(requests.Session):
-    """The calls of n8n's editor."""
+    """The HTTP calls of n8n's editor."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ def test_a_workflow_receives_answers_and_ends(stack: Stack, editor: Editor) -> N
 
 
 def _succeeded(editor: Editor, count: int) -> None:
-    """Wait for a number of executions, all without an error."""
+    """Wait until a number of executions have ended, all without an error."""
 
     def ended() -> list[dict[str, Any]] | None:
         found: list[dict[str, Any]] = editor.call("GET", "/executions")["results"]
@@ -188,7 +188,7 @@ def _node(name: str, kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _endpoint(stack: Stack, editor: Editor) -> dict[str, Any] | None:
-    """The active endpoint with n8n's address."""
+    """The active endpoint whose URL is at n8n's address."""
     found: list[dict[str, Any]] = stack.api("GET", "/v1/webhooks?limit=200").json()["data"]
     active = [each for each in found if each["url"].startswith(editor.url) and each["status"] == "active"]
     return active[0] if active else None

@@ -1,4 +1,4 @@
-"""`/mcp` of the running service with the official client over HTTP."""
+"""`/mcp` of the running service, called over HTTP with the official client."""
 
 import httpx2
 import pytest

@@ -16,7 +16,7 @@ PAGE = "docs/batches.md"
 
 
 def completed(stack: Stack, batch_id: str) -> dict[str, Any]:
-    """The batch once it has ended."""
+    """Wait until the batch has ended, and return it."""
 
     def look() -> dict[str, Any] | None:
         batch: dict[str, Any] = stack.api("GET", f"/v1/messages/batch/{batch_id}").json()

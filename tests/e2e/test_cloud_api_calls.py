@@ -1,7 +1,7 @@
-"""Every call of public Cloud API libraries, unmodified, against the running service: made once, each counted.
+"""Every call of unmodified public Cloud API libraries, made once against the running service.
 
-docs/cloud-api.md shows how many calls of each library work, and `FAILING` with the reasons. Calls that would register
-or deregister the number that all share are not made.
+docs/cloud-api.md shows the count of working calls of each library, and the failing calls with the reasons (`FAILING`).
+The tests leave out calls that register or deregister the number, because all tests share it.
 """
 
 import json
@@ -89,7 +89,7 @@ FAILING = {
     ("@microfox/whatsapp-business", "updateCommerceSettings"): NOT_METAS + "commerce settings of an account",
     ("@microfox/whatsapp-business", "getConversationalComponents"): "it reads its own wrapper as the answer",
 }
-"""Calls that do not work, and why."""
+"""The calls that fail, and the reasons."""
 
 
 @pytest.mark.parametrize("place", range(len(CALLS)), ids=list(CALLS))

@@ -1,7 +1,7 @@
-"""Public Cloud API libraries, unmodified, with the running service: a bot on each replies to a customer's picture.
+"""Bots on unmodified public Cloud API libraries reply to a customer's picture through the running service.
 
-Each bot's endpoint has `format: meta`, and the library's own verification is on, if it has one. The bot's report is
-compared with what Meta received. docs/cloud-api.md shows `LIBRARIES` as a table.
+Each bot's endpoint has `format: meta`. If the library can verify signatures, it does. The test compares the bot's
+report with the messages that Meta received. docs/cloud-api.md shows `LIBRARIES` as a table.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ EVERYTHING = frozenset({"text", "template", "media", "download", "read", "templa
 
 @dataclass(frozen=True)
 class Library:
-    """What a library can do."""
+    """The features of a library."""
 
     can: frozenset[str]
     verifies: bool = True
-    """Whether it checks signatures."""
+    """Whether the library checks signatures."""
 
 
 LIBRARIES = {
@@ -84,7 +84,7 @@ class Bot:
         self._lines.put(json.dumps({"step": "failed", "error": "the bot ended"}))
 
     def until(self, step: str) -> dict[str, dict[str, Any]]:
-        """Every step up to this one."""
+        """Wait until the bot reports a step. Returns all steps so far."""
         while step not in self.steps:
             said = json.loads(self._lines.get(timeout=30))
             assert said["step"] != "failed", said["error"]
@@ -94,7 +94,7 @@ class Bot:
 
 @pytest.fixture(scope="module")
 def graph(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The gateway behind TLS, under the host names that libraries require, as a bot's environment."""
+    """Run a TLS proxy for the gateway with the host names that libraries require. Yields the environment of a bot."""
     certificate = self_signed(tmp_path_factory.mktemp("tls"), names=["graph.facebook.com", "gateway.example"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
@@ -106,7 +106,7 @@ def graph(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
         async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             with closing(sink), suppress(ConnectionError):
                 while chunk := await source.read(65536):
-                    # Set by a proxy too, because the gateway only answers under its own name.
+                    # Set the Host header like a real proxy, because the gateway answers only to its own name.
                     sink.write(_HOST.sub(b"Host: 127.0.0.1:%d\r\n" % port, chunk))
                     await sink.drain()
 
@@ -128,7 +128,7 @@ def versions() -> dict[str, str]:
 
 
 def program(name: str, library: str) -> list[str]:
-    """The command of a program with this name for a library, on Node or in Python."""
+    """The command that runs a program for a library, in Node or Python."""
     if library in json.loads((BOTS / "package.json").read_text())["dependencies"]:
         command = [Path(NODE) / "bin/node", "--require", BOTS / "redirect.cjs", BOTS / f"{name}.mjs"]
         needed = BOTS / "node_modules"
@@ -140,7 +140,7 @@ def program(name: str, library: str) -> list[str]:
 
 @contextmanager
 def running(name: str, **environment: str) -> Iterator[Bot]:
-    """A bot in its own process."""
+    """Run a bot in a separate process."""
     port = free_port()
     process = subprocess.Popen(
         program("bots", name),
@@ -171,7 +171,7 @@ def account(stack: Stack) -> str:
 
 
 def approved_template(stack: Stack, waba_id: str, name: str) -> str:
-    """The id of an approved template, which is created if missing."""
+    """The id of an approved template. The template is created if it is missing."""
     components = [{"type": "BODY", "text": "Hello world."}]
     body = {"name": name, "language": "en_US", "category": "UTILITY", "components": components}
     made: str = stack.api("POST", f"/v1/templates?waba_id={waba_id}", body).json().get("id", "")
@@ -181,7 +181,7 @@ def approved_template(stack: Stack, waba_id: str, name: str) -> str:
 
 
 def endpoint_at(stack: Stack, url: str, secret: str) -> str:
-    """An unverified endpoint in Meta's form. Returns its id."""
+    """Create an unverified endpoint with `format: meta`. Returns the id."""
     body = {
         "url": url,
         "format": "meta",
@@ -197,7 +197,7 @@ def endpoint_at(stack: Stack, url: str, secret: str) -> str:
 
 
 def image(stack: Stack, customer: str) -> dict[str, Any]:
-    """Receive a customer's picture."""
+    """Make the simulator send a customer's picture."""
     picture = {"data": base64.b64encode(RECEIVED).decode(), "mime_type": "image/jpeg"}
     source = {"from": customer, "type": "image", "image": picture}
     made: dict[str, Any] = stack.simulator(
@@ -279,7 +279,7 @@ def test_the_page_says_what_the_libraries_can() -> None:
 
 
 def messages(stack: Stack, customer: str) -> list[dict[str, Any]]:
-    """Meta's messages of a conversation."""
+    """The messages of a conversation that Meta has."""
     rows: list[dict[str, Any]] = stack.simulator("GET", f"/sim/messages?customer={customer}&limit=100")[
         "data"
     ]

@@ -1,4 +1,4 @@
-"""docker-compose.yml: its services run as plain processes, and the quickstart runs with them through nginx."""
+"""The services of docker-compose.yml run as plain processes, and the quickstart runs against them through nginx."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tests.pages import blocks
 from tests.receiver import Receiver
 
 SANDBOXED = ["gateway", "simulator"]
-"""The services for the quickstart: the small host."""
+"""The services for the quickstart: the small host and the simulator."""
 
 
 def test_each_volume_lies_in_a_folder_that_the_image_made_for_its_user() -> None:
@@ -185,7 +185,7 @@ def test_the_quickstart_runs_on_the_services_of_the_compose_file(
     assert requests.get(f"{base_url}/metrics", verify=verify, timeout=10).status_code == 404
     for path in ("/v25.0/1234567/phone_numbers?access_token=wb_live_secret", "/invitation/secret-token"):
         requests.get(f"{base_url}{path}", verify=verify, timeout=10)
-    log = tmp_path / "nginx/access.log"  # a line is written after its response was sent
+    log = tmp_path / "nginx/access.log"  # nginx writes a line after the response
     until(
         lambda: '"GET /invitation/..." ' in log.read_text(), "the last request in the proxy's log", seconds=10
     )
@@ -193,7 +193,7 @@ def test_the_quickstart_runs_on_the_services_of_the_compose_file(
     assert '"GET /v25.0/1234567/phone_numbers" ' in logged
     assert "secret" not in logged
 
-    # The accounts of the sandbox outlive their process.
+    # The accounts of the sandbox survive a restart of the simulator.
     running.stop("simulator")
     assert shell.environment["FROM"] in (tmp_path / "state/simulator.json").read_text()
     running.start("simulator")

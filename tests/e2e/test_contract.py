@@ -1,6 +1,6 @@
 """The OpenAPI document and the running service: no 500, no undocumented status, no violation of a schema.
 
-schemathesis generates positive and negative cases for every operation, with the credentials that open it. The long form
+schemathesis generates positive and negative cases for every operation, with the right credentials. The long form
 (`make fuzz`) makes more examples of each. Only the tests import schemathesis: it takes 0.7 s and 80 MB, which every
 test process would spend on collecting this file.
 """
@@ -21,11 +21,11 @@ from tests.e2e.conftest import ROOT, Stack, until
 pytestmark = pytest.mark.e2e
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "2"))
-"""Valid and invalid examples of each operation. The short form always draws the same, so more would find little."""
+"""The number of valid and of invalid examples for each operation. The short form always draws the same few."""
 PART, PARTS = (int(number) for number in os.environ.get("FUZZ_PART", "1/1").split("/"))
 """`2/4` for the second quarter of the operations."""
 NEVER_CALLED = {
-    # They would end the credentials of the other cases.
+    # These calls would end the credentials that the other cases use.
     ("DELETE", "/v1/api-keys/{key_id}"),
     ("DELETE", "/v1/console/sessions/current"),
 }
@@ -35,9 +35,9 @@ CUSTOMER = "919812345678"
 
 @pytest.fixture(scope="module")
 def credentials(stack: Stack) -> dict[str, str]:
-    """A token for each kind of operation: of a platform, of a staff member, and of a tenant for these cases.
+    """A token for each kind of operation: a platform's, a staff member's, and a tenant's.
 
-    The tenant has one row of each kind, so that lists have rows. No other test uses what the cases leave.
+    Only these tests use the tenant, so the rows that the cases leave disturb no other test.
     """
     app = stack.platform_key("Fuzz")
     tenant = stack.made("/v1/tenants", {"name": "Fuzzed"}, key=app)["id"]
@@ -114,7 +114,7 @@ def document() -> Any:
     import schemathesis
 
     schema = schemathesis.openapi.from_path(ROOT / "docs/openapi.json")
-    # `tests/api_contract` tests who may call what. A random token ends a call at once.
+    # A random token would end each call at once. `tests/api_contract` tests the permissions.
     schema.config.generation.update(with_security_parameters=False)
     return schema
 
@@ -165,10 +165,10 @@ def test_every_operation_keeps_its_contract(
     mode = GenerationMode.POSITIVE if kind == "good" else GenerationMode.NEGATIVE
     always = [of_schema.status_code_conformance, of_schema.content_type_conformance]
     if path != "/v1/events/stream":
-        # OpenAPI 3.1 has one schema for a whole stream; schemathesis validates each of its events with it.
+        # OpenAPI 3.1 has one schema for a whole stream, but schemathesis validates each event with it.
         always.append(of_schema.response_schema_conformance)
 
-    # A stream ends when its reader leaves.
+    # A stream ends only when its reader disconnects.
     seconds = 3 if path == "/v1/events/stream" else 30
     is_aimed = cycle([True, False])
 
@@ -182,7 +182,7 @@ def test_every_operation_keeps_its_contract(
         suppress_health_check=list(HealthCheck),
     )
     def keeps_it(case: Case) -> None:
-        # Every other invalid input is directed too: its error may be the address.
+        # Aim every second invalid input only: in the others, the path parameter may be the error.
         if kind == "good" or next(is_aimed):
             aim(case, existing)
         response = case.call(base_url=stack.ready["base_url"], headers=headers, timeout=seconds)

@@ -39,7 +39,7 @@ def test_spectral_finds_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def python_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The client that openapi-python-client generates, importable as `generated_client`."""
+    """Generate a client with openapi-python-client, importable as `generated_client`."""
     home = tmp_path_factory.mktemp("generated")
     config = home / "config.yaml"
     config.write_text("post_hooks: []\ncontent_type_overrides: {application/pdf: application/octet-stream}\n")

@@ -21,8 +21,8 @@ QUICK = """
     document.adoptedStyleSheets = [new CSSStyleSheet()];
     document.adoptedStyleSheets[0].replaceSync("* { transition: none !important }");
 """
-"""Keeps pages from reading the whole index for their search, which takes longer than the checks, and shows another
-colour scheme at once."""
+"""Prevents pages from loading the search index, which takes longer than the checks. Also disables transitions, so that
+a change of the colour scheme shows at once."""
 UNSEEN = """([seen, parts]) => {
     const known = new Set(seen), marks = new Map(), fresh = [], kept = new Set();
     const name = /^(id|href|src|for|name|alt|title|aria-label|data-.*)$/;
@@ -53,18 +53,18 @@ UNSEEN = """([seen, parts]) => {
     for (const it of document.querySelectorAll(parts)) if (!kept.has(it)) it.remove();
     return fresh;
 }"""
-"""Removes the parts of a page in which nothing is new, and returns the marks of what is. A mark is a digest of what axe
-reads of an element: its tag and attributes and those around it, whether it has text and whether it scrolls."""
+"""Removes the parts of a page without new elements, and returns the marks of the new elements. A mark is a digest of
+what axe reads: tags and attributes of the element and its ancestors, and whether it has text and scrolls."""
 PARTS = "article > *, tbody > tr:not(:first-child), .md-nav__item, .md-header__inner > *, .md-footer > *"
 PLAIN = (
     """() => document.querySelectorAll("pre > code").forEach((it) => { it.textContent = it.textContent })"""
 )
-"""Removes the colours of code: thousands of elements that only the contrast check needs."""
+"""Removes the colours of code. They are thousands of elements, which only the contrast check needs."""
 DARK = "document.body.dataset.mdColorScheme = 'slate'"
-"""Switches a page like the theme's script."""
+"""Switches a page to dark colours, like the theme's script."""
 SETTLED = """() => [...document.querySelectorAll("pre > code")].every(
     (code) => code.scrollWidth <= code.clientWidth || code.tabIndex >= 0)"""
-"""Whether the theme has made scrolling code blocks focusable, some time after the layout."""
+"""Whether the theme has made scrolling code blocks focusable. It does so some time after the layout."""
 
 
 def paths() -> list[str]:
@@ -131,7 +131,7 @@ def test_the_start_says_what_this_is_and_the_search_finds_what_people_look_for(
         "opt out": "broadcast",
         "131047": "whatsapp-errors",
     }.items():
-        # Input before the script has run is lost.
+        # Type again for each search, because the page loses input before its script has run.
         search.fill("")
         search.press_sequentially(words)
         found = page.locator(f".md-search-result__link[href*='/{name}/']").first

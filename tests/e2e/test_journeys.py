@@ -1,7 +1,7 @@
 """The console's three roles with a browser and the running service: tenant, developer, staff.
 
-None of them has a mouse: Tab, Enter, Space and letters. Nobody types an API call or needs anybody else's password, from
-the sign-up to a delivered message, and to a delivery that staff sent again.
+They use only the keyboard: Tab, Enter, Space and letters. The journeys lead from the sign-up to a delivered message and
+to a delivery that staff retry, without API calls by hand or shared passwords.
 """
 
 import re
@@ -33,13 +33,13 @@ class Business(NamedTuple):
     hands: Keyboard
     staff: Visitor
     actions: int
-    """The actions from the sign-up to the log-in."""
+    """The number of actions from the sign-up to the log-in."""
     seconds: float
 
 
 @pytest.fixture(scope="module")
 def business(browser: Browser, stack: Stack) -> Iterator[Business]:
-    """Sign up, read the mail on the outbox page, log in: only by keyboard."""
+    """Sign up, read the mail on the outbox page and log in, by keyboard only."""
     email, company = new_business()
     person, staff = (Visitor(browser, stack.ready["base_url"]) for _ in range(2))
     hands, page, began = Keyboard(person.page), person.page, time.monotonic()
@@ -66,7 +66,7 @@ def business(browser: Browser, stack: Stack) -> Iterator[Business]:
 
 @pytest.fixture(scope="module")
 def approved(business: Business, stack: Stack) -> Business:
-    """The tenant after staff have found it by its mail address and approved it."""
+    """Find the tenant by its mail address as staff, and approve it."""
     let_in(business.staff, stack, business.email, business.company)
     return business
 
@@ -174,13 +174,13 @@ def make_template(hands: Keyboard) -> None:
 
 
 def from_a_file(hands: Keyboard) -> None:
-    """Send a batch from a CSV file: upload, template, columns, the messages, start, end."""
+    """Send a batch from a CSV file: upload, template, columns, preview, start and end."""
     page = hands.page
     hands.link("Batches")
     hands.link("New batch from a CSV file")
 
     def chooser() -> FileChooser | None:
-        """The file dialog. A key that is pressed while the page is still being drawn opens none."""
+        """The file dialog. None if the key was pressed before the page was ready."""
         try:
             with page.expect_file_chooser(timeout=2_000) as opened:
                 hands.press(page.get_by_label("CSV file"))
@@ -278,7 +278,7 @@ def receives(hands: Keyboard, inbox: str) -> str:
 
 
 def repaired(business: Business, delivery_id: str) -> None:
-    """As staff, find the delivery, read the receiver's answer, send it again, and verify the endpoint."""
+    """As staff, find the delivery, read the receiver's response, retry the delivery, and verify the endpoint."""
     page, hands = business.staff.page, Keyboard(business.staff.page)
     search_as_staff(hands, delivery_id)
     expect(page.get_by_text("/inbox/").first).to_be_visible()

@@ -1,4 +1,4 @@
-"""The main job over real HTTP: the printed curl, the phone page, the reply, the signed deliveries."""
+"""The main flow over real HTTP: the printed curl, the phone page, the reply and the signed deliveries."""
 
 import json
 import shlex
@@ -73,7 +73,7 @@ def test_the_printed_curl_sends_and_everything_comes_back_signed(stack: Stack, b
 
 
 def test_a_second_receiver_verifies_with_the_public_library(stack: Stack) -> None:
-    """A tenant's endpoint, created over the API, whose secret was rotated: both secrets verify the deliveries."""
+    """After a rotation of an endpoint's secret, both secrets verify its deliveries."""
     url = f"{stack.ready['simulator_url']}/inbox/second"
     made = stack.api("POST", "/v1/webhooks", {"url": url, "event_types": ["message.outbound"]})
     assert made.status_code == 201, made.text
@@ -117,8 +117,8 @@ def test_a_command_beside_the_run_reaches_its_servers(stack: Stack) -> None:
 
 
 def test_the_demo_is_its_own_test_world(stack: Stack) -> None:
-    """`/v1/test/*` with the printed key creates no second account, between which template calls would have to
-    choose.
+    """`/v1/test/*` with the printed key creates no second account. With two accounts, template calls must name one
+    of them.
     """
     written = stack.api("POST", "/v1/test/inbound", {"from": CUSTOMER, "text": "Hello"})
     assert written.status_code == 201, written.text
@@ -173,7 +173,7 @@ def test_a_second_start_keeps_the_data(stack: Stack) -> None:
 
 
 def test_what_whatsapp_refused_for_a_moment_goes_out_with_the_same_key(stack: Stack) -> None:
-    """A token that was not accepted, a number under maintenance; and a used code is rejected with its own text."""
+    """Repeats succeed after a rejected token and after maintenance of a number. A used code gets its own error."""
     number = f"/v1/numbers/{stack.ready['phone_number_id']}"
     waba_id = stack.api("GET", number).json()["waba_id"]
     tokens = stack.simulator("GET", f"/sim/accounts/{waba_id}")["access_tokens"]

@@ -102,7 +102,7 @@ def test_a_business_signs_up_is_approved_and_sends_a_message(
 
 
 def play_the_customer(visitor: Visitor) -> None:
-    """While the tenant waits: a customer writes, and the tenant reads the event and replies."""
+    """While the tenant waits for approval, a customer writes, and the tenant reads the event and replies."""
     page = visitor.page
     page.goto("/console")
     page.get_by_role("link", name="your sandbox").click()
@@ -126,7 +126,7 @@ def play_the_customer(visitor: Visitor) -> None:
 
 
 def approve(reviewer: Visitor, stack: Stack, company: str) -> None:
-    """Process the queue as staff: see the flag, open the dialog, approve the tenant."""
+    """As staff, see the flag in the queue, open the dialog and approve the tenant."""
     page = reviewer.page
     page.goto("/admin/")
     reviewer.page.get_by_label("Email").fill(stack.ready["staff_email"])
@@ -151,7 +151,7 @@ def approve(reviewer: Visitor, stack: Stack, company: str) -> None:
 
 
 def send_with(stack: Stack, key: str) -> None:
-    """Connect a number of the simulator with the new key, and send through it."""
+    """Connect a number of the simulator with the new key, and send a message from the number."""
     account = stack.simulator("POST", "/sim/accounts", {"numbers": 1})
     number = account["phone_numbers"][0]["id"]
     connected = stack.api(

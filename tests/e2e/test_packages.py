@@ -1,4 +1,4 @@
-"""The packages of the SDKs from a running gateway: installed by pip, uv and npm from its address."""
+"""pip, uv and npm install the packages of the SDKs from the address of a running gateway."""
 
 import re
 import sys

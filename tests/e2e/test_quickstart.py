@@ -1,4 +1,4 @@
-"""The commands of docs/quickstart.md in one shell. Only the clone and the downloads are prepared."""
+"""The commands of docs/quickstart.md in one shell. The clone and the downloads are prepared."""
 
 import json
 import re
@@ -22,7 +22,7 @@ DONE = "__done__"
 
 
 class Shell:
-    """One interactive session: later commands see what earlier ones left."""
+    """One shell session. Commands see the variables and jobs of earlier commands."""
 
     def __init__(self, directory: Path) -> None:
         self.process = subprocess.Popen(
@@ -35,7 +35,7 @@ class Shell:
         )
 
     def run(self, command: str) -> str:
-        """The output of a command."""
+        """Run a command. Returns the output."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{command}\necho; echo {DONE}\n")
@@ -57,7 +57,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def python_at(path: Path) -> None:
-    """This interpreter, with its packages, under another name."""
+    """Make this interpreter and its packages available at another path."""
     path.parent.mkdir(parents=True)
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     path.chmod(0o755)
@@ -106,8 +106,8 @@ def test_the_quickstart_as_documented(stack: Stack, shell: Shell, tmp_path: Path
     expected = Counter({"message.outbound": 1, "message.status": 3, "message.inbound": 1})
 
     def came() -> bool:
-        """Whether the events have arrived, on lines that the receiver's threads may have mixed. Statuses of other tests
-        may arrive meanwhile.
+        """Whether the events have arrived. The receiver's threads may mix their lines, and statuses of other tests may
+        arrive too.
         """
         return Counter(re.findall("|".join(expected), printed.read_text())) >= expected
 

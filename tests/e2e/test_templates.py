@@ -16,7 +16,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
 
 
 def wait_for_approval(stack: Stack, template_id: str) -> None:
-    """The `template.status` of Meta's review, as received by the tenant's endpoint."""
+    """Wait until the tenant's endpoint has received the `template.status` of Meta's approval, and check the event."""
 
     def approval() -> list[dict[str, Any]]:
         return [
@@ -101,7 +101,7 @@ def test_a_rejection_is_listed_with_its_reason(stack: Stack) -> None:
 
 
 def test_a_template_made_elsewhere_is_listed_within_a_minute(stack: Stack) -> None:
-    """Its approval concerns an unknown template, so the worker reads the account."""
+    """The approval concerns an unknown template, so the worker reads the account's templates."""
     number = stack.api("GET", f"/v1/numbers/{stack.ready['phone_number_id']}").json()
     account = stack.simulator("POST", "/sim/accounts", {"waba_id": number["waba_id"]})
     made = requests.post(

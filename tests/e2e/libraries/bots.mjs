@@ -1,7 +1,7 @@
-// Bots on public Node libraries for the Cloud API: each answers one received image with what its library can do.
+// Bots on public Node libraries for the Cloud API: each replies to one received image.
 //
-// Run by `test_cloud_api_libraries.py`, the library's name as argument. The libraries are as they were published; a bot
-// sets the base address the way docs/cloud-api.md says. A line of JSON on standard output tells of each step.
+// `test_cloud_api_libraries.py` runs it with the library's name as argument. The libraries are unmodified. A bot sets
+// the base address as docs/cloud-api.md says, and reports each step as a line of JSON on standard output.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -14,7 +14,7 @@ const VERSION = "v25.0";
 const require = createRequire(import.meta.url);
 
 const write = process.stdout.write.bind(process.stdout);
-// Some libraries log to standard output, which is the test's.
+// Standard output is for the report, so the log lines of libraries go elsewhere.
 console.log = console.info = (...words) => console.error(...words);
 
 const report = (step, facts = {}) => write(JSON.stringify({ step, ...facts }) + "\n");
@@ -30,7 +30,7 @@ const reporting = (handle) => async (...given) => {
 };
 process.on("uncaughtException", failed);
 
-// The web server that a library leaves to its user. `verified` gives the notification, or throws.
+// A web server for a library that has none. `verified` returns the notification, or throws.
 function serve(challenge, verified, handle) {
   const answer = reporting(handle);
   createServer(async (request, response) => {
@@ -149,7 +149,7 @@ const bots = {
         const chunks = [];
         for await (const chunk of request) chunks.push(chunk);
         const body = Buffer.concat(chunks).toString();
-        // The handler is not awaited: the answer must not wait for it.
+        // Do not await the handler, because the response must not wait for it.
         await client.post(JSON.parse(body), body, request.headers["x-hub-signature-256"]);
         response.end();
       } catch (error) {
@@ -170,8 +170,8 @@ const bots = {
       WEBHOOK_VERIFICATION_TOKEN: VERIFY_TOKEN,
     });
     const WhatsApp = require("whatsapp");
-    // The library's own server fails on every notification: it joins the parts of a body to a text, then asks for
-    // their bytes. So the server is the bot's, and the library's function computes the signature.
+    // The library's own server fails on every notification: it joins the chunks of a body to a string, and then needs
+    // bytes. The bot therefore runs its own server, and uses the library's function for the signature.
     const entry = require.resolve("whatsapp");
     const { generateXHub256Sig } = require(entry.replace(/index\.js$/, "utils.js"));
     const client = new WhatsApp(PHONE);

@@ -1,5 +1,5 @@
-"""Bots on public Python libraries for the Cloud API: each replies to one received image with everything that its
-library can do.
+"""Bots on public Python libraries for the Cloud API. Each replies to one received image with every kind of call that
+its library supports.
 
 `test_cloud_api_libraries.py` runs them in the environment of `requirements.txt`, with the library's name as argument.
 The libraries are unmodified; a bot sets the base address as docs/cloud-api.md says. Each step is a line of JSON on
@@ -64,7 +64,7 @@ def app_for(
     *,
     verify: Callable[[bytes, str], None] = lambda body, signature: None,
 ) -> Flask:
-    """The web server, which the library leaves to its user."""
+    """A web server, for a library that has none."""
     app = Flask("bot")
 
     @app.get("/")
@@ -86,7 +86,7 @@ def app_for(
 
 
 def image_of(notification: Notification) -> dict[str, Any] | None:
-    """The message of a notification, when it is an image."""
+    """The image message of a notification. None for any other message."""
     value = notification["entry"][0]["changes"][0]["value"]
     message: dict[str, Any] = value.get("messages", [{}])[0]
     return message if message.get("type") == "image" else None

@@ -1,7 +1,7 @@
-// Every call that public Node libraries for the Cloud API have, made once with the library as it was published.
+// Every call of public Node libraries for the Cloud API, made once with the unmodified library.
 //
-// Run by `test_cloud_api_calls.py`, the library's name as argument. A line of JSON on standard output tells of each
-// call: its name, and why it failed if it did. A name that begins with `-` is a step that is not counted.
+// `test_cloud_api_calls.py` runs it with the library's name as argument. Each call is a line of JSON on standard
+// output, with its name and the reason of a failure. A name that begins with `-` is a step that is not counted.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
@@ -14,7 +14,7 @@ const FLOW_JSON = { version: "7.2", screens: [] };
 const require = createRequire(import.meta.url);
 
 const write = process.stdout.write.bind(process.stdout);
-// Some libraries log to standard output, which is the test's.
+// Standard output is for the report, so the log lines of libraries go elsewhere.
 console.log = console.info = (...words) => console.error(...words);
 
 const file = () => new Blob([readFileSync(PICTURE)], { type: "image/jpeg" });
@@ -343,7 +343,7 @@ const libraries = {
   },
 };
 
-// What a call's answer says of a failure: some libraries throw nothing.
+// The failure in a response. Some libraries return it instead of throwing.
 const problem = (answer) => {
   if (Array.isArray(answer)) return problem(answer[0]);
   if (answer?.error) return JSON.stringify(answer.error);

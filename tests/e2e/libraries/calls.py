@@ -1,7 +1,7 @@
 """Every call in public Python libraries for the Cloud API, made once with the unmodified library.
 
 `test_cloud_api_calls.py` runs it in the environment of `requirements.txt`, with the library's name as argument. Each
-call is a line of JSON on standard output: its name, and why it failed if it did.
+call is a line of JSON on standard output, with its name and the reason of a failure.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import whole_libraries
 
 
 def _problem(answer: Any) -> str | None:
-    """The failure that a response reports, because some libraries raise nothing."""
+    """The failure in a response. Some libraries return it instead of raising."""
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], int):
         answer = answer[1] if answer[0] >= 400 else None
     status = getattr(answer, "status_code", 200)

@@ -24,7 +24,7 @@ Call = tuple[str, Callable[[], Any]]
 
 
 class Kept(dict[str, Any]):
-    """Results of earlier calls for later ones."""
+    """Results of earlier calls that later calls need."""
 
     def keeping(self, name: str, make: Callable[[], Any]) -> Callable[[], Any]:
         """A call whose result is stored under a name."""
@@ -37,7 +37,7 @@ class Kept(dict[str, Any]):
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """The first true result of a condition."""
+    """Wait until a condition is true, and return its result."""
     ends_at = time.monotonic() + 20
     while not (value := condition()):
         if time.monotonic() > ends_at:

@@ -1,5 +1,5 @@
-// Leads TLS connections for the hosts of REDIRECTED_HOSTS to a port of this machine, as a hosts file and port 443 would:
-// two libraries have a fixed address, one takes a host name alone. Loaded with `node --require`.
+// Redirects TLS connections for the hosts in REDIRECTED_HOSTS to a port of this machine. Two libraries have a fixed
+// address, and one accepts only a host name. `node --require` loads this file.
 const tls = require("node:tls");
 
 const hosts = (process.env.REDIRECTED_HOSTS ?? "").split(",");

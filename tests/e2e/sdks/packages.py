@@ -1,4 +1,4 @@
-"""The bot of an SDK's README as a process, and the messages that it sent."""
+"""Runs the bot of an SDK's README as a process, and lists the messages that it sent."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from tests.free_ports import free_port
 
 
 def settings(stack: Stack, base_url: str | None = None) -> dict[str, str]:
-    """The variables that the READMEs export."""
+    """The environment variables that the READMEs export."""
     return {
         "WHABUZZ_BASE_URL": base_url or stack.ready["base_url"],
         "WHABUZZ_API_KEY": stack.ready["api_key"],
@@ -23,7 +23,7 @@ def settings(stack: Stack, base_url: str | None = None) -> dict[str, str]:
 
 @contextmanager
 def bot(command: list[str], directory: Path, environment: dict[str, str]) -> Iterator[int]:
-    """The bot of a README, started, registered and verified. Yields its port."""
+    """Run the bot of a README, and wait until its endpoint is verified. Yields the port."""
     port = free_port()
     printed = directory / "printed"
     with printed.open("w") as output:
@@ -59,7 +59,7 @@ def sends_to(stack: Stack, customer: str) -> list[dict[str, object]]:
 
 
 def customer_writes(stack: Stack, customer: str) -> None:
-    """A customer sends a text to the demo's number."""
+    """Send a customer's text to the demo number."""
     body = {"phone_number_id": stack.ready["phone_number_id"], "from": customer, "text": "Do you have it?"}
     answer = requests.post(f"{stack.ready['simulator_url']}/sim/inbound", json=body, timeout=10)
     assert answer.ok, answer.text

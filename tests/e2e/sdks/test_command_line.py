@@ -1,4 +1,4 @@
-"""The command line, installed from its wheel, with the running service: the guide's bot, from the start."""
+"""The command line, installed from its wheel, against the running service: the whole guide, up to its bot."""
 
 import os
 import re
@@ -29,7 +29,7 @@ User.objects.create_user("owner@laptop.example", "{PASSWORD}", tenant=tenant)
 
 
 class Shell:
-    """The terminals of a reader of the guide."""
+    """A terminal of a reader of the guide."""
 
     def __init__(self, home: Path, directory: Path) -> None:
         self.directory = directory
@@ -42,7 +42,7 @@ class Shell:
         }
 
     def run(self, *arguments: str) -> str:
-        """What `whabuzz` prints."""
+        """Run `whabuzz`. Returns the output."""
         done = subprocess.run(
             [sys.executable, self.program, *arguments],
             env=self.environment,
@@ -56,7 +56,7 @@ class Shell:
 
     @contextmanager
     def running(self, *command: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-        """A program and the file that it prints to."""
+        """Run a program. Yields the process and the file with its output."""
         printed = self.directory / secrets.token_hex(4)
         with printed.open("w") as output:
             process = subprocess.Popen(
@@ -74,7 +74,7 @@ class Shell:
 
 
 def confirm(page: str) -> None:
-    """Act as the member: log in to the console, read the page, press the button."""
+    """Confirm the log-in as the member: log in to the console, read the page, press the button."""
     browser = requests.Session()
     base = page.partition("/console/")[0]
 

@@ -26,7 +26,7 @@ SECRETS = ["whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "whsec_MfKQ9r8GKYqrTwjUPD8I
 
 @pytest.fixture
 def home(node_home: Path) -> Path:
-    """The folder of the package, with the programs of the tests."""
+    """The folder with the installed package and the test programs."""
     for program in PROGRAMS.iterdir():
         shutil.copy(program, node_home)
     return node_home
@@ -42,7 +42,7 @@ def signed() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("runtime", "tag"), [("node", "41"), ("edge", "42")])
 def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack, home: Path) -> None:
-    # The response to the first keyed send is lost, and the one to the call after its repeat.
+    # The proxy drops the response to the first keyed send, and to the POST after the repeat.
     with dropping_proxy(stack.ready["base_url"], drops={1, 3}) as proxy:
         task = {
             "baseUrl": stack.ready["base_url"],
@@ -122,6 +122,6 @@ def test_it_is_required_as_well_as_imported(node_home: Path) -> None:
 def test_types_tell_right_from_wrong(home: Path) -> None:
     options = ["--noEmit", "--strict", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022,DOM"]
     options += ["--moduleResolution", "NodeNext", "--skipLibCheck", "false"]
-    # Those of the package are checked, those of TypeScript are not.
+    # Check the declaration files of the package, but not those of TypeScript.
     options += ["--skipDefaultLibCheck"]
     run(node_command(str(NODE_MODULES / "typescript/bin/tsc"), *options, "typed.ts"), home)

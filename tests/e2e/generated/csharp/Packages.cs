@@ -1,5 +1,5 @@
-// In place of two packages that Debian lacks. The client imports JsonSubTypes and uses nothing of it, and retries with
-// Polly only where its user sets a policy.
+// Replaces two packages that Debian lacks. The client imports JsonSubTypes but does not use it. The client uses Polly
+// only if its user sets a retry policy.
 namespace JsonSubTypes
 {
     internal static class Unused { }

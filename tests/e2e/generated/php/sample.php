@@ -1,6 +1,6 @@
 <?php
 
-// The calls of a client that OpenAPI Generator makes for PHP. Guzzle is on the include path, as Debian has it.
+// The calls of a client that OpenAPI Generator makes for PHP. Debian's package puts Guzzle on the include path.
 use OpenAPI\Client\Api\EventsApi;
 use OpenAPI\Client\Api\MessagesApi;
 use OpenAPI\Client\ApiException;
@@ -40,7 +40,7 @@ $events = new EventsApi($http, $configuration);
 $first = $events->listEvents(limit: 1);
 $next = $events->listEvents(limit: 1, cursor: $first->getNextCursor());
 
-// The events' classes know no variants: an event is read as JSON.
+// The generated classes of events have no variants, so the sample reads an event as JSON.
 $event = json_decode(getenv('EVENT'), true);
 
 echo json_encode([

@@ -9,7 +9,7 @@ import java.io.File;
 import java.util.List;
 import java.util.Map;
 
-/** Calls of Meta's Java SDK, unmodified: a line of JSON on standard output tells of each, and why it failed if it did. */
+/** Calls of Meta's unmodified Java SDK. Each is a line of JSON on standard output, with the reason of a failure. */
 public final class Calls {
   private static final String VERSION = "v25.0";
   private static final String PHONE = System.getenv("PHONE");
