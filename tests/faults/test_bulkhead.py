@@ -22,7 +22,7 @@ SENDS = 5
 SEND_CONNECTIONS = 2
 """The connections that a tenant may have beside the other load, even on a slow machine."""
 SLOWEST_MS = 10_000
-"""Far above the benchmark's limit, and far below the 15 seconds of a hanging call."""
+"""The limit of a call: far above the benchmark's limit, and far below the 15 seconds of a hanging call."""
 
 
 @pytest.fixture

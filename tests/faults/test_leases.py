@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 LEASE_SECONDS = 600
 BATCH = 1_500 if LONG else 800
 STOPPED_SECONDS = 8.0
-"""Longer than another worker needs to find a dead one, shorter than a request may take."""
+"""Longer than a worker needs to detect a dead one, and shorter than the time limit of a request."""
 
 
 @pytest.fixture

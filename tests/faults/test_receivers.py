@@ -34,7 +34,7 @@ EVENTS = 8
 TIMEOUT_SECONDS = 15.0 if LONG else 2.0
 BIG = 100 * 1024 * 1024
 MOST_GROWN_MB = 30
-"""Far below a single response of 100 MB."""
+"""The limit for the growth of memory, far below a single response of 100 MB."""
 
 # One run of the dispatcher. Prints the growth of the process's peak memory in kB.
 DISPATCHER = """

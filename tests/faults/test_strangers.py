@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
 ROUNDS = 40 if LONG else 5
 SLOWEST_SECONDS = 5.0
-"""Far above the benchmark's limit, because the test's machine is busy."""
+"""The limit of a call. It is far above the benchmark's limit, because tests run on busy machines."""
 HELD = {
     "idle sockets": {"idle": 5_000 if LONG else 500},
     "headers that drip": {"headers": 2_100 if LONG else 200},

@@ -142,7 +142,7 @@ def _path_of(program: str) -> str | None:
 
 
 def _as_postgres() -> list[str]:
-    """The prefix of a command line of Postgres or PgBouncer. Both servers do not start as root."""
+    """The prefix of a command line of Postgres or PgBouncer. Neither server starts as root."""
     if os.geteuid() != 0:
         return []
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 SECONDS = 10.0
 AT_ONCE_SECONDS = 1.5
-"""Less than the time for which a process caches a key."""
+"""The limit with Valkey. It is less than the time for which a process caches a key."""
 
 
 class TwoWebs:
