@@ -121,7 +121,7 @@ class InvoicesView(BillingViewSet):
     @extend_schema(
         operation_id="list_invoices",
         summary="List invoices",
-        description="Newest first.",
+        description="Returns the invoices of the business, newest first.",
         responses=InvoiceSummaryOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -132,7 +132,7 @@ class InvoicesView(BillingViewSet):
     @extend_schema(
         operation_id="get_invoice",
         summary="Get an invoice",
-        description="A printable HTML page, or JSON or a PDF when `Accept` prefers it.",
+        description="Returns a printable HTML page. Returns JSON or a PDF if `Accept` prefers that.",
         responses={
             (200, "text/html"): OpenApiTypes.STR,
             (200, "application/json"): InvoiceOut,
@@ -192,7 +192,7 @@ class AdminBillingView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_billing",
         summary="Show how every tenant pays",
-        description="Tenants with an overdue bill come first, the others by name. Works while billing is off, too.",
+        description="Tenants with an overdue invoice first, then the others by name. Also works while billing is off.",
         responses=AdminBillingOut,
     )
     def retrieve(self, request: Request) -> Response:

@@ -64,7 +64,7 @@ class AdminTenantsView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_list_tenants",
         summary="List all tenants",
-        description="Newest first, optionally of one status, with what a reviewer needs.",
+        description="Returns the tenants, newest first, with the data for their review. `status` selects one status.",
         parameters=[AdminTenantsIn],
         responses=AdminTenantOut(many=True),
     )
@@ -77,7 +77,7 @@ class AdminTenantsView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_approve_tenant",
         summary="Approve a tenant",
-        description="Opens `/v1` for the tenant, starts its trial and mails it.",
+        description="Lets the tenant use `/v1`, starts its trial, and sends it a mail.",
         request=None,
         responses=ApprovedOut,
     )
@@ -116,7 +116,7 @@ class AdminTenantsView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_reinstate_tenant",
         summary="Reinstate a suspended tenant",
-        description="The tenant becomes `active`; deliveries that waited go out.",
+        description="The tenant becomes `active`, and its waiting deliveries are sent.",
         request=None,
         responses=ReinstatedOut,
     )
@@ -134,7 +134,8 @@ class AdminHealthView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_health",
         summary="Show the state of the service",
-        description="Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror.",
+        description="Counts due retries, dead deliveries and open circuits. Shows the state of tokens, "
+        "partitions and the key mirror.",
         responses=admin_health.HealthReportOut,
     )
     def retrieve(self, request: Request) -> Response:
@@ -150,7 +151,7 @@ class AdminAuditView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_list_audit",
         summary="List audit entries",
-        description="What staff, customers and keys changed, newest first.",
+        description="Returns the changes made by staff, customers and API keys, newest first.",
         parameters=[AuditIn],
         responses=AuditEntryOut(many=True),
     )
@@ -170,7 +171,7 @@ class AdminMailView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_last_mail",
         summary="Read the last mail to an address",
-        description="Only where `EMAIL_MODE` is `log`; elsewhere 404.",
+        description="Works only if the setting `EMAIL_MODE` is `log`. Otherwise the answer is 404.",
         parameters=[OpenApiParameter("email", str, required=True)],
         responses=LastMailOut,
     )
@@ -211,7 +212,7 @@ class AdminAppsView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_create_app",
         summary="Create a platform app",
-        description="A platform app acts for many tenants. It gets its keys by a call of its own.",
+        description="A platform app acts for many tenants. It has no key yet: create one with a separate call.",
         request=AppIn,
         responses={201: AppOut},
     )
@@ -240,7 +241,7 @@ class AdminAppKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_create_app_key",
         summary="Create a key of a platform app",
-        description="The full key is in this answer and nowhere else.",
+        description="Only this answer shows the full key.",
         request=ApiKeyIn,
         responses={201: AppKeyOut},
     )

@@ -192,17 +192,25 @@ def _decide(typed: str, **values: object) -> None:
 
 class DeviceLoginIn(serializers.Serializer[Any]):
     client_name = serializers.CharField(
-        max_length=100, validators=[check_name], help_text="What the person sees, e.g. the computer's name."
+        max_length=100,
+        validators=[check_name],
+        help_text="The name that the person sees before confirming, such as the computer's name.",
     )
 
 
 class DeviceLoginOut(serializers.Serializer[Any]):
-    device_code = serializers.CharField(help_text="The program's secret: redeem it for the key.")
-    user_code = serializers.CharField(help_text="What the person compares with the page.")
+    device_code = serializers.CharField(
+        help_text="A secret of the program, which it redeems for the API key."
+    )
+    user_code = serializers.CharField(
+        help_text="The code that the program shows, and the person compares with the code on the page."
+    )
     verification_url = serializers.URLField(help_text="The page on which the person types the code.")
-    verification_url_complete = serializers.URLField(help_text="The same page with the code filled in.")
+    verification_url_complete = serializers.URLField(
+        help_text="The page of `verification_url` with the code already filled in."
+    )
     expires_at = serializers.DateTimeField()
-    interval_seconds = serializers.IntegerField(help_text="How long to wait between two redemptions.")
+    interval_seconds = serializers.IntegerField(help_text="Seconds to wait between two attempts to redeem.")
 
 
 class DeviceCodeIn(serializers.Serializer[Any]):
@@ -210,7 +218,7 @@ class DeviceCodeIn(serializers.Serializer[Any]):
 
 
 class DeviceKeyOut(serializers.ModelSerializer[ApiKey]):
-    key = serializers.CharField(help_text="The full key: in this answer and nowhere else.")
+    key = serializers.CharField(help_text="The full API key. Only this answer shows it.")
     tenant_name = serializers.CharField(source="tenant.name")
 
     class Meta:
@@ -220,7 +228,10 @@ class DeviceKeyOut(serializers.ModelSerializer[ApiKey]):
 
 class RedeemedDeviceLoginOut(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices=["waiting", "confirmed", "denied", "expired"])
-    api_key = DeviceKeyOut(allow_null=True, help_text="Present once, when the status is `confirmed`.")
+    api_key = DeviceKeyOut(
+        allow_null=True,
+        help_text="The new API key, in the first answer with the status `confirmed`; otherwise null.",
+    )
 
 
 class DeviceLoginsView(ResourceViewSet):
@@ -260,8 +271,8 @@ class DeviceLoginsView(ResourceViewSet):
     @extend_schema(
         operation_id="redeem_device_login",
         summary="Redeem a device log-in",
-        description="The status, and once a person has confirmed the key: only in the first answer with `confirmed`. "
-        "A code that is unknown, too old or redeemed is `expired`.",
+        description="Returns the status. The first answer after the person has confirmed has the API key. A code that "
+        "is unknown, too old or already redeemed is `expired`.",
         auth=[],
         request=DeviceCodeIn,
         responses={200: RedeemedDeviceLoginOut},

@@ -70,7 +70,7 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
     environment = serializers.ChoiceField(
         required=False,
         choices=ApiKey.Environment.choices,
-        help_text="By default `live`, and with a test key `test`.",
+        help_text="The environment of the key. The default is `live`, or `test` if a test key creates the key.",
     )
     expires_at = MomentField(
         required=False,
@@ -81,7 +81,7 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
         child=serializers.ChoiceField(choices=[scope.value for scope in KeyScope]),
         required=False,
         allow_empty=False,
-        help_text="The scopes of the key; left out: all that its creator has.",
+        help_text="The scopes of the key. The default is all scopes of the key or person that creates it.",
     )
     phone_number_ids = serializers.ListField(
         child=serializers.RegexField(rf"^[0-9]{{1,{LONGEST_NUMBER_ID}}}$"),

@@ -87,7 +87,7 @@ class TenantsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_tenants",
         summary="List the tenants of the platform",
-        description="Newest first, optionally by `external_ref`.",
+        description="Returns the tenants of the platform, newest first. `external_ref` filters them.",
         parameters=[OpenApiParameter("external_ref", str)],
         responses=TenantOut(many=True),
     )
@@ -156,7 +156,7 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="list_api_keys",
         summary="List API keys",
-        description="The keys of the caller's environment, each with its prefix. A full key is never shown again.",
+        description="Returns the keys of the caller's environment. Each key is shown by its prefix, never in full.",
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:

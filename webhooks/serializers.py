@@ -233,7 +233,7 @@ class EndpointIn(EndpointSettings):
         help_text="Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a "
         "queue, topic, exchange or bucket, which `destination` describes.",
     )
-    url = UrlField(required=False, help_text="The server's address; required for a `webhook`.")
+    url = UrlField(required=False, help_text="The address of your server. Required if the kind is `webhook`.")
     description = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)
     event_types = EventTypesField(required=False, default=lambda: [ALL])
 
@@ -300,7 +300,7 @@ class ExampleOut(serializers.Serializer[verify_ping.SentExample]):
 
 class RotateSecretIn(serializers.Serializer[dict[str, Any]]):
     overlap_hours = serializers.IntegerField(required=False, default=24, min_value=0, max_value=168)
-    secret = SecretField(required=False, help_text="A secret of your own; a random one when it is left out.")
+    secret = SecretField(required=False, help_text="The new secret. The default is a random secret.")
 
 
 class ReplayIn(serializers.Serializer[dict[str, Any]]):

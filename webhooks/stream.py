@@ -419,7 +419,7 @@ class EventStreamView(ResourceViewSet):
         "sent every 15 seconds. An answer may end at any time: connect again after `retry` milliseconds.",
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
-            OpenApiParameter("phone_number_id", str, description="Only events of this number."),
+            OpenApiParameter("phone_number_id", str, description="Only events of the number with this id."),
             OpenApiParameter("filter", str, description="A filter by content, as JSON."),
             OpenApiParameter(
                 "Last-Event-ID",
@@ -428,7 +428,11 @@ class EventStreamView(ResourceViewSet):
                 description="The last `id` of the stream, or the `id` of an event; without it the stream begins now.",
             ),
         ],
-        responses={(200, CONTENT_TYPE): OpenApiResponse(OpenApiTypes.STR, description="Server-sent events.")},
+        responses={
+            (200, CONTENT_TYPE): OpenApiResponse(
+                OpenApiTypes.STR, description="A stream of server-sent events."
+            )
+        },
     )
     def listen(self, request: Request) -> HttpResponse:
         raise AnsweredByListener

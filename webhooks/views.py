@@ -185,7 +185,7 @@ class EventsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_event",
         summary="Get an event",
-        description="The event's envelope exactly as delivered, and every delivery of the event.",
+        description="Returns the event's envelope exactly as it is delivered, and all deliveries of the event.",
         responses=OneEventOut,
     )
     def retrieve(self, request: Request, event_id: str) -> Response:
@@ -218,7 +218,9 @@ class EndpointsView(ResourceViewSet):
         operation_id="list_webhooks",
         summary="List webhook endpoints",
         description="The endpoints without their secrets.",
-        parameters=[OpenApiParameter("uid", str, description="Your own id for the endpoint.")],
+        parameters=[
+            OpenApiParameter("uid", str, description="Only the endpoint with this id that you chose.")
+        ],
         responses=EndpointOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -269,7 +271,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="delete_webhook",
         summary="Delete a webhook endpoint",
-        description="Deliveries that still wait for the endpoint are not made.",
+        description="Deliveries that still wait for the endpoint are never sent.",
         responses={200: DeletedOut},
     )
     def destroy(self, request: Request, endpoint_id: UUID) -> Response:
@@ -310,7 +312,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="test_webhook",
         summary="Send an example event to an endpoint",
-        description="The event is marked as a test, and is not stored and not counted. The answer shows the "
+        description="The event is marked as a test. It is neither stored nor counted. The answer shows the "
         "endpoint's answer.",
         request=ExampleIn,
         responses=ExampleOut,
@@ -390,7 +392,11 @@ class DeliveriesView(ResourceViewSet):
             OpenApiParameter("status", str, enum=Delivery.Status.values),
             OpenApiParameter("event_id", str),
             OpenApiParameter("event_type", str, description="Event types, separated by commas."),
-            OpenApiParameter("http_status", int, description="HTTP status of the last attempt's answer."),
+            OpenApiParameter(
+                "http_status",
+                int,
+                description="Only deliveries whose last attempt was answered with this HTTP status.",
+            ),
             OpenApiParameter("from", datetime, description=query.FROM),
             OpenApiParameter("to", datetime, description=query.TO),
         ],

@@ -116,9 +116,10 @@ class RequestOut(serializers.ModelSerializer[ApiRequest]):
     """A call of the API."""
 
     id = serializers.CharField(
-        source="public_id", help_text="The id of the call: the `X-Service-Request-Id` of its answer."
+        source="public_id",
+        help_text="The id of the call. The call's response has it in `X-Service-Request-Id`.",
     )
-    created_at = serializers.DateTimeField(help_text="When the call arrived, ISO 8601 in UTC.")
+    created_at = serializers.DateTimeField(help_text="When the call arrived: ISO 8601, in UTC.")
     route = serializers.CharField(
         allow_null=True, help_text="The pattern of the call's path; null for an unknown path."
     )

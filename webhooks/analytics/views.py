@@ -23,7 +23,9 @@ class MessageFiguresOut(serializers.Serializer[Sums]):
 
     start = serializers.DateTimeField()
     phone_number_id = serializers.CharField(required=False)
-    template = serializers.CharField(required=False, help_text="Empty for messages without a template.")
+    template = serializers.CharField(
+        required=False, help_text="The name of the template; empty for messages without a template."
+    )
     direction = serializers.ChoiceField(choices=DIRECTIONS, required=False)
     received = serializers.IntegerField()
     sent = serializers.IntegerField()
@@ -33,11 +35,11 @@ class MessageFiguresOut(serializers.Serializer[Sums]):
     failed_by_code = serializers.DictField(child=serializers.IntegerField())
     unknown = serializers.IntegerField()
     pricing = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Messages by pricing category."
+        child=serializers.IntegerField(), help_text="The number of messages for each pricing category."
     )
     referrals = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="Messages that came from ads and posts, by Meta's id of the ad or post.",
+        help_text="The number of messages that came from each ad or post, by Meta's id of the ad or post.",
     )
     median_seconds_to_delivered = serializers.IntegerField(allow_null=True)
     median_seconds_to_read = serializers.IntegerField(allow_null=True)
@@ -61,8 +63,10 @@ class WebhookFiguresOut(serializers.Serializer[Sums]):
 
     start = serializers.DateTimeField()
     delivered = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="Given up.")
-    open = serializers.IntegerField(help_text="Waiting, or to be tried again, when the hour was counted.")
+    failed = serializers.IntegerField(help_text="The number of deliveries that failed for good.")
+    open = serializers.IntegerField(
+        help_text="The number of deliveries that were waiting for an attempt or a retry when the hour was counted."
+    )
     p95_ms = serializers.IntegerField(allow_null=True)
 
     def to_representation(self, instance: Sums) -> dict[str, Any]:
@@ -77,10 +81,10 @@ class AnalyticsOut(serializers.Serializer[Any]):
     messages = MessageFiguresOut(many=True)
     webhooks = WebhookFiguresOut(many=True)
     as_of = serializers.DateTimeField(
-        help_text="Everything that was committed before this moment is in the figures."
+        help_text="The figures include everything that was stored before this time."
     )
     pending_hours = serializers.IntegerField(
-        help_text="Hours of the range that changed and are to be counted again."
+        help_text="The number of hours of the range that have changed and will be counted again."
     )
 
 
@@ -98,7 +102,12 @@ class AnalyticsView(ResourceViewSet):
         parameters=[
             OpenApiParameter("from", datetime, required=True, description=query.FROM),
             OpenApiParameter("to", datetime, required=True, description=query.TO),
-            OpenApiParameter("interval", str, enum=list(HOURS), description="`day` unless given."),
+            OpenApiParameter(
+                "interval",
+                str,
+                enum=list(HOURS),
+                description="The length of a figure's period: `hour` or `day`. The default is `day`.",
+            ),
             OpenApiParameter(
                 "group_by",
                 str,

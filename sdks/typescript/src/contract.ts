@@ -79,7 +79,7 @@ export interface paths {
         put?: never;
         /**
          * Create a platform app
-         * @description A platform app acts for many tenants. It gets its keys by a call of its own.
+         * @description A platform app acts for many tenants. It has no key yet: create one with a separate call.
          */
         post: operations["admin_create_app"];
         delete?: never;
@@ -103,7 +103,7 @@ export interface paths {
         put?: never;
         /**
          * Create a key of a platform app
-         * @description The full key is in this answer and nowhere else.
+         * @description Only this answer shows the full key.
          */
         post: operations["admin_create_app_key"];
         delete?: never;
@@ -161,7 +161,7 @@ export interface paths {
         };
         /**
          * List audit entries
-         * @description What staff, customers and keys changed, newest first.
+         * @description Returns the changes made by staff, customers and API keys, newest first.
          */
         get: operations["admin_list_audit"];
         put?: never;
@@ -181,7 +181,7 @@ export interface paths {
         };
         /**
          * Show how every tenant pays
-         * @description Tenants with an overdue bill come first, the others by name. Works while billing is off, too.
+         * @description Tenants with an overdue invoice first, then the others by name. Also works while billing is off.
          */
         get: operations["admin_billing"];
         put?: never;
@@ -201,7 +201,7 @@ export interface paths {
         };
         /**
          * Show the state of the service
-         * @description Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror.
+         * @description Counts due retries, dead deliveries and open circuits. Shows the state of tokens, partitions and the key mirror.
          */
         get: operations["admin_health"];
         put?: never;
@@ -221,7 +221,7 @@ export interface paths {
         };
         /**
          * Read the last mail to an address
-         * @description Only where `EMAIL_MODE` is `log`; elsewhere 404.
+         * @description Works only if the setting `EMAIL_MODE` is `log`. Otherwise the answer is 404.
          */
         get: operations["admin_last_mail"];
         put?: never;
@@ -261,7 +261,7 @@ export interface paths {
         };
         /**
          * List all tenants
-         * @description Newest first, optionally of one status, with what a reviewer needs.
+         * @description Returns the tenants, newest first, with the data for their review. `status` selects one status.
          */
         get: operations["admin_list_tenants"];
         put?: never;
@@ -283,7 +283,7 @@ export interface paths {
         put?: never;
         /**
          * Approve a tenant
-         * @description Opens `/v1` for the tenant, starts its trial and mails it.
+         * @description Lets the tenant use `/v1`, starts its trial, and sends it a mail.
          */
         post: operations["admin_approve_tenant"];
         delete?: never;
@@ -303,7 +303,7 @@ export interface paths {
         put?: never;
         /**
          * Reinstate a suspended tenant
-         * @description The tenant becomes `active`; deliveries that waited go out.
+         * @description The tenant becomes `active`, and its waiting deliveries are sent.
          */
         post: operations["admin_reinstate_tenant"];
         delete?: never;
@@ -381,7 +381,7 @@ export interface paths {
         };
         /**
          * List API keys
-         * @description The keys of the caller's environment, each with its prefix. A full key is never shown again.
+         * @description Returns the keys of the caller's environment. Each key is shown by its prefix, never in full.
          */
         get: operations["list_api_keys"];
         put?: never;
@@ -485,7 +485,7 @@ export interface paths {
         };
         /**
          * List invoices
-         * @description Newest first.
+         * @description Returns the invoices of the business, newest first.
          */
         get: operations["list_invoices"];
         put?: never;
@@ -505,7 +505,7 @@ export interface paths {
         };
         /**
          * Get an invoice
-         * @description A printable HTML page, or JSON or a PDF when `Accept` prefers it.
+         * @description Returns a printable HTML page. Returns JSON or a PDF if `Accept` prefers that.
          */
         get: operations["get_invoice"];
         put?: never;
@@ -711,7 +711,7 @@ export interface paths {
         put?: never;
         /**
          * Redeem a device log-in
-         * @description The status, and once a person has confirmed the key: only in the first answer with `confirmed`. A code that is unknown, too old or redeemed is `expired`.
+         * @description Returns the status. The first answer after the person has confirmed has the API key. A code that is unknown, too old or already redeemed is `expired`.
          */
         post: operations["redeem_device_login"];
         delete?: never;
@@ -789,7 +789,7 @@ export interface paths {
         };
         /**
          * Get an event
-         * @description The event's envelope exactly as delivered, and every delivery of the event.
+         * @description Returns the event's envelope exactly as it is delivered, and all deliveries of the event.
          */
         get: operations["get_event"];
         put?: never;
@@ -1887,7 +1887,7 @@ export interface paths {
         };
         /**
          * List the tenants of the platform
-         * @description Newest first, optionally by `external_ref`.
+         * @description Returns the tenants of the platform, newest first. `external_ref` filters them.
          */
         get: operations["list_tenants"];
         put?: never;
@@ -2282,7 +2282,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a webhook endpoint
-         * @description Deliveries that still wait for the endpoint are not made.
+         * @description Deliveries that still wait for the endpoint are never sent.
          */
         delete: operations["delete_webhook"];
         options?: never;
@@ -2385,7 +2385,7 @@ export interface paths {
         put?: never;
         /**
          * Send an example event to an endpoint
-         * @description The event is marked as a test, and is not stored and not counted. The answer shows the endpoint's answer.
+         * @description The event is marked as a test. It is neither stored nor counted. The answer shows the endpoint's answer.
          */
         post: operations["test_webhook"];
         delete?: never;
@@ -3279,10 +3279,10 @@ export interface components {
             webhooks: components["schemas"]["WebhookFigures"][];
             /**
              * Format: date-time
-             * @description Everything that was committed before this moment is in the figures.
+             * @description The figures include everything that was stored before this time.
              */
             as_of: string;
-            /** @description Hours of the range that changed and are to be counted again. */
+            /** @description The number of hours of the range that have changed and will be counted again. */
             pending_hours: number;
         };
         /** @description A key with its owner, for staff. */
@@ -3400,7 +3400,7 @@ export interface components {
             /** @description The name. */
             name: string;
             /**
-             * @description By default `live`, and with a test key `test`. `live`: real messages; `test`: the sandbox.
+             * @description The environment of the key. The default is `live`, or `test` if a test key creates the key. `live`: real messages; `test`: the sandbox.
              * @enum {string}
              */
             environment?: "live" | "test";
@@ -3409,7 +3409,7 @@ export interface components {
              * @description When the key expires. Null or left out: when the key that creates it expires, otherwise never.
              */
             expires_at?: string | null;
-            /** @description The scopes of the key; left out: all that its creator has. `messages`: send and read messages; `numbers`: connect and change numbers; `templates`: manage templates; `webhooks`: manage endpoints and deliveries; `events`: read events; `billing`: read and change billing; `settings`: read and change the settings of the business; `keys`: manage API keys. */
+            /** @description The scopes of the key. The default is all scopes of the key or person that creates it. `messages`: send and read messages; `numbers`: connect and change numbers; `templates`: manage templates; `webhooks`: manage endpoints and deliveries; `events`: read events; `billing`: read and change billing; `settings`: read and change the settings of the business; `keys`: manage API keys. */
             scopes?: ("messages" | "numbers" | "templates" | "webhooks" | "events" | "billing" | "settings" | "keys")[];
             /** @description The numbers that the key is limited to; null or left out: all that its creator reaches. Such a key can have only the scopes `events`, `messages`, `numbers`. */
             phone_number_ids?: string[] | null;
@@ -5197,7 +5197,7 @@ export interface components {
             environment: "live" | "test";
             /** @description The first characters of the key, by which you can recognise it. */
             prefix: string;
-            /** @description The full key: in this answer and nowhere else. */
+            /** @description The full API key. Only this answer shows it. */
             key: string;
             /**
              * Format: date-time
@@ -5213,9 +5213,9 @@ export interface components {
             tenant_name: string;
         };
         DeviceLogin: {
-            /** @description The program's secret: redeem it for the key. */
+            /** @description A secret of the program, which it redeems for the API key. */
             device_code: string;
-            /** @description What the person compares with the page. */
+            /** @description The code that the program shows, and the person compares with the code on the page. */
             user_code: string;
             /**
              * Format: uri
@@ -5224,7 +5224,7 @@ export interface components {
             verification_url: string;
             /**
              * Format: uri
-             * @description The same page with the code filled in.
+             * @description The page of `verification_url` with the code already filled in.
              */
             verification_url_complete: string;
             /**
@@ -5232,11 +5232,11 @@ export interface components {
              * @description When both codes expire, ISO 8601 in UTC.
              */
             expires_at: string;
-            /** @description How long to wait between two redemptions. */
+            /** @description Seconds to wait between two attempts to redeem. */
             interval_seconds: number;
         };
         DeviceLoginRequest: {
-            /** @description What the person sees, e.g. the computer's name. */
+            /** @description The name that the person sees before confirming, such as the computer's name. */
             client_name: string;
         };
         /** @description The document file: the `id` of an upload, or a public https `link`. */
@@ -5676,7 +5676,7 @@ export interface components {
              * @enum {string}
              */
             kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
-            /** @description The server's address; required for a `webhook`. */
+            /** @description The address of your server. Required if the kind is `webhook`. */
             url?: string;
             /**
              * @description Your own description of the endpoint.
@@ -7745,7 +7745,7 @@ export interface components {
             start: string;
             /** @description Meta's id of your number. */
             phone_number_id?: string;
-            /** @description Empty for messages without a template. */
+            /** @description The name of the template; empty for messages without a template. */
             template?: string;
             /**
              * @description Who wrote the messages. Present when the figures are grouped by direction. `inbound`: the customer wrote it; `outbound`: you wrote it.
@@ -7768,11 +7768,11 @@ export interface components {
             };
             /** @description How many messages have an outcome that is not known. */
             unknown: number;
-            /** @description Messages by pricing category. */
+            /** @description The number of messages for each pricing category. */
             pricing: {
                 [key: string]: number;
             };
-            /** @description Messages that came from ads and posts, by Meta's id of the ad or post. */
+            /** @description The number of messages that came from each ad or post, by Meta's id of the ad or post. */
             referrals: {
                 [key: string]: number;
             };
@@ -8902,7 +8902,7 @@ export interface components {
              * @enum {string}
              */
             status: "waiting" | "confirmed" | "denied" | "expired";
-            /** @description Present once, when the status is `confirmed`. */
+            /** @description The new API key, in the first answer with the status `confirmed`; otherwise null. */
             api_key: components["schemas"]["DeviceKey"] | null;
         };
         /** @description The ad or post that led the customer to write a message. */
@@ -9129,11 +9129,11 @@ export interface components {
         };
         /** @description A call of the API. */
         Request: {
-            /** @description The id of the call: the `X-Service-Request-Id` of its answer. */
+            /** @description The id of the call. The call's response has it in `X-Service-Request-Id`. */
             id: string;
             /**
              * Format: date-time
-             * @description When the call arrived, ISO 8601 in UTC.
+             * @description When the call arrived: ISO 8601, in UTC.
              */
             created_at: string;
             /** @description The HTTP method. */
@@ -9196,7 +9196,7 @@ export interface components {
              * @default 24
              */
             overlap_hours?: number;
-            /** @description A secret of your own; a random one when it is left out. */
+            /** @description The new secret. The default is a random secret. */
             secret?: string;
         };
         RotatedKey: {
@@ -11213,9 +11213,9 @@ export interface components {
             start: string;
             /** @description How many deliveries were delivered. */
             delivered: number;
-            /** @description Given up. */
+            /** @description The number of deliveries that failed for good. */
             failed: number;
-            /** @description Waiting, or to be tried again, when the hour was counted. */
+            /** @description The number of deliveries that were waiting for an attempt or a retry when the hour was counted. */
             open: number;
             /** @description 95 of 100 deliveries were answered within this many milliseconds; null when none was delivered. */
             p95_ms: number | null;
@@ -13142,7 +13142,7 @@ export interface operations {
                 from: string;
                 /** @description Separated by commas: `phone_number_id`, `template`, `direction`. */
                 group_by?: string;
-                /** @description `day` unless given. `day`: by day; `hour`: by hour. */
+                /** @description The length of a figure's period: `hour` or `day`. The default is `day`. `day`: by day; `hour`: by hour. */
                 interval?: "day" | "hour";
                 /** @description Only messages of this number. */
                 phone_number_id?: string;
@@ -14806,7 +14806,7 @@ export interface operations {
             query?: {
                 /** @description A filter by content, as JSON. */
                 filter?: string;
-                /** @description Only events of this number. */
+                /** @description Only events of the number with this id. */
                 phone_number_id?: string;
                 /** @description Event types, separated by commas. */
                 type?: string;
@@ -14822,7 +14822,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Server-sent events. */
+            /** @description A stream of server-sent events. */
             200: {
                 headers: {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -19987,7 +19987,7 @@ export interface operations {
                 event_type?: string;
                 /** @description The beginning of the range, an ISO 8601 date-time. The beginning itself is in the range. */
                 from?: string;
-                /** @description HTTP status of the last attempt's answer. */
+                /** @description Only deliveries whose last attempt was answered with this HTTP status. */
                 http_status?: number;
                 /** @description Only entries with this status. `dead`: will not be tried again; `delivered`: the endpoint answered 2xx; `failed`: will be tried again; `pending`: not tried yet. */
                 status?: "dead" | "delivered" | "failed" | "pending";
@@ -20180,7 +20180,7 @@ export interface operations {
     list_webhooks: {
         parameters: {
             query?: {
-                /** @description Your own id for the endpoint. */
+                /** @description Only the endpoint with this id that you chose. */
                 uid?: string;
                 /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;

@@ -6,7 +6,7 @@ import type { Schemas } from "./schemas.js";
 
 /** The API keys of your business. */
 export class ApiKeys extends Resource {
-  /** List API keys. The keys of the caller's environment, each with its prefix. A full key is never shown again. */
+  /** List API keys. Returns the keys of the caller's environment. Each key is shown by its prefix, never in full. */
   list(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/api-keys", query }, options);
   }
@@ -44,7 +44,7 @@ export class Admin extends Resource {
     return this.pages({ method: "GET", path: "/v1/admin/apps", query }, options);
   }
 
-  /** Create a platform app. A platform app acts for many tenants. It gets its keys by a call of its own. */
+  /** Create a platform app. A platform app acts for many tenants. It has no key yet: create one with a separate call. */
   createApp(body: Schemas["AppRequest"], options: RequestOptions = {}): Promise<Schemas["App"]> {
     return this.json({ method: "POST", path: "/v1/admin/apps", body }, options);
   }
@@ -54,7 +54,7 @@ export class Admin extends Resource {
     return this.pages({ method: "GET", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys`, query }, options);
   }
 
-  /** Create a key of a platform app. The full key is in this answer and nowhere else. */
+  /** Create a key of a platform app. Only this answer shows the full key. */
   createAppKey(appId: string, body: Schemas["ApiKeyRequest"], options: RequestOptions = {}): Promise<Schemas["AppKey"]> {
     return this.json({ method: "POST", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys`, body }, options);
   }
@@ -69,22 +69,22 @@ export class Admin extends Resource {
     return this.json({ method: "POST", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }
 
-  /** List audit entries. What staff, customers and keys changed, newest first. */
+  /** List audit entries. Returns the changes made by staff, customers and API keys, newest first. */
   listAudit(query: { action?: string | null; tenant_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AuditEntry"]> {
     return this.pages({ method: "GET", path: "/v1/admin/audit", query }, options);
   }
 
-  /** Show how every tenant pays. Tenants with an overdue bill come first, the others by name. Works while billing is off, too. */
+  /** Show how every tenant pays. Tenants with an overdue invoice first, then the others by name. Also works while billing is off. */
   billing(options: RequestOptions = {}): Promise<Schemas["AdminBilling"]> {
     return this.json({ method: "GET", path: "/v1/admin/billing" }, options);
   }
 
-  /** Show the state of the service. Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror. */
+  /** Show the state of the service. Counts due retries, dead deliveries and open circuits. Shows the state of tokens, partitions and the key mirror. */
   health(options: RequestOptions = {}): Promise<Schemas["HealthReport"]> {
     return this.json({ method: "GET", path: "/v1/admin/health" }, options);
   }
 
-  /** Read the last mail to an address. Only where `EMAIL_MODE` is `log`; elsewhere 404. */
+  /** Read the last mail to an address. Works only if the setting `EMAIL_MODE` is `log`. Otherwise the answer is 404. */
   lastMail(query: { email: string }, options: RequestOptions = {}): Promise<Schemas["LastMail"]> {
     return this.json({ method: "GET", path: "/v1/admin/mail/last", query }, options);
   }
@@ -94,17 +94,17 @@ export class Admin extends Resource {
     return this.pages({ method: "GET", path: "/v1/admin/numbers", query }, options);
   }
 
-  /** List all tenants. Newest first, optionally of one status, with what a reviewer needs. */
+  /** List all tenants. Returns the tenants, newest first, with the data for their review. `status` selects one status. */
   listTenants(query: { status?: "pending_approval" | "active" | "rejected" | "suspended" | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AdminTenant"]> {
     return this.pages({ method: "GET", path: "/v1/admin/tenants", query }, options);
   }
 
-  /** Approve a tenant. Opens `/v1` for the tenant, starts its trial and mails it. */
+  /** Approve a tenant. Lets the tenant use `/v1`, starts its trial, and sends it a mail. */
   approveTenant(tenantId: string, options: RequestOptions = {}): Promise<Schemas["Approved"]> {
     return this.json({ method: "POST", path: `/v1/admin/tenants/${encodeURIComponent(tenantId)}/approve` }, options);
   }
 
-  /** Reinstate a suspended tenant. The tenant becomes `active`; deliveries that waited go out. */
+  /** Reinstate a suspended tenant. The tenant becomes `active`, and its waiting deliveries are sent. */
   reinstateTenant(tenantId: string, options: RequestOptions = {}): Promise<Schemas["Reinstated"]> {
     return this.json({ method: "POST", path: `/v1/admin/tenants/${encodeURIComponent(tenantId)}/reinstate` }, options);
   }
@@ -132,12 +132,12 @@ export class Billing extends Resource {
     return this.download({ method: "GET", path: `/v1/billing/credit-notes/${encodeURIComponent(creditNoteId)}`, accept: "application/pdf" }, options);
   }
 
-  /** List invoices. Newest first. */
+  /** List invoices. Returns the invoices of the business, newest first. */
   listInvoices(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["InvoiceSummary"]> {
     return this.pages({ method: "GET", path: "/v1/billing/invoices", query }, options);
   }
 
-  /** Get an invoice. A printable HTML page, or JSON or a PDF when `Accept` prefers it. */
+  /** Get an invoice. Returns a printable HTML page. Returns JSON or a PDF if `Accept` prefers that. */
   getInvoice(invoiceId: string, options: RequestOptions = {}): Promise<Schemas["Invoice"]> {
     return this.json({ method: "GET", path: `/v1/billing/invoices/${encodeURIComponent(invoiceId)}` }, options);
   }
@@ -229,7 +229,7 @@ export class DeviceLogins extends Resource {
     return this.json({ method: "POST", path: "/v1/device-logins", body }, options);
   }
 
-  /** Redeem a device log-in. The status, and once a person has confirmed the key: only in the first answer with `confirmed`. A code that is unknown, too old or redeemed is `expired`. */
+  /** Redeem a device log-in. Returns the status. The first answer after the person has confirmed has the API key. A code that is unknown, too old or already redeemed is `expired`. */
   redeem(body: Schemas["DeviceCodeRequest"], options: RequestOptions = {}): Promise<Schemas["RedeemedDeviceLogin"]> {
     return this.json({ method: "POST", path: "/v1/device-logins/redeem", body }, options);
   }
@@ -247,7 +247,7 @@ export class Events extends Resource {
     return this.pages({ method: "GET", path: "/v1/events", query }, options);
   }
 
-  /** Get an event. The event's envelope exactly as delivered, and every delivery of the event. */
+  /** Get an event. Returns the event's envelope exactly as it is delivered, and all deliveries of the event. */
   get(eventId: string, options: RequestOptions = {}): Promise<Schemas["EventWithDeliveries"]> {
     return this.json({ method: "GET", path: `/v1/events/${encodeURIComponent(eventId)}` }, options);
   }
@@ -660,7 +660,7 @@ export class Tenants extends Resource {
     return this.json({ method: "POST", path: `/v1/platform-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }
 
-  /** List the tenants of the platform. Newest first, optionally by `external_ref`. */
+  /** List the tenants of the platform. Returns the tenants of the platform, newest first. `external_ref` filters them. */
   list(query: { external_ref?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Tenant"]> {
     return this.pages({ method: "GET", path: "/v1/tenants", query }, options);
   }
@@ -718,7 +718,7 @@ export class Webhooks extends Resource {
     return this.json({ method: "PATCH", path: `/v1/webhooks/${encodeURIComponent(endpointId)}`, body }, options);
   }
 
-  /** Delete a webhook endpoint. Deliveries that still wait for the endpoint are not made. */
+  /** Delete a webhook endpoint. Deliveries that still wait for the endpoint are never sent. */
   delete(endpointId: string, options: RequestOptions = {}): Promise<Schemas["Deleted"]> {
     return this.json({ method: "DELETE", path: `/v1/webhooks/${encodeURIComponent(endpointId)}` }, options);
   }
@@ -743,7 +743,7 @@ export class Webhooks extends Resource {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/rotate-secret`, body }, options);
   }
 
-  /** Send an example event to an endpoint. The event is marked as a test, and is not stored and not counted. The answer shows the endpoint's answer. */
+  /** Send an example event to an endpoint. The event is marked as a test. It is neither stored nor counted. The answer shows the endpoint's answer. */
   test(endpointId: string, body: Schemas["ExampleRequest"], options: RequestOptions = {}): Promise<Schemas["Example"]> {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/test`, body }, options);
   }

@@ -17,7 +17,7 @@ class ApiKeys(Resource):
     def list(self, *, limit: int | None = None) -> Pages[types.ApiKey]:
         """List API keys.
 
-        The keys of the caller's environment, each with its prefix. A full key is never shown again.
+        Returns the keys of the caller's environment. Each key is shown by its prefix, never in full.
         """
         return self._pages(
             Call(
@@ -128,7 +128,7 @@ class Admin(Resource):
     def create_app(self, body: types.AppRequest, *, extra_body: Mapping[str, Any] | None = None) -> types.App:
         """Create a platform app.
 
-        A platform app acts for many tenants. It gets its keys by a call of its own.
+        A platform app acts for many tenants. It has no key yet: create one with a separate call.
         """
         answer: types.App = self._json(
             Call(
@@ -158,7 +158,7 @@ class Admin(Resource):
     ) -> types.AppKey:
         """Create a key of a platform app.
 
-        The full key is in this answer and nowhere else.
+        Only this answer shows the full key.
         """
         answer: types.AppKey = self._json(
             Call(
@@ -201,7 +201,7 @@ class Admin(Resource):
     ) -> Pages[types.AuditEntry]:
         """List audit entries.
 
-        What staff, customers and keys changed, newest first.
+        Returns the changes made by staff, customers and API keys, newest first.
         """
         return self._pages(
             Call(
@@ -214,7 +214,7 @@ class Admin(Resource):
     def billing(self) -> types.AdminBilling:
         """Show how every tenant pays.
 
-        Tenants with an overdue bill come first, the others by name. Works while billing is off, too.
+        Tenants with an overdue invoice first, then the others by name. Also works while billing is off.
         """
         answer: types.AdminBilling = self._json(
             Call(
@@ -227,7 +227,8 @@ class Admin(Resource):
     def health(self) -> types.HealthReport:
         """Show the state of the service.
 
-        Retries due, dead deliveries, open circuits, tokens, partitions and the key mirror.
+        Counts due retries, dead deliveries and open circuits. Shows the state of tokens, partitions and the
+        key mirror.
         """
         answer: types.HealthReport = self._json(
             Call(
@@ -240,7 +241,7 @@ class Admin(Resource):
     def last_mail(self, *, email: str) -> types.LastMail:
         """Read the last mail to an address.
 
-        Only where `EMAIL_MODE` is `log`; elsewhere 404.
+        Works only if the setting `EMAIL_MODE` is `log`. Otherwise the answer is 404.
         """
         answer: types.LastMail = self._json(
             Call(
@@ -274,7 +275,7 @@ class Admin(Resource):
     ) -> Pages[types.AdminTenant]:
         """List all tenants.
 
-        Newest first, optionally of one status, with what a reviewer needs.
+        Returns the tenants, newest first, with the data for their review. `status` selects one status.
         """
         return self._pages(
             Call(
@@ -287,7 +288,7 @@ class Admin(Resource):
     def approve_tenant(self, tenant_id: str) -> types.Approved:
         """Approve a tenant.
 
-        Opens `/v1` for the tenant, starts its trial and mails it.
+        Lets the tenant use `/v1`, starts its trial, and sends it a mail.
         """
         answer: types.Approved = self._json(
             Call(
@@ -300,7 +301,7 @@ class Admin(Resource):
     def reinstate_tenant(self, tenant_id: str) -> types.Reinstated:
         """Reinstate a suspended tenant.
 
-        The tenant becomes `active`; deliveries that waited go out.
+        The tenant becomes `active`, and its waiting deliveries are sent.
         """
         answer: types.Reinstated = self._json(
             Call(
@@ -377,7 +378,7 @@ class Billing(Resource):
     def list_invoices(self, *, limit: int | None = None) -> Pages[types.InvoiceSummary]:
         """List invoices.
 
-        Newest first.
+        Returns the invoices of the business, newest first.
         """
         return self._pages(
             Call(
@@ -390,7 +391,7 @@ class Billing(Resource):
     def get_invoice(self, invoice_id: str) -> types.Invoice:
         """Get an invoice.
 
-        A printable HTML page, or JSON or a PDF when `Accept` prefers it.
+        Returns a printable HTML page. Returns JSON or a PDF if `Accept` prefers that.
         """
         answer: types.Invoice = self._json(
             Call(
@@ -654,8 +655,8 @@ class DeviceLogins(Resource):
     ) -> types.RedeemedDeviceLogin:
         """Redeem a device log-in.
 
-        The status, and once a person has confirmed the key: only in the first answer with `confirmed`. A
-        code that is unknown, too old or redeemed is `expired`.
+        Returns the status. The first answer after the person has confirmed has the API key. A code that is
+        unknown, too old or already redeemed is `expired`.
         """
         answer: types.RedeemedDeviceLogin = self._json(
             Call(
@@ -744,7 +745,7 @@ class Events(Resource):
     def get(self, event_id: str) -> types.EventWithDeliveries:
         """Get an event.
 
-        The event's envelope exactly as delivered, and every delivery of the event.
+        Returns the event's envelope exactly as it is delivered, and all deliveries of the event.
         """
         answer: types.EventWithDeliveries = self._json(
             Call(
@@ -2124,7 +2125,7 @@ class Tenants(Resource):
     def list(self, *, external_ref: str | None = None, limit: int | None = None) -> Pages[types.Tenant]:
         """List the tenants of the platform.
 
-        Newest first, optionally by `external_ref`.
+        Returns the tenants of the platform, newest first. `external_ref` filters them.
         """
         return self._pages(
             Call(
@@ -2313,7 +2314,7 @@ class Webhooks(Resource):
     def delete(self, endpoint_id: str) -> types.Deleted:
         """Delete a webhook endpoint.
 
-        Deliveries that still wait for the endpoint are not made.
+        Deliveries that still wait for the endpoint are never sent.
         """
         answer: types.Deleted = self._json(
             Call(
@@ -2401,7 +2402,7 @@ class Webhooks(Resource):
     ) -> types.Example:
         """Send an example event to an endpoint.
 
-        The event is marked as a test, and is not stored and not counted. The answer shows the endpoint's
+        The event is marked as a test. It is neither stored nor counted. The answer shows the endpoint's
         answer.
         """
         answer: types.Example = self._json(
