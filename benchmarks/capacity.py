@@ -212,7 +212,7 @@ def _open() -> int:
 
 
 def _stored() -> tuple[int, int]:
-    """The bytes of the database without the floor's tables, and the number of events."""
+    """The size of the database in bytes, without the tables of the floor, and the number of events."""
     with cursor() as database:
         database.execute("CHECKPOINT")
         database.execute(

@@ -42,7 +42,7 @@ class Notifications:
 
 @dataclass(slots=True)
 class Throttling:
-    """Which rate limits apply: per number (80, 1,000 or 20 a second), per pair of number and customer, per account."""
+    """Which rate limits apply: per number (20, 80 or 1,000 a second), per pair of number and customer, per account."""
 
     throughput: bool = True
     pair: bool = True

@@ -42,8 +42,8 @@ _ALL = """
     ORDER BY {order} LIMIT %(walked)s
 """
 _OF_TENANT = "tenant_id = %(tenant_id)s"
-# One plan serves all tenants. A plain comparison would drop the order by tenant. If one tenant has most rows, Postgres
-# would then choose the primary key and pass the rows of all tenants. Only the index by tenant fits an order by tenant.
+# One plan serves all tenants. With `=` Postgres would drop the tenant from the order. If one tenant has most rows, it
+# would then scan the primary key, through the rows of all tenants. Only the index by tenant fits an order by tenant.
 _OF_ANY_TENANT = "tenant_id = ANY(ARRAY[%(tenant_id)s::uuid])"
 _BY_TENANT = "tenant_id, id DESC"
 # One walk for each value: a walk for all values could pass millions of rows on the way to a rare value.
@@ -55,8 +55,8 @@ _EACH = """
     ) AS walk
 """
 _MONTHS = "month BETWEEN %(first_month)s AND %(last_month)s"
-# Prepared, so planned once for all tenants. Only the index (tenant_id, -id) fits this order. With a constant tenant the
-# planner could also use the primary key and pass the rows of all tenants.
+# One prepared plan serves all tenants. BETWEEN keeps the tenant in the order: only the index (tenant_id, -id) fits it.
+# With `=` Postgres would drop the tenant from the order, and could scan the primary key, through all tenants' rows.
 _OLDEST = """
 SELECT id FROM {table} WHERE tenant_id BETWEEN %(tenant_id)s AND %(tenant_id)s ORDER BY tenant_id DESC, id LIMIT 1
 """

@@ -105,7 +105,7 @@ class GraphView(APIView):
 
 
 class NodeView(GraphView):
-    """Calls on the tenant's own nodes for which `/v1` has no operation."""
+    """Graph API calls on the tenant's own nodes that `/v1` has no operation for."""
 
     parser_classes = [*GraphView.parser_classes, MultiPartParser]
 

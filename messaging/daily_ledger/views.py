@@ -36,7 +36,7 @@ class LedgerEndpointOut(serializers.Serializer[Any]):
     )
     accepted = serializers.IntegerField(help_text="How many events were to be delivered to the endpoint.")
     delivered = serializers.IntegerField(
-        help_text="How many of these events were delivered, by the first delivery or by a replay."
+        help_text="How many of these events were delivered, by the original delivery or by a replay."
     )
     waiting = serializers.IntegerField(
         help_text="How many of these events wait for their first attempt or for a retry."

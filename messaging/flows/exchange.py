@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 MAX_BODY_BYTES = 1024 * 1024
 """The largest request from WhatsApp, and the largest answer of a tenant's server."""
 FORWARD_SECONDS = 8.0
-"""How long a tenant's server may take. WhatsApp itself waits 10 seconds ("Error codes", `timeout_error`)."""
+"""How long a tenant's server may take. WhatsApp itself waits 10 seconds (Meta's error `timeout_error`)."""
 CONNECT_SECONDS = 3.0
 EVENT_TYPE = "flow.data_exchange"
 """The value of `X-Service-Event-Type`. A data request is not an event: it is neither stored nor repeated."""

@@ -182,7 +182,7 @@ def cut(raw: bytes, member: TextMember) -> bytes | None:
     """
     if raw.count(member.quoted) != 1 or member.escaped.search(raw):
         return None
-    # The name occurs once, and the object has this member. So the name found is the member's, and not a value or the
+    # The object has this member, and its name occurs only once. So the name found is the member's, not a value or the
     # name of a nested member.
     found = member.spelled.search(raw)
     if found is None:

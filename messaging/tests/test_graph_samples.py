@@ -1,4 +1,4 @@
-"""Every sample call of Meta's documentation, sent to a scripted server. It arrives unchanged, or is rejected.
+"""Every sample call in Meta's documentation, sent to a scripted server. Each call arrives unchanged, or is rejected.
 
 `graph_samples.json` has the calls of three public mirrors: method, path, parameters, and their page (`source`). It also
 has one call for each operation that appears only in Meta's OpenAPI description. Long texts, addresses and recipients

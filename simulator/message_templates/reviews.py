@@ -49,7 +49,7 @@ class Reviews:
         self._timers.clear()
 
     def resume(self) -> None:
-        """Continue after a restart: pending templates are reviewed again."""
+        """After a restart, schedule the reviews of pending templates again."""
         for template in self._state.templates.values():
             if template.status == "PENDING":
                 self.submit(template)

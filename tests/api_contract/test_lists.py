@@ -184,7 +184,7 @@ OF_APPS, OF_TENANTS = "wb_live_aaaaaaaa", "wb_live_bbbbbbbb"
 
 
 def any_key(world: World, values: Mapping[str, Any], number: int) -> str:
-    """A key of a tenant or of a platform app, as its prefix says."""
+    """A new key of a tenant or of a platform app: the expected prefix tells which."""
     if values["prefix"] == OF_APPS:
         owner: dict[str, Any] = {"app": PlatformApp.objects.get_or_create(id=values["app_id"])[0]}
     else:

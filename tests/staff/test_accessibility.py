@@ -1,4 +1,4 @@
-"""Every page of the staff admin, in Chromium: axe finds nothing in light and dark, and each fits a phone."""
+"""Every page of the staff admin, in Chromium: axe finds no violation in light or dark, and each page fits a phone."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -29,7 +29,7 @@ def calls_in(folder: str) -> list[ast.Call]:
 
 
 def calls_with(name: str, position: int, *folders: str) -> set[str]:
-    """The constant first arguments of calls of a function in the code."""
+    """The string constants that the code passes to a function, at a position or as `action`."""
     found = set()
     for folder in folders:
         for node in calls_in(folder):
@@ -59,7 +59,7 @@ def test_every_flag_is_described() -> None:
 
 
 def audited_actions() -> set[str]:
-    """The actions that the code records: by the audit's writers, and by the decisions about a tenant."""
+    """The audit actions in the code: those that functions record, and those of the decisions about a tenant."""
     found = set()
     for writer, position in (
         ("record", 0),

@@ -1,8 +1,8 @@
 """Health of an endpoint: why its deliveries wait, until when, and how it answered in the last hour.
 
 Every count is bounded, so ten million deliveries take no more work than ten. A delivery may wait because of its
-endpoint's state, or for an earlier event of the same customer. Code that shows deliveries first calls `with_holds`, so
-that `last_error` and `next_attempt_at` are true.
+endpoint's state, or for an earlier event of the same customer. `with_holds` puts such a reason into `last_error` and
+`next_attempt_at`: call it before deliveries are shown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

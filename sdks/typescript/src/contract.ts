@@ -7316,7 +7316,7 @@ export interface components {
             endpoint_id: string;
             /** @description How many events were to be delivered to the endpoint. */
             accepted: number;
-            /** @description How many of these events were delivered, by the first delivery or by a replay. */
+            /** @description How many of these events were delivered, by the original delivery or by a replay. */
             delivered: number;
             /** @description How many of these events wait for their first attempt or for a retry. */
             waiting: number;
