@@ -57,7 +57,7 @@ VERBATIM = OpenApiResponse(OpenApiTypes.OBJECT, description="Meta's answer, unch
 
 
 class UpstreamCallsView(ResourceViewSet):
-    """A view whose flow calls the Graph API. Returns Meta's rejections verbatim, and a 502 without an answer."""
+    """A view whose flow calls the Graph API. Returns Meta's rejections verbatim, and a 502 if Meta gives no answer."""
 
     def handle_exception(self, exc: Exception) -> Any:
         if isinstance(exc, ObjectDoesNotExist):

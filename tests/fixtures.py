@@ -219,7 +219,7 @@ def app_key(platform_app: PlatformApp) -> api_keys.NewKey:
 
 @pytest.fixture
 def graph(settings: Settings) -> Iterator[ScriptedGraph]:
-    """The live Graph API, with answers that the test scripts."""
+    """A stand-in for the live Graph API. Each test sets its answers."""
     with scripted_graph() as graph:
         settings.META_GRAPH_URL = graph.url
         yield graph
