@@ -44,7 +44,7 @@ from tenants.serializers import (
     SuspendedOut,
     SuspendIn,
 )
-from tenants.views import revoked, rotated
+from tenants.views import REVOKES, ROTATES, revoked, rotated
 
 
 def _actor(request: Request, permission: str) -> int:
@@ -231,6 +231,7 @@ class AdminAppKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_list_app_keys",
         summary="List a platform app's keys",
+        description="Returns the app's keys, newest first. Each key is shown by its prefix, never in full.",
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request, app_id: UUID) -> Response:
@@ -256,6 +257,7 @@ class AdminAppKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_revoke_app_key",
         summary="Revoke a platform app's key",
+        description=REVOKES,
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, app_id: UUID, key_id: UUID) -> Response:
@@ -265,6 +267,7 @@ class AdminAppKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_rotate_app_key",
         summary="Rotate a platform app's key",
+        description=ROTATES,
         request=None,
         responses={201: RotatedKeyOut},
     )
@@ -282,6 +285,8 @@ class AdminApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_list_api_keys",
         summary="Find API keys of all tenants and platforms",
+        description="Returns the keys that pass the filters, newest first. Each key is shown by its prefix, "
+        "never in full.",
         parameters=[AnyApiKeyIn],
         responses=AnyApiKeyOut(many=True),
     )
@@ -294,6 +299,7 @@ class AdminApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_revoke_api_key",
         summary="Revoke any API key",
+        description=REVOKES,
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, key_id: UUID) -> Response:

@@ -40,6 +40,10 @@ from tenants.serializers import (
     TenantOut,
 )
 
+REVOKES = "The key stops working at once, within 10 seconds during an outage."
+ROTATES = "Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours."
+"""Descriptions of the operations that call `revoked` and `rotated`."""
+
 
 class TenantView(ResourceViewSet):
     """The caller's own tenant. Reading is allowed in every status."""
@@ -185,8 +189,7 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="revoke_api_key",
         summary="Revoke an API key",
-        description="The key stops working at once, within 10 seconds during an outage. A key may revoke itself, "
-        "even without the scope `keys`.",
+        description=f"{REVOKES} A key may revoke itself, even without the scope `keys`.",
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, key_id: UUID) -> Response:
@@ -195,8 +198,7 @@ class ApiKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="rotate_api_key",
         summary="Rotate an API key",
-        description="Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers "
-        "and end of the old key.",
+        description=ROTATES,
         request=None,
         responses={201: RotatedKeyOut},
     )
@@ -224,6 +226,7 @@ class PlatformKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="revoke_platform_key",
         summary="Revoke one of the platform's own keys",
+        description=REVOKES,
         responses={200: RevokedKeyOut},
     )
     def destroy(self, request: Request, key_id: UUID) -> Response:
@@ -232,6 +235,7 @@ class PlatformKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="rotate_platform_key",
         summary="Rotate one of the platform's own keys",
+        description=ROTATES,
         request=None,
         responses={201: RotatedKeyOut},
     )

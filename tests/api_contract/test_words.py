@@ -3,6 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+from django.urls import path as route_to
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.utils import extend_schema
+from rest_framework.views import APIView
+
 from gateway.api.openapi.words import meanings
 from tests.api_contract.contract import DOCUMENT
 
@@ -62,6 +68,17 @@ def test_every_description_of_a_member_is_a_whole_sentence() -> None:
         if not member["description"].endswith(".")
     ]
     assert found == []
+
+
+def test_an_operation_without_a_description_does_not_get_its_views() -> None:
+    class Keys(APIView):
+        """Keys of tenants."""
+
+        @extend_schema(operation_id="revoke_some_key", request=None, responses=None)
+        def delete(self) -> None: ...
+
+    with pytest.raises(LookupError, match="revoke_some_key"):
+        SchemaGenerator(patterns=[route_to("v1/keys", Keys.as_view())]).get_schema(public=True)
 
 
 def test_every_parameter_is_described() -> None:

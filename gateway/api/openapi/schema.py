@@ -156,6 +156,12 @@ class ServiceSchema(AutoSchema):
             operation["x-scope"] = scope.value
         return operation
 
+    def get_description(self) -> str:  # type: ignore[override]  # DRF types an older signature
+        """Reached only by an operation that declares no description. A view's docstring describes all its operations,
+        and would be wrong for one.
+        """
+        raise LookupError(f"{self.get_operation_id()} has no description.")
+
     def is_deprecated(self) -> bool:
         """Whether the operation is declared as deprecated (`gateway.api.deprecation`)."""
         return deprecation_of(self.view) is not None

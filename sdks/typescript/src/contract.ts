@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * Find API keys of all tenants and platforms
-         * @description The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked.
+         * @description Returns the keys that pass the filters, newest first. Each key is shown by its prefix, never in full.
          */
         get: operations["admin_list_api_keys"];
         put?: never;
@@ -56,7 +56,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke any API key
-         * @description The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked.
+         * @description The key stops working at once, within 10 seconds during an outage.
          */
         delete: operations["admin_revoke_api_key"];
         options?: never;
@@ -97,7 +97,7 @@ export interface paths {
         };
         /**
          * List a platform app's keys
-         * @description The keys of one platform app.
+         * @description Returns the app's keys, newest first. Each key is shown by its prefix, never in full.
          */
         get: operations["admin_list_app_keys"];
         put?: never;
@@ -124,7 +124,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke a platform app's key
-         * @description The keys of one platform app.
+         * @description The key stops working at once, within 10 seconds during an outage.
          */
         delete: operations["admin_revoke_app_key"];
         options?: never;
@@ -143,7 +143,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate a platform app's key
-         * @description The keys of one platform app.
+         * @description Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
          */
         post: operations["admin_rotate_app_key"];
         delete?: never;
@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate an API key
-         * @description Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers and end of the old key.
+         * @description Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
          */
         post: operations["rotate_api_key"];
         delete?: never;
@@ -1672,8 +1672,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke one of the platform's own keys
-         * @description Keys that belong to the platform app itself. The gateway's staff create the first key. After that the platform
-         *     rotates and revokes its keys.
+         * @description The key stops working at once, within 10 seconds during an outage.
          */
         delete: operations["revoke_platform_key"];
         options?: never;
@@ -1692,8 +1691,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate one of the platform's own keys
-         * @description Keys that belong to the platform app itself. The gateway's staff create the first key. After that the platform
-         *     rotates and revokes its keys.
+         * @description Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
          */
         post: operations["rotate_platform_key"];
         delete?: never;

@@ -21,7 +21,7 @@ export class ApiKeys extends Resource {
     return this.json({ method: "DELETE", path: `/v1/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate an API key. Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers and end of the old key. */
+  /** Rotate an API key. Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours. */
   rotate(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/api-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }
@@ -29,12 +29,12 @@ export class ApiKeys extends Resource {
 
 /** Operations for the service's staff. They need a console session token. */
 export class Admin extends Resource {
-  /** Find API keys of all tenants and platforms. The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked. */
+  /** Find API keys of all tenants and platforms. Returns the keys that pass the filters, newest first. Each key is shown by its prefix, never in full. */
   listApiKeys(query: { app_id?: string | null; prefix?: string | null; tenant_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AnyApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/admin/api-keys", query }, options);
   }
 
-  /** Revoke any API key. The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has leaked. */
+  /** Revoke any API key. The key stops working at once, within 10 seconds during an outage. */
   revokeApiKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/admin/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
@@ -49,7 +49,7 @@ export class Admin extends Resource {
     return this.json({ method: "POST", path: "/v1/admin/apps", body }, options);
   }
 
-  /** List a platform app's keys. The keys of one platform app. */
+  /** List a platform app's keys. Returns the app's keys, newest first. Each key is shown by its prefix, never in full. */
   listAppKeys(appId: string, query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys`, query }, options);
   }
@@ -59,12 +59,12 @@ export class Admin extends Resource {
     return this.json({ method: "POST", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys`, body }, options);
   }
 
-  /** Revoke a platform app's key. The keys of one platform app. */
+  /** Revoke a platform app's key. The key stops working at once, within 10 seconds during an outage. */
   revokeAppKey(appId: string, keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate a platform app's key. The keys of one platform app. */
+  /** Rotate a platform app's key. Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours. */
   rotateAppKey(appId: string, keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }
@@ -650,12 +650,12 @@ export class Tenants extends Resource {
     return this.pages({ method: "GET", path: "/v1/platform-keys", query }, options);
   }
 
-  /** Revoke one of the platform's own keys. Keys that belong to the platform app itself. The gateway's staff create the first key. After that the platform rotates and revokes its keys. */
+  /** Revoke one of the platform's own keys. The key stops working at once, within 10 seconds during an outage. */
   revokePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/platform-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate one of the platform's own keys. Keys that belong to the platform app itself. The gateway's staff create the first key. After that the platform rotates and revokes its keys. */
+  /** Rotate one of the platform's own keys. Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours. */
   rotatePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/platform-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }

@@ -62,8 +62,7 @@ class AsyncApiKeys(AsyncResource):
     async def rotate(self, key_id: str) -> types.RotatedKey:
         """Rotate an API key.
 
-        Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers and end
-        of the old key.
+        Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
         """
         answer: types.RotatedKey = await self._json(
             Call(
@@ -87,8 +86,8 @@ class AsyncAdmin(AsyncResource):
     ) -> AsyncPages[types.AnyApiKey]:
         """Find API keys of all tenants and platforms.
 
-        The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has
-        leaked.
+        Returns the keys that pass the filters, newest first. Each key is shown by its prefix, never in
+        full.
         """
         return self._pages(
             Call(
@@ -101,8 +100,7 @@ class AsyncAdmin(AsyncResource):
     async def revoke_api_key(self, key_id: str) -> types.RevokedKey:
         """Revoke any API key.
 
-        The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has
-        leaked.
+        The key stops working at once, within 10 seconds during an outage.
         """
         answer: types.RevokedKey = await self._json(
             Call(
@@ -145,7 +143,7 @@ class AsyncAdmin(AsyncResource):
     def list_app_keys(self, app_id: str, *, limit: int | None = None) -> AsyncPages[types.ApiKey]:
         """List a platform app's keys.
 
-        The keys of one platform app.
+        Returns the app's keys, newest first. Each key is shown by its prefix, never in full.
         """
         return self._pages(
             Call(
@@ -175,7 +173,7 @@ class AsyncAdmin(AsyncResource):
     async def revoke_app_key(self, app_id: str, key_id: str) -> types.RevokedKey:
         """Revoke a platform app's key.
 
-        The keys of one platform app.
+        The key stops working at once, within 10 seconds during an outage.
         """
         answer: types.RevokedKey = await self._json(
             Call(
@@ -188,7 +186,7 @@ class AsyncAdmin(AsyncResource):
     async def rotate_app_key(self, app_id: str, key_id: str) -> types.RotatedKey:
         """Rotate a platform app's key.
 
-        The keys of one platform app.
+        Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
         """
         answer: types.RotatedKey = await self._json(
             Call(
@@ -2099,8 +2097,7 @@ class AsyncTenants(AsyncResource):
     async def revoke_platform_key(self, key_id: str) -> types.RevokedKey:
         """Revoke one of the platform's own keys.
 
-        Keys that belong to the platform app itself. The gateway's staff create the first key. After that
-        the platform rotates and revokes its keys.
+        The key stops working at once, within 10 seconds during an outage.
         """
         answer: types.RevokedKey = await self._json(
             Call(
@@ -2113,8 +2110,7 @@ class AsyncTenants(AsyncResource):
     async def rotate_platform_key(self, key_id: str) -> types.RotatedKey:
         """Rotate one of the platform's own keys.
 
-        Keys that belong to the platform app itself. The gateway's staff create the first key. After that
-        the platform rotates and revokes its keys.
+        Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
         """
         answer: types.RotatedKey = await self._json(
             Call(

@@ -62,8 +62,7 @@ class ApiKeys(Resource):
     def rotate(self, key_id: str) -> types.RotatedKey:
         """Rotate an API key.
 
-        Makes a new key. The old key keeps working for 24 hours. The new key has the scopes, numbers and end
-        of the old key.
+        Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
         """
         answer: types.RotatedKey = self._json(
             Call(
@@ -87,8 +86,8 @@ class Admin(Resource):
     ) -> Pages[types.AnyApiKey]:
         """Find API keys of all tenants and platforms.
 
-        The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has
-        leaked.
+        Returns the keys that pass the filters, newest first. Each key is shown by its prefix, never in
+        full.
         """
         return self._pages(
             Call(
@@ -101,8 +100,7 @@ class Admin(Resource):
     def revoke_api_key(self, key_id: str) -> types.RevokedKey:
         """Revoke any API key.
 
-        The keys of all tenants and apps. Staff find a key by owner or prefix, and revoke a key that has
-        leaked.
+        The key stops working at once, within 10 seconds during an outage.
         """
         answer: types.RevokedKey = self._json(
             Call(
@@ -143,7 +141,7 @@ class Admin(Resource):
     def list_app_keys(self, app_id: str, *, limit: int | None = None) -> Pages[types.ApiKey]:
         """List a platform app's keys.
 
-        The keys of one platform app.
+        Returns the app's keys, newest first. Each key is shown by its prefix, never in full.
         """
         return self._pages(
             Call(
@@ -173,7 +171,7 @@ class Admin(Resource):
     def revoke_app_key(self, app_id: str, key_id: str) -> types.RevokedKey:
         """Revoke a platform app's key.
 
-        The keys of one platform app.
+        The key stops working at once, within 10 seconds during an outage.
         """
         answer: types.RevokedKey = self._json(
             Call(
@@ -186,7 +184,7 @@ class Admin(Resource):
     def rotate_app_key(self, app_id: str, key_id: str) -> types.RotatedKey:
         """Rotate a platform app's key.
 
-        The keys of one platform app.
+        Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
         """
         answer: types.RotatedKey = self._json(
             Call(
@@ -2097,8 +2095,7 @@ class Tenants(Resource):
     def revoke_platform_key(self, key_id: str) -> types.RevokedKey:
         """Revoke one of the platform's own keys.
 
-        Keys that belong to the platform app itself. The gateway's staff create the first key. After that
-        the platform rotates and revokes its keys.
+        The key stops working at once, within 10 seconds during an outage.
         """
         answer: types.RevokedKey = self._json(
             Call(
@@ -2111,8 +2108,7 @@ class Tenants(Resource):
     def rotate_platform_key(self, key_id: str) -> types.RotatedKey:
         """Rotate one of the platform's own keys.
 
-        Keys that belong to the platform app itself. The gateway's staff create the first key. After that
-        the platform rotates and revokes its keys.
+        Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
         """
         answer: types.RotatedKey = self._json(
             Call(
