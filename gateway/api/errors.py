@@ -19,7 +19,7 @@ from django.http.multipartparser import MultiPartParserError
 from rest_framework import exceptions as drf
 
 from gateway import ids
-from gateway.database.transactions import described, is_outage
+from gateway.database.transactions import error_fields, is_outage
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
         case SuspiciousOperation():
             return InvalidRequest()
         case _ if is_outage(exception):
-            log.warning("database_unreachable", **described(exception))
+            log.warning("database_unreachable", **error_fields(exception))
             return ServiceUnavailable()
     log.error("unhandled_exception", exc_info=exception)
     return ServiceError()

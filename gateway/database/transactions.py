@@ -142,7 +142,7 @@ def is_lock_limit(error: BaseException) -> bool:
     return isinstance(_of_driver(error), errors.LockNotAvailable)
 
 
-def described(error: BaseException) -> dict[str, str]:
+def error_fields(error: BaseException) -> dict[str, str]:
     """The fields of a log line about an error of the database: its class, its SQLSTATE, and the function of the server
     that raised it.
 

@@ -16,7 +16,7 @@ from django.db import connection
 
 from gateway.api.access_log import FinishedCall
 from gateway.database.statements import bulk_cursor
-from gateway.database.transactions import concerns_all, described, is_outage
+from gateway.database.transactions import concerns_all, error_fields, is_outage
 from gateway.monitoring import metrics
 from gateway.valkey.write_behind import Debounced
 
@@ -91,7 +91,7 @@ def write() -> None:
     except Exception as error:
         if not is_outage(error):
             raise
-        log.warning("request_log_unavailable", dropped=len(calls) - written, **described(error))
+        log.warning("request_log_unavailable", dropped=len(calls) - written, **error_fields(error))
     finally:
         if written < len(calls):
             unlogged.add(len(calls) - written)

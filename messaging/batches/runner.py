@@ -19,7 +19,7 @@ import structlog
 from django.db import close_old_connections, connection
 
 from gateway.database.live_workers import DeadWorkers, Registration
-from gateway.database.transactions import DATABASE_UNAVAILABLE, described, is_outage
+from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields, is_outage
 from gateway.monitoring import tracing
 from gateway.upstream.calls import AsyncPool
 from messaging.batches import held_batch
@@ -165,7 +165,7 @@ class Runner:
                 await self.in_database(0, held_batch.end_leases_of_dead, self.dead_workers)
             return await self.in_database(0, held_batch.claim_batches, room, self.registration.holder)
         except DATABASE_UNAVAILABLE as error:
-            log.warning("batches_not_claimed", **described(error))
+            log.warning("batches_not_claimed", **error_fields(error))
             return []
 
     def _start(self, batches: list[Held], pool: AsyncPool) -> None:

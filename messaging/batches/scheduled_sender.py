@@ -21,7 +21,7 @@ from django.db.models import QuerySet
 
 from gateway import ids
 from gateway.clock import now
-from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
 from gateway.upstream.calls import AsyncPool, GraphAnswer
 from messaging.batches import held_batch
 from messaging.batches.held_batch import Outcome
@@ -149,7 +149,7 @@ class ScheduledSends:
                 is_due = bool(more)
             self._start(claimed)
         except DATABASE_UNAVAILABLE as error:
-            log.warning("scheduled_not_claimed", error=type(error).__name__)
+            log.warning("scheduled_not_claimed", **error_fields(error))
             return False
         return batch_is_due
 

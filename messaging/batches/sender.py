@@ -22,7 +22,7 @@ from django.db import DatabaseError, connection
 
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
-from gateway.database.transactions import DATABASE_UNAVAILABLE, described, is_outage
+from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields, is_outage
 from gateway.meta_errors import THROUGHPUT
 from gateway.upstream.calls import (
     AppSecretRefused,
@@ -388,7 +388,7 @@ async def until_done(process: ProcessResources, lane: int, call: Callable[..., V
         except Exception as error:
             if not is_outage(error):
                 raise
-            log.warning("batch_waits_for_database", **described(error))
+            log.warning("batch_waits_for_database", **error_fields(error))
             await asyncio.sleep(RETRY_SECONDS)
 
 
@@ -401,7 +401,7 @@ def question_token(number: Sender) -> None:
     try:
         tokens.question(waba_id=number.waba_id, token=number.token)
     except DATABASE_UNAVAILABLE as error:
-        log.warning("token_not_questioned", error=type(error).__name__)
+        log.warning("token_not_questioned", **error_fields(error))
     finally:
         connection.close()
 

@@ -16,7 +16,7 @@ from rest_framework.request import Request
 
 from gateway.api.errors import InvalidRequest, PayloadTooLarge
 from gateway.database.statements import run
-from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
 from gateway.upstream.calls import passed_through
 from messaging import known_nodes
 from messaging.media.transfer import graph_of, verdict_of
@@ -82,5 +82,5 @@ def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, s
             )
         except DATABASE_UNAVAILABLE as error:
             # The upload has succeeded. The record is not essential, because a caller can name the number with `from`.
-            log.warning("media_not_noted", error=type(error).__name__)
+            log.warning("media_not_noted", **error_fields(error))
     return response

@@ -23,7 +23,7 @@ from gateway.api import event_loop, limits
 from gateway.api.errors import InvalidRequest, MetaUnreachable, Reply, ServiceError, error_reply
 from gateway.api.event_loop import ThreadPool
 from gateway.database.statements import STATEMENT_SECONDS, LoopConnection, LoopGroupCommit, Statements
-from gateway.database.transactions import DATABASE_UNAVAILABLE, described
+from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
 from gateway.meta_errors import explained
 from gateway.monitoring import tracing
 from gateway.upstream.calls import (
@@ -242,9 +242,9 @@ async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Se
 
 
 def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
-    """Claim the key and return the sending number. If nothing may be sent, return the answer to the caller.
+    """Claim the idempotency key and return the sending number, or the answer to the caller if nothing may be sent.
 
-    An earlier use of the key is answered before any validation (decision "Messages").
+    If the key was used before, the answer of that use takes precedence over any problem (decision "Messages").
     """
     number: Sender | None = None
     problem: ServiceError | None = outbound.problem_of_message(request.body)
@@ -361,7 +361,7 @@ async def _record(
             # Retries do not wait for other sends, because waiting would leave time for fewer retries.
             together = False
             if time.monotonic() > gives_up_at:
-                log.error("send_not_recorded", http_status=reply.status, **described(error))
+                log.error("send_not_recorded", http_status=reply.status, **error_fields(error))
                 break
             await asyncio.sleep(RECORD_AGAIN_SECONDS)
         except Exception:

@@ -14,7 +14,7 @@ from django.db import close_old_connections, connection, transaction
 
 from gateway.api.errors import Reply
 from gateway.database.statements import run
-from gateway.database.transactions import concerns_all, is_outage
+from gateway.database.transactions import concerns_all, error_fields, is_outage
 from gateway.monitoring import metrics, tracing
 from messaging.idempotency import KeyUse
 from messaging.sending import journal
@@ -68,7 +68,7 @@ def replay() -> bool:
                 return False
             if is_outage(error):
                 # A lock or a time-out: retry this entry later, and continue with the others.
-                log.warning("send_not_replayed_yet", file=slot.path.name, error=type(error).__name__)
+                log.warning("send_not_replayed_yet", file=slot.path.name, **error_fields(error))
                 LEFT.add(label="waiting")
                 is_all = False
                 continue

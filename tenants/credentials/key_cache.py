@@ -22,7 +22,7 @@ from django.db import connection
 from gateway.api import authentication
 from gateway.api.authentication import TenantFacts
 from gateway.clock import now
-from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
 from gateway.roles import KeyScope, known_scopes
 from gateway.valkey.channel import Channel
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
@@ -324,7 +324,7 @@ def _refresh_ageing() -> None:
     try:
         remember_many(ageing)
     except DATABASE_UNAVAILABLE as error:
-        log.warning("keys_not_refreshed", error=type(error).__name__, keys=len(ageing))
+        log.warning("keys_not_refreshed", keys=len(ageing), **error_fields(error))
     finally:
         connection.close()
 

@@ -19,7 +19,7 @@ from django.conf import settings
 
 from gateway.database.live_workers import GRACE_SECONDS, DeadWorkers, Registration
 from gateway.database.statements import LoopConnection, Statements
-from gateway.database.transactions import DATABASE_UNAVAILABLE, described
+from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
 from gateway.valkey import connection
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from webhooks import wake_up
@@ -169,7 +169,7 @@ class Claimer:
         try:
             await self._connection.run(releasing(waiting))
         except DATABASE_UNAVAILABLE as error:
-            log.warning("release_failed", error=type(error).__name__, rows=len(waiting))
+            log.warning("release_failed", rows=len(waiting), **error_fields(error))
 
     async def close(self) -> None:
         """Close the connection."""
@@ -182,7 +182,7 @@ class Claimer:
         try:
             return await run(statements)
         except DATABASE_UNAVAILABLE as error:
-            log.warning("claim_failed", **described(error))
+            log.warning("claim_failed", **error_fields(error))
         except Exception:
             # A failed claim must not stop the recorder, which has outcomes to store.
             log.exception("claim_crashed")

@@ -20,7 +20,7 @@ from django.db import connection, transaction
 
 from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import LoopConnection, Statements, id_range, run, uuids
-from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all, described
+from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all, error_fields
 from gateway.outbound.client import Answer
 from webhooks.delivery import monitoring
 from webhooks.delivery.retries_and_attempt_log import KEPT_ANSWERS, KEPT_ATTEMPTS, Decision
@@ -331,7 +331,7 @@ class Recorder:
                 return
             except Exception as error:
                 if concerns_all(error):
-                    log.warning("record_failed", rows=len(batch), **described(error))
+                    log.warning("record_failed", rows=len(batch), **error_fields(error))
                     if time.monotonic() > gives_up_at:
                         return
                     await asyncio.sleep(RETRY_SECONDS)
@@ -349,7 +349,7 @@ class Recorder:
                     self._add_unevaluated(await self._database.run_each(recording([attempt])))
                 except Exception as error:
                     if concerns_all(error):
-                        log.warning("record_failed", rows=1, **described(error))
+                        log.warning("record_failed", rows=1, **error_fields(error))
                         break
                     log.exception("outcome_refused", delivery_id=str(outcome.delivery_id))
                 else:
@@ -381,7 +381,7 @@ class Recorder:
         try:
             to_disable = await self._database.run(evaluating(outcomes))
         except DATABASE_UNAVAILABLE as error:
-            log.warning("evaluation_failed", error=type(error).__name__, rows=len(outcomes))
+            log.warning("evaluation_failed", rows=len(outcomes), **error_fields(error))
             self._unevaluated = outcomes[-MOST_UNEVALUATED:]
             self._evaluate_later()
             return
@@ -405,6 +405,6 @@ def _disable(endpoints: Mapping[UUID, str]) -> None:
     try:
         disable(endpoints)
     except DATABASE_UNAVAILABLE as error:
-        log.warning("disable_failed", error=type(error).__name__)
+        log.warning("disable_failed", **error_fields(error))
     finally:
         connection.close()
