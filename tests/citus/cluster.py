@@ -88,7 +88,8 @@ class Node:
         """Make a base backup, and archive the write-ahead log from now on."""
         self._archive.mkdir()
         self._archiver = subprocess.Popen(
-            [PROGRAMS / "pg_receivewal", "--directory", self._archive, "--dbname", self.url, "--no-password"]
+            [PROGRAMS / "pg_receivewal", "--directory", self._archive, "--dbname", self.url, "--no-password"],
+            process_group=self._group.id,
         )
         _wait_until(lambda: any(self._archive.iterdir()))
         self._back_up(self.directory / "backup")

@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -98,22 +99,91 @@ def _node_of(tenant: Tenant) -> str:
         return str(cursor.fetchone()[0])
 
 
-def test_nodes_restart_and_shards_move_and_nothing_is_lost_or_sent_twice(
-    cluster: Cluster,
-    tenant: Tenant,
-    key: NewKey,
-    service: Service,
-    simulator: RunningSimulator,
-    receiver: Receiver,
-) -> None:
-    simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
-    number, batch_number = (_number(tenant, simulator, level) for level in ("HIGH", "STANDARD"))
-    host = service.small_host()
-    callers = Callers(host.url, key.key, number)
+class Flows:
+    """Sends, notifications, reads, a batch, deliveries and a listener of a tenant, all under way."""
 
-    callers.start_batch(batch_number, BATCH, receiver.url)
-    callers.start("/v1/events?limit=1")
-    flows = Flows(callers, receiver, StreamReader(tenant.id))
+    def __init__(
+        self,
+        tenant: Tenant,
+        key: NewKey,
+        service: Service,
+        simulator: RunningSimulator,
+        receiver: Receiver,
+        batch: int,
+    ) -> None:
+        """Begin them. `batch` is the number of the batch's messages."""
+        self._service, self._simulator, self._receiver = service, simulator, receiver
+        simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
+        number, batch_number = self._numbers = [
+            _number(tenant, simulator, level) for level in ("HIGH", "STANDARD")
+        ]
+        self._callers = Callers(service.small_host().url, key.key, number)
+        self._callers.start_batch(batch_number, batch, receiver.url)
+        self._callers.start("/v1/events?limit=1")
+        self._listener = StreamReader(tenant.id)
+
+    def assert_going_on(self) -> None:
+        """Wait for new successes: of each kind of call, of a delivery, and of the stream."""
+        now = time.monotonic()
+        arrived, heard = len(self._receiver.received), len(self._listener.got)
+        every = set(self._callers.answered)
+        wait_until(lambda: self._callers.kinds(200, since=now) == every, "every call is answered")
+        wait_until(lambda: len(self._receiver.received) > arrived, "deliveries go on")
+
+        def hears() -> bool:
+            self._listener.read_on()
+            return len(self._listener.got) > heard
+
+        wait_until(hears, "the stream goes on")
+
+    def end(self) -> None:
+        """End everything. Checks that nothing was lost, and nothing sent or heard twice."""
+        callers, listener, received_by = self._callers, self._listener, self._receiver.received
+        callers.stop()
+        wait_until(lambda: not Batch.objects.filter(completed_at=None).exists(), "the batch ends")
+        wait_until(
+            lambda: not Delivery.objects.exclude(status="delivered").exists(), "every event is delivered"
+        )
+        sent = Counter(
+            orjson.loads(row["body"])["text"]["body"]
+            for number in self._numbers
+            for row in received(self._simulator, number)
+        )
+        assert max(sent.values()) == 1, "a message went out twice"
+        callers.assert_sends(sent)
+        wait_until(
+            lambda: callers.have_outbound_events([got.json for got in received_by]),
+            "every send that was answered has its event",
+        )
+        events = {got.json["id"]: got.json for got in received_by}
+        callers.assert_notifications(list(events.values()))
+        for item in BatchItem.objects.filter(status="accepted"):
+            assert sent[f"Message {item.idx}"] == 1
+
+        def has_heard_all() -> bool:
+            listener.read_on()
+            return set(listener.got) >= set(events)
+
+        wait_until(has_heard_all, "the stream has every event")
+        assert max(Counter(listener.got).values()) == 1, "the stream has an event twice"
+        self._service.assert_well()
+
+
+Begin = Callable[[int], Flows]
+
+
+@pytest.fixture
+def begin(
+    tenant: Tenant, key: NewKey, service: Service, simulator: RunningSimulator, receiver: Receiver
+) -> Begin:
+    """Begin the flows, with the number of the batch's messages."""
+    return partial(Flows, tenant, key, service, simulator, receiver)
+
+
+def test_nodes_restart_and_shards_move_and_nothing_is_lost_or_sent_twice(
+    cluster: Cluster, tenant: Tenant, begin: Begin
+) -> None:
+    flows = begin(BATCH)
     flows.assert_going_on()
     for end in ("stop", "kill"):
         for worker in cluster.workers:
@@ -126,24 +196,13 @@ def test_nodes_restart_and_shards_move_and_nothing_is_lost_or_sent_twice(
             cursor.execute(_MOVE, {"tenant": tenant.id})
         assert _node_of(tenant) != before
         flows.assert_going_on()
-    flows.end(simulator, number, batch_number)
-    service.assert_well()
+    flows.end()
 
 
 def test_a_standby_takes_a_workers_place_and_nothing_is_lost_or_sent_twice(
-    cluster: Cluster,
-    tenant: Tenant,
-    key: NewKey,
-    service: Service,
-    simulator: RunningSimulator,
-    receiver: Receiver,
+    cluster: Cluster, tenant: Tenant, begin: Begin
 ) -> None:
-    simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
-    number, batch_number = (_number(tenant, simulator, level) for level in ("HIGH", "STANDARD"))
-    callers = Callers(service.small_host().url, key.key, number)
-    callers.start_batch(batch_number, BATCH, receiver.url)
-    callers.start("/v1/events?limit=1")
-    flows = Flows(callers, receiver, StreamReader(tenant.id))
+    flows = begin(BATCH)
     (place,) = (place for place, worker in enumerate(cluster.workers) if worker.host == _node_of(tenant))
     primary, standby = cluster.workers[place], cluster.workers[place].start_standby()
     flows.assert_going_on()
@@ -153,17 +212,11 @@ def test_a_standby_takes_a_workers_place_and_nothing_is_lost_or_sent_twice(
     cluster.coordinator.execute(_REPLACE, standby.host, primary.host)
     assert _node_of(tenant) == standby.host
     flows.assert_going_on()
-    flows.end(simulator, number, batch_number)
-    service.assert_well()
+    flows.end()
 
 
 def test_after_a_restore_each_transaction_is_on_all_nodes_or_on_none_and_the_flows_go_on(
-    cluster: Cluster,
-    tenant: Tenant,
-    key: NewKey,
-    service: Service,
-    simulator: RunningSimulator,
-    receiver: Receiver,
+    cluster: Cluster, begin: Begin
 ) -> None:
     pair = _tenants_of_both_nodes()
     late, ahead = StreamReader(pair[0].id), StreamReader(pair[0].id)
@@ -197,67 +250,9 @@ def test_after_a_restore_each_transaction_is_on_all_nodes_or_on_none_and_the_flo
         assert max(Counter(listener.got).values()) == 1, "the stream has an event twice"
     assert {*late.got} == {*_ids_of(pair[0])} <= {*ahead.got}
 
-    simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
-    number, batch_number = (_number(tenant, simulator, level) for level in ("HIGH", "STANDARD"))
-    callers = Callers(service.small_host().url, key.key, number)
-    callers.start_batch(batch_number, 100, receiver.url)
-    callers.start("/v1/events?limit=1")
-    flows = Flows(callers, receiver, StreamReader(tenant.id))
+    flows = begin(100)
     flows.assert_going_on()
-    flows.end(simulator, number, batch_number)
-    service.assert_well()
-
-
-class Flows:
-    """Calls, deliveries and a listener that are under way."""
-
-    def __init__(self, callers: Callers, receiver: Receiver, listener: StreamReader) -> None:
-        self._callers, self._receiver, self._listener = callers, receiver, listener
-
-    def assert_going_on(self) -> None:
-        """Wait until calls, deliveries and the stream work, or work again, from now on."""
-        now = time.monotonic()
-        arrived, heard = len(self._receiver.received), len(self._listener.got)
-        every = set(self._callers.answered)
-        wait_until(lambda: self._callers.kinds(200, since=now) == every, "every call is answered")
-        wait_until(lambda: len(self._receiver.received) > arrived, "deliveries go on")
-
-        def hears() -> bool:
-            self._listener.read_on()
-            return len(self._listener.got) > heard
-
-        wait_until(hears, "the stream goes on")
-
-    def end(self, simulator: RunningSimulator, number: PhoneNumber, batch_number: PhoneNumber) -> None:
-        """End everything. Checks that nothing was lost, and nothing sent or heard twice."""
-        callers, listener, received_by = self._callers, self._listener, self._receiver.received
-        callers.stop()
-        wait_until(lambda: not Batch.objects.filter(completed_at=None).exists(), "the batch ends")
-        wait_until(
-            lambda: not Delivery.objects.exclude(status="delivered").exists(), "every event is delivered"
-        )
-        sent = Counter(
-            orjson.loads(row["body"])["text"]["body"]
-            for each in (number, batch_number)
-            for row in received(simulator, each)
-        )
-        assert max(sent.values()) == 1, "a message went out twice"
-        callers.assert_sends(sent)
-        wait_until(
-            lambda: callers.have_outbound_events([got.json for got in received_by]),
-            "every send that was answered has its event",
-        )
-        events = {got.json["id"]: got.json for got in received_by}
-        callers.assert_notifications(list(events.values()))
-        for item in BatchItem.objects.filter(status="accepted"):
-            assert sent[f"Message {item.idx}"] == 1
-
-        def has_heard_all() -> bool:
-            listener.read_on()
-            return set(listener.got) >= set(events)
-
-        wait_until(has_heard_all, "the stream has every event")
-        assert max(Counter(listener.got).values()) == 1, "the stream has an event twice"
+    flows.end()
 
 
 def _tenants_of_both_nodes() -> list[Tenant]:
