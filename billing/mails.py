@@ -106,7 +106,7 @@ def _pdf(document: Invoice | CreditNote) -> Attachment:
 
 
 def _invoice_issued(invoice: Invoice, pdf: Attachment) -> None:
-    """Send the month's invoice. The mail says whether the amount will be debited or must be paid by hand."""
+    """Send the month's invoice. The mail says whether the amount will be debited, or the business must pay it."""
     mandate = Mandate.objects.for_tenant(invoice.tenant_id).filter(status=Mandate.Status.ACTIVE).first()
     debited = mandate is not None and invoice.amount_due_paise <= mandate.max_amount_paise
     _send(
@@ -171,7 +171,10 @@ def _remind(invoice_id: UUID, at: datetime) -> bool:
 
 
 def _payment_reminder(invoice: Invoice, *, restricted_in_days: int) -> None:
-    """Send a reminder with the reason of a failed debit. New numbers are restricted in so many days (0: already)."""
+    """Send a reminder with the reason of a failed debit.
+
+    `restricted_in_days` is the number of days until new numbers are restricted; 0 if they already are.
+    """
     failed = invoice.attempts.filter(kind=PaymentAttempt.Kind.AUTOPAY).order_by("-id").first()
     reason = str((failed.error or {}).get("reason") or "") if failed else ""
     _send(

@@ -50,7 +50,7 @@ class _Secret(NamedTuple):
     how: str
     """How to create the secret, or where to find it."""
     used_by: str = "service"
-    """The part of the service that needs the secret. A secret that replaces another secret is always optional."""
+    """The part of the service that requires the secret. `nobody` for former secrets, which are always optional."""
 
 
 _RANDOM = "make one: python -c 'import secrets; print(secrets.token_urlsafe(48))'"

@@ -80,7 +80,7 @@ class UnreadJSON(BaseParser):
 
 
 MOST_VALUES = 20_000
-"""Most values in a body. A mebibyte can hold 100,000 members, and hashing so many takes long."""
+"""Most values in a body. A mebibyte can hold 100,000 members, which take long to hash."""
 MOST_NESTED = 200
 """Most nested arrays and objects. Lower than orjson's limit, because responses nest the body deeper."""
 _GZIP = b"\x1f\x8b"

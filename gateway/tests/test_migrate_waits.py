@@ -21,7 +21,7 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made = connections["late"] = connections.create_connection("late")
 
     def connect() -> None:
-        """Django's own method. Under tests it refuses a database that the test's class does not name."""
+        """What Django's own method does. Tests get one that refuses databases which their class does not name."""
         with made.wrap_database_errors:
             if made.connection is None:
                 made.connect()

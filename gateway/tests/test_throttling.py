@@ -183,7 +183,7 @@ def test_calls_that_do_not_ask_have_their_bookings_written_soon(empty_valkey: re
 def test_a_bucket_that_is_owed_much_is_booked_at_once(
     empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This keeps a busy caller from owing so many tokens that its calls wait for Valkey."""
+    """A busy caller never owes enough tokens to make its calls wait for Valkey."""
     monkeypatch.setattr(
         write_behind, "_debounced", Debounced(write_behind.flush, seconds=3600.0, collects=True)
     )
