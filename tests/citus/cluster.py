@@ -113,6 +113,9 @@ class Node:
             )
         self.start()
         _wait_until(lambda: not self.execute("SELECT pg_is_in_recovery()"))
+        # A standby inherits them. It would stop at its promotion, because it has not reached the target.
+        for name in ("restore_command", "recovery_target_name", "recovery_target_action"):
+            self.execute(f"ALTER SYSTEM RESET {name}")
 
     def _back_up(self, files: Path, *options: str) -> None:
         command = [str(PROGRAMS / "pg_basebackup"), f"--pgdata={files}", f"--dbname={self.url}"]
