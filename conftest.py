@@ -1,9 +1,9 @@
-"""Test session: a Postgres and a Valkey for the tests alone, and Django set up against them.
+"""Start a Postgres and a Valkey for the tests, and set up Django to use them.
 
-The servers of `gateway/local_run/embedded_servers.py` start in a temporary directory before Django reads its
-settings: this file is imported before any other conftest and before any app, and therefore it, not pytest's
-configuration, names the settings module. A caller's `DATABASE_URL` or `REDIS_URL` is used instead (managed servers
-in CI). Every test begins with an empty Valkey.
+The servers must start before Django reads its settings. So this file, which pytest imports before any other conftest
+and before any app, names the settings module. pytest's configuration does not name it. The servers keep their files in
+a temporary directory (`gateway/local_run/embedded_servers.py`). If the caller sets `DATABASE_URL` or `REDIS_URL`, for
+managed servers in CI, the tests use that server instead. Every test begins with an empty Valkey.
 """
 
 import atexit
@@ -27,12 +27,12 @@ from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 from tests import migrated_cluster
 
-# Collecting makes half a million objects that live to the end: looking through them meanwhile takes long.
+# Collecting the tests creates half a million objects that live to the end. Scanning them meanwhile would be slow.
 gc.set_threshold(100_000, 50, 100)
 
 
 def start_servers() -> None:
-    """Start the servers that the caller did not name; they end with this process, however it ends."""
+    """Start the servers whose URL the caller did not set. They end with this process, even if it is killed."""
     data_dir = Path(tempfile.mkdtemp(prefix="gateway-tests-"))
     os.environ["DATA_DIR"] = str(data_dir)
     atexit.register(shutil.rmtree, data_dir, ignore_errors=True)
@@ -58,13 +58,13 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
 _STARTED_HERE = ["DJANGO_SETTINGS_MODULE", *(name for name, value in _CALLERS.items() if value is None)]
 django.setup()
 if "DATABASE_URL" in _STARTED_HERE:
-    # The database of the tests is a copy of the migrated one.
+    # Django creates the test database as a copy of the migrated database.
     connections["default"].settings_dict["TEST"]["TEMPLATE"] = embedded_addresses.DATABASE
 
-# As in a web process, whose pool keeps them: threads of the front would hold theirs when the database is removed.
+# Threads of the listener would otherwise still hold connections when the test database is dropped.
 connections["default"].settings_dict["CONN_MAX_AGE"] = 0
 
-# A property holds or not however busy the machine is.
+# A slow machine must not fail a property test.
 hypothesis.settings.register_profile(
     "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -86,12 +86,12 @@ LONG_FILES = (
     "tests/faults/",
     "tests/operating/",
 )
-"""Where the longest tests are, longest first."""
+"""The files and folders with the longest tests, longest first."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long files first: the others fill the time beside them and after them."""
+    """Run the long files first, so that the short ones fill the gaps at the end."""
 
     def place(item: pytest.Item) -> int:
         found = (place for place, start in enumerate(LONG_FILES) if item.nodeid.startswith(start))
@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Collected tests live to the end, so the garbage collector need not look at them again."""
+    """Freeze the collected tests, which live to the end, so that the garbage collector no longer scans them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
@@ -110,13 +110,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes more than cores: tests wait half of their time."""
+    """Use two more processes than there are cores, because tests spend half of their time waiting."""
     return len(os.sched_getaffinity(0)) + 2
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The scheduler of `--dist loadfile`."""
+    """Return our scheduler for `--dist loadfile`."""
     if config.getvalue("dist") != "loadfile":
         return None
     from tests.scheduling import Scheduling
@@ -126,14 +126,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
-    """Parallel runs: each process starts servers of its own, so this process's are not handed down."""
+    """Clear the addresses of this process's servers, because each process of a parallel run starts its own servers."""
     for name in _STARTED_HERE:
         os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """The migrated database; tests that commit delete their rows, and the listener's connections end before it does."""
+    """Set up the migrated database.
+
+    Tests that commit delete their rows afterwards. The listener closes its connections before the database is dropped.
+    """
     from tests import emptying
     from tests.front import install, running
 
@@ -147,7 +150,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
 @pytest.fixture(scope="session")
 def _valkey_client() -> Iterator[redis.Redis]:
-    """The tests' own connection. A database that is not empty has another user: it is not flushed."""
+    """A client of the tests' Valkey. A database with keys belongs to somebody else, so the tests refuse to empty it."""
     client = redis.Redis.from_url(os.environ["REDIS_URL"])
     if client.dbsize():
         pytest.exit(
@@ -160,7 +163,7 @@ def _valkey_client() -> Iterator[redis.Redis]:
 
 @pytest.fixture(autouse=True)
 def empty_valkey(_valkey_client: redis.Redis) -> redis.Redis:
-    """Empty the Valkey of the tests, and forget what this process knows from it; returns a client of it."""
+    """Empty the tests' Valkey, and reset what this process has cached from it. Returns a client."""
     from gateway.monitoring import metrics
     from webhooks import wake_up
 

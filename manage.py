@@ -13,7 +13,7 @@ def main() -> None:
     from django.core.management import execute_from_command_line
 
     try:
-        settings.ENVIRONMENT  # noqa: B018 - the first look loads them
+        settings.ENVIRONMENT  # noqa: B018 - the first access loads the settings
     except ImproperlyConfigured as error:
         sys.exit(str(error))
     execute_from_command_line(sys.argv)

@@ -1,4 +1,4 @@
-"""Accessibility checks of pages in Chromium: axe, the width of a phone, and journeys by the keyboard alone."""
+"""Accessibility checks of pages in Chromium: axe, the width on a phone, and journeys with the keyboard alone."""
 
 import re
 import shutil
@@ -59,33 +59,36 @@ CONTRAST = """async (seen) => {
         fresh.length ? (await axe.run({include: fresh}, options)).violations : [],
     ];
 }"""
-"""The contrast of what a window has not shown before. An element's colours follow from its tags and classes and those
-around it, of which `mark` is a digest: looking at all of every page takes most of the time of axe."""
+"""Checks the contrast of elements that a window has not shown before, because contrast takes most of axe's time.
+
+`mark` is a digest of the tags and classes of an element and its ancestors. Elements with the same mark have the same
+colours."""
 AT_REST = """async () => {
     for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
     const running = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime !== Infinity);
     await Promise.allSettled(running.map((one) => one.finished));
 }"""
-"""Waits until a page shows another colour scheme and its transitions have ended. Themes have transitions even with
+"""Waits until a change of the colour scheme is drawn and its transitions have ended. Themes have transitions even with
 reduced motion."""
 TOO_WIDE = "document.documentElement.scrollWidth - window.innerWidth"
 ACCOUNT_MENU = "details.account > summary"
-"""What opens the person's menu of a page of the console."""
+"""The selector of the element that opens the account menu in the console."""
 TEXT = "document.body.innerText"
 PYTHON_VALUE = re.compile(
     r"\b[A-Z]\w*\(\w+=|<[\w.]+ object|object at 0x|\[\(?'|\{'|\bdatetime\.|\b(?:True|False)\b"
 )
-"""What a template shows of an object that nobody made into words."""
+"""Matches a Python value that a template shows unformatted."""
 PHONE = 360
-"""Pixels."""
+"""The width of a phone in pixels."""
 MOST_STOPS = 150
-"""Presses of Tab before a journey by the keyboard is given up."""
+"""How often `tab_to` presses Tab before it fails."""
 Seen = TypeVar("Seen")
 
 
 def launched(driver: Playwright) -> Browser:
-    """A new headless browser: Chromium's shell without windows, where there is one. It opens a page for a quarter of
-    the CPU of the whole browser.
+    """Launch a headless browser: Chromium's headless shell if it is installed, else the full browser.
+
+    The shell opens a page with a quarter of the full browser's CPU.
     """
     names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     path = next(filter(None, map(shutil.which, names)), None)
@@ -95,7 +98,7 @@ def launched(driver: Playwright) -> Browser:
 
 
 class Chromium:
-    """A headless browser that plays journeys. Its driver runs an event loop, so it has a thread."""
+    """A headless browser that runs journeys in its own thread, because its driver runs an event loop."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "chromium")
@@ -103,7 +106,7 @@ class Chromium:
         self._browser = self._thread.submit(launched, self._driver).result()
 
     def __call__(self, journey: Callable[[Browser], Seen]) -> Seen:
-        """What a journey returns; the windows that it leaves are closed."""
+        """Run a journey, close its windows, and return its result."""
 
         def play() -> Seen:
             try:
@@ -122,7 +125,7 @@ class Chromium:
 
 
 def session_of(user: User) -> str:
-    """The cookie of a logged-in person."""
+    """Log a user in. Returns the value of the session cookie."""
     client = Client()
     client.force_login(user)
     return client.cookies[settings.SESSION_COOKIE_NAME].value
@@ -130,9 +133,9 @@ def session_of(user: User) -> str:
 
 @contextmanager
 def window(browser: Browser, url: str, session: str | None = None, width: int = PHONE) -> Iterator[Page]:
-    """A page of a window, of nobody or of a session; every document in it has axe.
+    """Open a window, logged in if `session` is given. Yields its page, in which every document has axe.
 
-    Fails if a page did what its content security policy refuses.
+    Fails if a page did something that its content security policy blocks.
     """
     context: BrowserContext = browser.new_context(
         base_url=url, reduced_motion="reduce", viewport={"width": width, "height": 740}
@@ -153,14 +156,14 @@ def window(browser: Browser, url: str, session: str | None = None, width: int = 
 
 
 def complaints(page: Page, path: str) -> list[str]:
-    """What is wrong with a page, in light and dark."""
+    """Open a page. Returns its problems, in light and dark."""
     page.emulate_media(color_scheme="light")
     page.goto(path)
     return complaints_here(page, path)
 
 
 def complaints_here(page: Page, name: str) -> list[str]:
-    """What is wrong with what a window shows now, in light and dark."""
+    """Return the problems of the page as the window shows it now, in light and dark."""
     page.emulate_media(color_scheme="light")
     page.evaluate(AT_REST)
     found = [f"{name} {problem}" for problem in [*violations(page), *low_contrast(page, "light")]]
@@ -173,15 +176,15 @@ def complaints_here(page: Page, name: str) -> list[str]:
 
 
 def violations(page: Page, tags: list[str] | None = None, part: str | None = None) -> list[str]:
-    """What axe finds in a page that has its script, but for contrast.
+    """Return the violations that axe finds, except those of contrast.
 
-    `tags` are the rules to ask, `part` is the selector of what is looked at.
+    `tags` limits the rules, and the selector `part` limits the check to a part of the page.
     """
     return _told(page.evaluate(RULES, [tags, part]))
 
 
 def low_contrast(page: Page, scheme: str) -> list[str]:
-    """What axe finds of contrast, in elements that the window has not shown before in this colour scheme."""
+    """Return violations of contrast, only of elements that the window has not shown before in this colour scheme."""
     seen = _seen.setdefault(page, {}).setdefault(scheme, set())
     fresh, found = page.evaluate(CONTRAST, list(seen))
     seen.update(fresh)
@@ -200,7 +203,7 @@ def _told(found: list[dict[str, Any]]) -> list[str]:
 
 
 def tab_to(page: Page, expression: str) -> None:
-    """Press Tab until an expression over `it`, the element with the focus, holds."""
+    """Press Tab until a JavaScript expression is true. In the expression, `it` is the element with the focus."""
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")
         if page.evaluate(f"(() => {{ const it = document.activeElement; return {expression} }})()"):

@@ -1,4 +1,4 @@
-"""People at the console, as Django's client plays them: a customer and another business's person; and Chromium."""
+"""Fixtures for pages: Django clients that are logged in as members of teams or as staff, and Chromium."""
 
 import html
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def logged_in(person: User) -> Client:
-    """A browser in which a person, a customer or of the staff, is logged in."""
+    """Return a client in which a user is logged in."""
     client = Client()
     client.force_login(person)
     return client
 
 
 def browser_of(tenant: Tenant, role: str = "owner") -> Client:
-    """A logged-in person of a tenant."""
+    """Create a member of a tenant's team. Returns a client in which the member is logged in."""
     return logged_in(
         User.objects.create_user(
             f"{role}@{tenant.id}.example", "a long enough password", tenant=tenant, role=role
@@ -33,34 +33,34 @@ def browser_of(tenant: Tenant, role: str = "owner") -> Client:
 
 
 def text(client: Client, path: str) -> str:
-    """A page that opens, with its entities as the characters that a person reads."""
+    """Check that a page opens. Returns its HTML with entities decoded."""
     answer = client.get(path)
     assert answer.status_code == 200, path
     return html.unescape(answer.content.decode())
 
 
 def staff_pages() -> dict[type[Model], Any]:
-    """The pages of the staff admin, by model. They are registered when the URLs are first read."""
+    """Return the pages of the staff admin by model. Importing the URLs registers them."""
     import_module("gateway.urls")
     return admin.site._registry
 
 
 @pytest.fixture
 def browser(tenant: Tenant) -> Client:
-    """A person of `tenant`."""
+    """A client in which an owner of `tenant` is logged in."""
     return browser_of(tenant)
 
 
 @pytest.fixture
 def stranger(other_tenant: Tenant) -> Client:
-    """A person of `other_tenant`."""
+    """A client in which an owner of `other_tenant` is logged in."""
     return browser_of(other_tenant)
 
 
 @pytest.fixture(scope="session")
 def in_chromium() -> "Iterator[Chromium]":
-    """What plays a journey in the browser that all tests of this process share."""
-    # Playwright takes a third of a second to import.
+    """The browser that all tests of this process share. Call it with a journey."""
+    # Importing Playwright takes a third of a second.
     from tests.accessibility import Chromium
 
     chromium = Chromium()

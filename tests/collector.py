@@ -26,12 +26,12 @@ class Exported:
     attributes: dict[str, Any]
     resource: dict[str, Any]
     text: str
-    """The whole span, for searches."""
+    """The whole span as text, so that a test can search it."""
 
 
 @dataclass
 class Collector:
-    """The server: `url` to export to, and `spans` as received. `before_answer` can delay the exporter."""
+    """The server. It stores the spans that are exported to `url`. `before_answer` can delay the exporter."""
 
     url: str = ""
     spans: list[Exported] = field(default_factory=list)
@@ -49,15 +49,15 @@ class Collector:
             self.arrived.notify_all()
 
     def named(self, name: str, *, trace_id: str | None = None) -> list[Exported]:
-        """The spans with a name, of one trace or of all."""
+        """Return the spans with a name, of one trace or of all."""
         return [span for span in self.spans if span.name == name and trace_id in (None, span.trace_id)]
 
     def wait_for(self, name: str, count: int = 1, *, trace_id: str | None = None) -> list[Exported]:
-        """The spans with a name once there are `count`. Fails when they do not arrive in time."""
+        """Wait until at least `count` spans with a name have arrived. Returns all. Fails after 30 seconds."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.named(name, trace_id=trace_id)) >= count, 30), (
-                f"{name}: {len(self.named(name, trace_id=trace_id))} of {count} came; "
-                f"there are {sorted({span.name for span in self.spans})}"
+                f"{name}: {len(self.named(name, trace_id=trace_id))} of {count} arrived; "
+                f"received names: {sorted({span.name for span in self.spans})}"
             )
             return self.named(name, trace_id=trace_id)
 
@@ -88,7 +88,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def traced(collector: Collector, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """The collector for this process's traces, which are on until the test ends and exported at once."""
+    """A collector that receives the traces of this process until the test ends. Each span is exported at once."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
     settings.OTEL_EXPORTER_OTLP_ENDPOINT = collector.url
     tracing.begin()

@@ -1,12 +1,12 @@
 """Empties the database after a test that commits, by deleting rows from the tables that have any.
 
-Django's `flush` truncates every table instead. Each truncation creates new files for the table, its partitions and its
-indexes: some hundred relations for a few rows. The rows of `migrate` stay: content types, permissions, staff roles and
-partitions.
+Django's `flush` would truncate every table. A truncation creates new files for the table, its partitions and its
+indexes, so it would create hundreds of files to remove a few rows. The rows and partitions that `migrate` created stay:
+content types, permissions and staff roles.
 
-A single separate connection does this for all tests, in a function of its session, so the plans over all partitions are
-made once. The tests' connection stays open too, with the catalogue that its session has read. Where
-`DATABASE_URL` names a pooler, which keeps no session, `DIRECT_DATABASE_URL` names Postgres.
+One separate connection empties the database for all tests. It calls a temporary function, so Postgres plans the
+statements over all partitions only once. The tests' own connection stays open too, because its session has cached the
+catalogue. If `DATABASE_URL` names a pooler, which keeps no session, set `DIRECT_DATABASE_URL` to Postgres itself.
 """
 
 import os
@@ -21,14 +21,15 @@ from gateway.database import partitions
 
 MADE_BY_MIGRATE = {"django_content_type", "auth_permission", "auth_group", "auth_group_permissions"}
 _NO_TRIGGERS = "-c session_replication_role=replica -c lock_timeout=60s"
-"""Triggers protect history from deletion. A test that left a transaction open fails instead of hanging."""
+"""Disables the triggers that protect history from deletion. A test that left a transaction open fails at the timeout
+instead of hanging."""
 _session: "psycopg.Connection[Any] | None" = None
 
 
 def delete_instead_of_truncating() -> None:
-    """Replace `flush`. Called once, when the database has been migrated.
+    """Replace `flush`. Call this once, after the database was migrated.
 
-    Only a superuser can disable the triggers that protect history. For another user, tests continue with `flush`.
+    Only a superuser can disable the triggers that protect history. For any other user, `flush` stays in use.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
@@ -38,7 +39,7 @@ def delete_instead_of_truncating() -> None:
         made = cursor.fetchone()[0]
 
     def teardown(self: TransactionTestCase) -> None:
-        # A test may have ended its own connection, which would fail every later test.
+        # A test may have broken its connection, which would fail every later test.
         if connection.connection is not None and not connection.is_usable():
             connection.close()
         if delete_all_rows() < made:
@@ -49,7 +50,7 @@ def delete_instead_of_truncating() -> None:
 
 
 def delete_all_rows() -> int:
-    """Delete the rows of every table now, except those of `migrate`. Returns how many partitions there are."""
+    """Delete the rows of every table, except those that `migrate` created. Returns the number of partitions."""
     global _session
     if _session is None:
         _session = _connected()
@@ -58,7 +59,7 @@ def delete_all_rows() -> int:
     except psycopg.OperationalError:
         if not _session.closed:
             raise
-    # A test has ended the sessions of the database.
+    # A test has terminated all sessions of the database, so connect again.
     _session = None
     return delete_all_rows()
 

@@ -1,4 +1,4 @@
-"""Fixtures of every app's tests: owner, other tenant, platform app, staff, and an API client for each."""
+"""Fixtures for the tests of all apps: two tenants, a platform app, staff, and API clients for them."""
 
 import json
 import time
@@ -24,15 +24,15 @@ from tests.api_contract import uncounted_calls
 from tests.api_contract.contract import assert_in_contract
 from tests.scripted_graph import ScriptedGraph, scripted_graph
 
-# Tests create many users, and a slow hash would only slow them down.
+# Tests create many users, so passwords get a fast hash.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
-# The request log writes from its own thread, outside of a test's transaction. Only its own tests enable it.
+# The request log writes from its own thread, outside of a test's transaction. Only the tests of the log enable it.
 access_log.clear_listeners()
 
 
 class Api:
-    """A caller of the API: JSON in, JSON out, one credential."""
+    """A client of the API with one credential. It sends JSON."""
 
     def __init__(self, token: str | None, **headers: str) -> None:
         self.client = Client(raise_request_exception=False)
@@ -49,7 +49,7 @@ class Api:
     ) -> Any:
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        # A test's own transaction never commits, so what waits for the commit runs after the request.
+        # A test's transaction never commits, so `on_commit` callbacks run at the end of the request.
         with TestCase.captureOnCommitCallbacks(execute=True):
             response = self.client.generic(method, path, data, content_type=content_type, headers=sent)
         assert_in_contract(method, path, response)
@@ -72,7 +72,7 @@ class Api:
 
 
 class UnreadableBody:
-    """A body that nobody may read."""
+    """A body that fails the test when it is read."""
 
     def read(self, *_: Any) -> bytes:
         raise AssertionError("the body was read before its caller was judged")
@@ -104,7 +104,7 @@ def assert_error_body(body: dict[str, Any], code: str) -> dict[str, Any]:
 
 
 def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 30.0) -> None:
-    """Check every 10 ms until a condition holds. Fails with `otherwise` after this many seconds."""
+    """Check every 10 ms until a condition holds. Fails with the message `otherwise` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, otherwise
@@ -112,14 +112,14 @@ def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 30
 
 
 def waiting_for_locks() -> int:
-    """How many connections wait for a lock of another one. Works within a transaction too."""
+    """Return how many connections wait for a lock of another connection. Works within a transaction too."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
         return int(cursor.fetchone()[0])
 
 
 def a_lock_is_waited_for() -> bool:
-    """Whether some connection waits for a lock of another one."""
+    """Return whether any connection waits for a lock of another connection."""
     return waiting_for_locks() > 0
 
 
@@ -135,21 +135,21 @@ def assert_service_headers(response: HttpResponseBase) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_open_connection() -> Iterator[None]:
-    """Close the kept connections to the Graph API at the end."""
+    """Close the pooled connections to the Graph API at the end of the tests."""
     yield
     blocking_client.close()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _every_call_to_others_is_counted() -> Iterator[None]:
-    """Fail a test in which a view waits for somebody else outside of a bulkhead."""
+    """Fail a test in which a view waits for a network outside of a bulkhead."""
     with uncounted_calls.refused():
         yield
 
 
 @pytest.fixture(autouse=True)
 def _fresh_process_caches() -> None:
-    """Clear what this process has cached in earlier tests."""
+    """Clear what earlier tests left in the caches of this process."""
     key_cache.clear_process_cache()
     routing.clear()
     limits.allowance.clear()
@@ -158,9 +158,9 @@ def _fresh_process_caches() -> None:
 
 @contextmanager
 def shared_rows() -> Iterator[None]:
-    """Rows for several tests. Tests that roll back run inside, and the rows are rolled back at the end.
+    """Create rows for several tests inside the block. At its end, the rows are rolled back.
 
-    For a fixture of a class whose tests all roll back.
+    Use it in a fixture of a class whose tests all roll back.
     """
     block = transaction.atomic()
     block._from_testcase = True  # type: ignore[attr-defined]
@@ -171,7 +171,7 @@ def shared_rows() -> Iterator[None]:
 
 @pytest.fixture
 def within_half_an_hour() -> None:
-    """Neither the end of half an hour nor its first seconds, so a test stays in one hour and day, of UTC and India."""
+    """Wait if a half hour has just begun or is about to end, so that no hour or day changes in UTC or in India."""
     wait_until(lambda: 10 <= time.time() % 1800 < 1770, "half an hour begins within 40 seconds", seconds=60)
 
 
@@ -195,13 +195,13 @@ def key(tenant: Tenant) -> api_keys.NewKey:
 
 @pytest.fixture
 def api(key: api_keys.NewKey) -> Api:
-    """`tenant` calling with its key."""
+    """A client with the key of `tenant`."""
     return Api(key.key)
 
 
 @pytest.fixture
 def other_api(other_tenant: Tenant) -> Api:
-    """`other_tenant` calling with its key."""
+    """A client with the key of `other_tenant`."""
     return Api(api_keys.create(name="server", environment="live", tenant=other_tenant).key)
 
 
@@ -219,7 +219,7 @@ def app_key(platform_app: PlatformApp) -> api_keys.NewKey:
 
 @pytest.fixture
 def graph(settings: Settings) -> Iterator[ScriptedGraph]:
-    """A stand-in for the live Graph API. Each test sets its answers."""
+    """A scripted Graph API that replaces the live one. Each test sets its answers."""
     with scripted_graph() as graph:
         settings.META_GRAPH_URL = graph.url
         yield graph
@@ -233,5 +233,5 @@ def staff(db: None) -> User:
 
 @pytest.fixture
 def staff_api(staff: User) -> Api:
-    """`staff` calling with a console token."""
+    """A client with a console token of `staff`."""
     return Api(bearer_tokens.open_session(staff).token)

@@ -1,8 +1,8 @@
-"""The listener of the tests: one web process's server in a thread, with the tests' own database and a real socket.
+"""The listener of the tests: the server of a web process, in a thread, with the tests' database and a real socket.
 
-Django's test client uses it too, without a socket: a request for a route of the listener goes to its handler, on the
-server's event loop. That loop has its own database connections, so a test of such a route commits its rows
-(`django_db(transaction=True)`). All other requests of the client run as usual, inside the test's transaction.
+Django's test client uses it too, but without a socket. If the listener answers a route, the client calls the route's
+handler on the server's event loop. That loop has its own database connections, so a test of such a route must commit
+its rows (`django_db(transaction=True)`). All other requests of the client run as usual, inside the test's transaction.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ Result = TypeVar("Result")
 
 
 class Front:
-    """The server, which starts with its first use."""
+    """The server. Its first use starts it."""
 
     def __init__(self, application: Callable[[], Any] = Application) -> None:
         self._application = application
         self._server: _TestServer | None = None
 
     def start(self) -> tuple[str, int]:
-        """The server's host and port."""
+        """Start the server unless it runs. Returns its host and port."""
         if self._server is None:
             listening = socket.socket()
             listening.bind(("127.0.0.1", 0))
@@ -46,23 +46,23 @@ class Front:
             server = _TestServer(config, on_stop=getattr(served, "stop", lambda: None))
             self._thread = threading.Thread(target=server.run, args=([listening],), name="front", daemon=True)
             self._thread.start()
-            assert server.serves.wait(30), "the front does not start"
+            assert server.serves.wait(30), "the listener did not start"
             self._server = server
         return self._address
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run work on the server's event loop. Returns its result."""
+        """Run a coroutine on the server's event loop. Returns its result."""
         self.start()
         assert self._server is not None
         assert self._server.loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._server.loop).result(60)
 
     def close(self) -> None:
-        """Stop the server like a signal."""
+        """Stop the server as a signal would."""
         if self._server is not None:
             self._server.handle_exit(signal.SIGTERM, None)
             self._thread.join(30)
-            assert not self._thread.is_alive(), "a signal ends the front"
+            assert not self._thread.is_alive(), "the listener did not stop"
             self._server = None
 
 
@@ -83,7 +83,7 @@ _django_handler = ClientHandler.__call__
 
 
 def _answer(self: ClientHandler, environ: dict[str, Any]) -> Any:
-    # Django's views pass sends to the event loop of their process.
+    # Django's views pass messages to the event loop of their process, so it must run.
     running.start()
     handler = routes.handler_of(environ["REQUEST_METHOD"], _path(environ))
     if handler is None:
@@ -148,10 +148,10 @@ async def _exchange(handler: routes.Handler, environ: Mapping[str, Any]) -> Http
 
 
 def mark_for(method: str, path: str) -> pytest.MarkDecorator:
-    """The database marker for a test of one route: one that commits if the listener answers the route."""
+    """Return the database marker for a test of one route: with commits if the listener answers the route."""
     return pytest.mark.django_db(transaction=routes.handler_of(method, path) is not None)
 
 
 def install() -> None:
-    """Route the requests of all test clients for the listener's routes to the listener."""
+    """Make all test clients send requests for the listener's routes to the listener."""
     ClientHandler.__call__ = _answer  # type: ignore[method-assign]

@@ -1,8 +1,8 @@
-"""A migrated Postgres cluster, created once a day and copied: a copy takes a tenth of the CPU of creating and
-migrating.
+"""A migrated Postgres cluster, which is created once a day and then copied.
 
-It is stored in the virtual environment under a digest of its sources, so it is never out of date. `migrate` on a copy
-does only what follows every migration. Run as a program, this module creates it.
+A copy takes a tenth of the CPU that creating and migrating a cluster takes. The cluster is stored in the virtual
+environment under a digest of its sources, so it is never out of date. On a copy, `migrate` runs only its post-migrate
+steps. Run as a program, this module creates the cluster.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ _IMPORT = re.compile(r"^(?:from|import) ([\w.]+)(?: import (\w+))?", re.MULTILIN
 
 
 def copy_to(data_dir: Path) -> None:
-    """Give a data directory its cluster, whose database `gateway` is migrated."""
+    """Copy the cluster, with its migrated database `gateway`, to a data directory."""
     _copy(_made(), data_dir / "postgres")
 
 
 def _made() -> Path:
-    """The migrated cluster. If it is missing, one process creates it while the others wait."""
+    """Return the migrated cluster. If it is missing, one process creates it while the others wait."""
     _KEPT.mkdir(exist_ok=True)
     cluster = _KEPT / digest(datetime.now(UTC).date().isoformat())
     with (_KEPT / "lock").open("w") as lock:
@@ -47,9 +47,9 @@ def _made() -> Path:
 
 
 def digest(day: str) -> str:
-    """The name of the cluster by its sources: the migrations, their imports, the libraries, and the day.
+    """Return the cluster's name: a digest of the migrations, their imports, the libraries and the day.
 
-    The day is part of it because the partitions of a database begin with the day of its migration.
+    The day is included because the partitions of a database begin on the day of its migration.
     """
     digest = hashlib.sha256(day.encode())
     for path in sorted({*_sources(), *ROOT.glob("requirements*.txt")}):
@@ -101,7 +101,7 @@ def _make(cluster: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a stopped cluster with the owner of its files. A half-made copy is never used."""
+    """Copy a stopped cluster, and keep the owner of its files. A partial copy never gets the name of the target."""
     unfinished = target.with_suffix(".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     subprocess.run(["cp", "-a", str(source), str(unfinished)], check=True)

@@ -1,4 +1,4 @@
-"""One row of each kind that a tenant can have, for tests of searches and of pages over all apps."""
+"""One row of each kind that a tenant can have, for tests of the searches and pages of all apps."""
 
 from dataclasses import dataclass
 from datetime import date

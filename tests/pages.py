@@ -1,4 +1,4 @@
-"""The documentation for tests: its pages and their code blocks."""
+"""Reads the pages of the documentation and their code blocks for tests."""
 
 import re
 import secrets
@@ -12,29 +12,29 @@ PAGES = [str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "
 
 
 def page(name: str) -> str:
-    """The text of a page, such as `docs/webhooks.md`."""
+    """Return the text of a page, such as `docs/webhooks.md`."""
     return (ROOT / name).read_text()
 
 
 def headings(name: str) -> list[str]:
-    """The headings of a page in order, without those inside code blocks."""
+    """Return the headings of a page in order, without those inside code blocks."""
     text = re.sub(r"^ *```.*?^ *```$", "", page(name), flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"^#+ (.*)$", text, re.MULTILINE)
 
 
 def blocks(name: str, language: str) -> list[str]:
-    """The code blocks of one language on a page, in order."""
+    """Return the code blocks of one language on a page, in order."""
     return re.findall(rf"^```{language}\n(.*?)^```$", page(name), re.MULTILINE | re.DOTALL)
 
 
 def marked_block(name: str, mark: str) -> str:
-    """The code block after the comment `<!-- mark -->`, without the indentation of a surrounding list."""
+    """Return the code block after the comment `<!-- mark -->`, without the indentation of a surrounding list."""
     [block] = re.findall(rf"^ *<!-- {mark} -->\n *```\w+\n(.*?)^ *```$", page(name), re.MULTILINE | re.DOTALL)
     return dedent(block)
 
 
 def production_settings() -> dict[str, str]:
-    """The production settings in docs/operations.md, with secrets instead of "replace-me"."""
+    """Return the production settings of docs/operations.md, with random secrets in place of "replace-me"."""
     lines = marked_block("docs/operations.md", "production settings").strip().splitlines()
     shown = dict(line.split("=", 1) for line in lines)
     made = {

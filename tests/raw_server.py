@@ -1,4 +1,4 @@
-"""A TCP server in its own thread: a test writes the bytes of its answers."""
+"""A TCP server in its own thread. The test writes the bytes of each answer."""
 
 import asyncio
 import ssl
@@ -12,14 +12,14 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 @contextmanager
 def raw_server(connected: Connected, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Serve each connection on loopback with `connected`. Yields the base URL. Clients may leave early."""
+    """Serve each connection on loopback with `connected`. Yields the base URL. Clients may disconnect early."""
     started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await connected(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            writer.transport.abort()  # the client has left, or the test ends, so nobody reads the rest
+            writer.transport.abort()  # the client has disconnected or the test ends, so nobody reads the rest
         finally:
             writer.close()
 
@@ -29,7 +29,7 @@ def raw_server(connected: Connected, tls: ssl.SSLContext | None = None) -> Itera
         url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         started.set_result((url, asyncio.get_running_loop(), stopped))
         await stopped.wait()
-        # Since Python 3.12 `async with` would wait until every client has left.
+        # From Python 3.12 on, `async with` would wait until every client has disconnected.
         server.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))

@@ -1,4 +1,4 @@
-"""A tenant's server on loopback: records requests and answers as told. Real HTTP, in its own thread."""
+"""A tenant's HTTP server on loopback, in its own thread. It records requests and sends the answers that a test sets."""
 
 import asyncio
 import ssl
@@ -33,7 +33,7 @@ Answering = Callable[[Received], web.StreamResponse | Awaitable[web.StreamRespon
 
 
 def _challenge(request: Received) -> web.StreamResponse:
-    """The response that passes a ping, or a handshake in Meta's form."""
+    """Return the correct response to a ping, or to a handshake in Meta's form."""
     if "hub.challenge" in request.query:
         return web.Response(text=request.query["hub.challenge"])
     return web.json_response({"challenge": request.json["challenge"]})
@@ -41,7 +41,7 @@ def _challenge(request: Received) -> web.StreamResponse:
 
 @dataclass
 class Receiver:
-    """The server: `url` to send to, `received` without pings. `answer` decides the response to a delivery."""
+    """The server. `received` lists the requests at `url` except pings. `answer` creates the response to a delivery."""
 
     url: str = ""
     received: list[Received] = field(default_factory=list)
@@ -62,17 +62,17 @@ class Receiver:
         return answer if isinstance(answer, web.StreamResponse) else await answer
 
     def wait_for(self, count: int, *, seconds: float = 30) -> list[Received]:
-        """The first deliveries once there are `count`. Fails when they do not arrive in time."""
+        """Wait until at least `count` deliveries have arrived. Returns all. Fails after `seconds`."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.received) >= count, seconds), (
-                f"{len(self.received)} of {count} deliveries came"
+                f"{len(self.received)} of {count} deliveries arrived"
             )
             return list(self.received)
 
 
 @contextmanager
 def running(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
-    """A receiver, over HTTPS with these settings."""
+    """Run a receiver, over HTTPS if `tls` is given."""
     server = Receiver()
     loop = asyncio.new_event_loop()
     started = threading.Event()

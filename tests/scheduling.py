@@ -1,4 +1,4 @@
-"""How a parallel run of pytest shares out the tests: by files, and all that drive `make run` to one process."""
+"""Distributes the tests of a parallel run: each file to one process, and all end-to-end tests to the same process."""
 
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
@@ -7,20 +7,23 @@ END_TO_END = "tests/e2e/"
 
 
 class Scheduling(LoadFileScheduling):
-    """Files stay whole. The end-to-end tests share one run of the service: each process that took some started one."""
+    """Keeps each file in one process, and all end-to-end tests in the same process.
+
+    Each process with end-to-end tests starts the service, so a second process would start it a second time.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return END_TO_END if nodeid.startswith(END_TO_END) else super()._split_scope(nodeid)
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Give a process its next file when it has one test left, which it runs once it knows what follows."""
+        """Assign the next file to a process with one test left, which it runs only when it knows the next test."""
         if not self.workqueue or self._pending_of(self.assigned_work[node]) <= 1:
             super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Let a file with a single test be followed by the last of the queue, which is short.
+        """Assign the next file. After a file with a single test, assign the last file of the queue, which is short.
 
-        It may take minutes, during which another process could do a long one.
+        That single test may take minutes, in which another process can begin the next long file.
         """
         files = list(self.assigned_work[node].values())
         if files and list(files[-1].values()) == [False]:

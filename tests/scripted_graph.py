@@ -1,4 +1,4 @@
-"""A Graph API on loopback with scripted answers, for what the simulator never answers."""
+"""A Graph API on loopback with scripted answers, for answers that the simulator never gives."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ class ScriptedGraph:
         status: int = 200,
         content_type: str = "application/json; charset=UTF-8",
     ) -> None:
-        """Add an answer: bytes unchanged, anything else as JSON."""
+        """Add an answer. A body of bytes is sent unchanged, any other as JSON."""
         self.script[method, path].append(_answer(body, status, content_type))
 
     def always_answers(self, body: Any) -> None:
@@ -73,7 +73,7 @@ def _answer(body: Any, status: int, content_type: str) -> bytes:
 
 @contextmanager
 def scripted_graph() -> Iterator[ScriptedGraph]:
-    """Serve until the test ends."""
+    """Serve a scripted Graph API inside the block."""
     graph = ScriptedGraph()
     with raw_server(graph.connected) as url:
         graph.url = url

@@ -1,4 +1,4 @@
-"""Imports the Python SDK from a folder for a while: its source for quick tests, an installed wheel for others."""
+"""Imports the Python SDK temporarily from a folder: its source in quick tests, an installed wheel in others."""
 
 import importlib
 import sys
@@ -10,7 +10,7 @@ from types import ModuleType
 
 @contextmanager
 def sdk_from(directory: Path) -> Iterator[ModuleType]:
-    """`whabuzz` of this folder, removed from the imports afterwards."""
+    """Import `whabuzz` from this folder. At the end of the block, the import is undone."""
     sys.path.insert(0, str(directory))
     module = importlib.import_module("whabuzz")
     assert str(directory) in str(module.__file__)

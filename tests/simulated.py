@@ -1,7 +1,7 @@
-"""The simulator as a separate process, for flows that need the Graph API: accounts and codes on demand.
+"""Runs the simulator as a separate process, for flows that need the Graph API.
 
-One process serves all tests of a test process. Each test creates its own accounts, so nothing is shared, and faults and
-settings are reset after each test.
+Each test process has one simulator. Each test creates its own accounts, so tests share no data. Faults and settings
+are reset after each test.
 """
 
 import os
@@ -41,13 +41,13 @@ class RunningSimulator:
         self.url = url
 
     def control(self, method: str, path: str, body: Any = None) -> Any:
-        """A call of `/sim/…`. Fails the test when it is rejected."""
+        """Call `/sim/…`. Fails the test if the call is rejected."""
         answer = requests.request(method, f"{self.url}/sim/{path}", json=body, timeout=30)
         assert answer.ok, answer.text
         return answer.json()
 
     def account(self, numbers: Any = 1, *, variant: str = "default", **values: Any) -> SimulatedAccount:
-        """A new account with this many (or these) numbers. Its code and token are of the given variant."""
+        """Create an account. `numbers` is their count, or a list of them. Its code and token have the given variant."""
         made = self.control("POST", "accounts", {"numbers": numbers, "variant": variant, **values})
         return SimulatedAccount(
             waba_id=made["waba_id"],
@@ -58,37 +58,38 @@ class RunningSimulator:
         )
 
     def code(self, waba_id: str, **values: Any) -> str:
-        """Another code for an account."""
+        """Create another code for an account."""
         return str(self.control("POST", "codes", {"waba_id": waba_id, **values})["code"])
 
     def change_number(self, phone_number_id: str, **values: Any) -> None:
-        """Change what only Meta could change."""
+        """Change fields of a number that only Meta can change."""
         self.control("PATCH", f"phone_numbers/{phone_number_id}", values)
 
     def change_account(self, waba_id: str, **values: Any) -> None:
-        """Change what only Meta could change."""
+        """Change fields of an account that only Meta can change."""
         self.control("PATCH", f"accounts/{waba_id}", values)
 
     def number(self, waba_id: str, phone_number_id: str) -> dict[str, Any]:
-        """Everything that the simulator knows about a number, including PIN and verification code."""
+        """Return all fields of a number, including its PIN and its verification code."""
         rows = self.control("GET", f"accounts/{waba_id}")["phone_numbers"]
         return next(row for row in rows if row["id"] == phone_number_id)
 
     def faults(self, *rules: dict[str, Any]) -> None:
-        """Set the faults. Without rules there are none."""
+        """Replace the rules for faults. Without rules, there are no faults."""
         self.control("PUT", "faults", list(rules))
 
     def total(self) -> int:
-        """The number of Graph calls that all tests of this process have made so far."""
+        """Return the number of Graph calls that all tests of this process have made so far."""
         return int(self.control("GET", "requests?limit=0")["total"])
 
     def calls_since(self, total: int, path: str) -> int:
-        """The number of Graph calls after the first `total` whose path contains `path`."""
+        """Return how many Graph calls since `total` had a path that contains `path`."""
         return len(self.control("GET", f"requests?since={total}&path={path}&limit=1000")["data"])
 
     def calls(self, node: str) -> list[str]:
-        """The Graph calls about an account or a number so far, oldest first, as `METHOD edge` (`node` without an
-        edge).
+        """Return the Graph calls about an account or a number so far, oldest first.
+
+        A call is written as `METHOD edge`, or as `METHOD node` if its path has no edge.
         """
         rows = self.control("GET", f"requests?node={node}&limit=1000")["data"]
         edges = (row["path"].partition(f"/{node}")[2].strip("/") or "node" for row in reversed(rows))
@@ -125,7 +126,7 @@ def _simulator_process() -> Iterator[RunningSimulator]:
 
 @pytest.fixture
 def simulator(_simulator_process: RunningSimulator, settings: Settings) -> Iterator[RunningSimulator]:
-    """A running simulator that is the Graph API of both environments."""
+    """The running simulator, as the Graph API of both environments."""
     settings.SANDBOX_GRAPH_URL = settings.META_GRAPH_URL = _simulator_process.url
     yield _simulator_process
     _simulator_process.faults()

@@ -1,4 +1,4 @@
-"""The benchmarks: what `make bench` names is there and can be run."""
+"""The benchmarks: every benchmark of `make bench` exists and can be run."""
 
 import importlib
 from pathlib import Path

@@ -1,8 +1,8 @@
 """The files of the project that each flow executes, and bounds on their number. `make flows` lists the files.
 
-Function calls are traced while a flow runs for the second time; imports do not count. A file counts unless it is
-settings, logging, metrics or traces (`COMMON`). Files of `gateway` (the database, HTTP, Valkey, Meta's notifications)
-are counted apart, because all flows share them.
+Function calls are traced while a flow runs for the second time, so imports do not count. Settings, logging, metrics and
+traces do not count either (`COMMON`). Files of `gateway` (the database, HTTP, Valkey, Meta's notifications) are counted
+separately, because all flows share them.
 """
 
 import sys
@@ -40,16 +40,16 @@ from webhooks.tests.delivering import publish_one
 pytestmark = pytest.mark.django_db(transaction=True)
 
 COMMON = ("gateway/settings.py", "gateway/monitoring/", "gateway/api/access_log.py")
-"""Settings; logs, metrics and traces; the log line and the metrics of each response."""
+"""Paths of settings, logs, metrics, traces, and the log line of each response."""
 BESIDE = ("web/stream_response.py", "web/open_streams.py")
-"""The event stream, whose hub keeps running on the listener's loop once a test has opened a stream."""
+"""Files of the event stream. After a test has opened a stream, its hub runs on in the listener's event loop."""
 
 
 class Tracer:
     """Collects the files whose functions are called while it records.
 
-    It traces the calling thread, the listener's event loop, and all threads that start meanwhile. Threads that started
-    before write behind, at times of their own.
+    It traces the calling thread, the listener's event loop, and the threads that start while it records. It does not
+    trace threads that started earlier, because they store pending writes at any time.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Tracer:
             self._is_recording = False
 
     def own(self) -> list[str]:
-        """The recorded files of the project, without tests and common parts."""
+        """Return the recorded files of the project, without tests and common files."""
         paths = {Path(name) for name in self._files}
         names = sorted(
             str(path.relative_to(ROOT))
@@ -106,7 +106,7 @@ def trace_flow(
 ) -> None:
     """Run a flow twice, and print the files of the second run.
 
-    `apart` is the most files outside `gateway`, `in_gateway` the most inside, which is common to all flows.
+    `apart` is the maximum number of files outside `gateway`, `in_gateway` the maximum inside.
     """
     tracer = Tracer()
     prepare(1)
@@ -170,7 +170,7 @@ def test_the_files_of_an_invoice(payer: Tenant, settings: Settings) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
 
     def issue(turn: int) -> None:
-        """The steps of the billing run that are of an invoice: counted, issued, mailed."""
+        """Run the steps of the billing run for an invoice: count the usage, issue the invoice, mail it."""
         at = FIRST_OF_DECEMBER if turn == 1 else ist(2027, 1, 1, 0, 15)
         for step in (usage.take_snapshots, issuing.issue_due, mails.send_invoices):
             step(at)

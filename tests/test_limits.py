@@ -1,4 +1,4 @@
-"""Everything that a tenant can make grow is limited: each limit holds when two calls meet at it (docs/limits.md)."""
+"""Everything that a tenant can create is limited: each limit of docs/limits.md holds when two calls race for it."""
 
 import json
 import re
@@ -40,9 +40,9 @@ BATCH = (
 
 
 def at_once(call: Callable[[], object]) -> list[int]:
-    """The statuses of two calls that meet before they store: 200, or that of the rejection.
+    """Run a call twice at the same time. Returns the sorted statuses: 200, or the status of a rejection.
 
-    If one waits for the other's lock, they do not meet, and the first continues alone after a moment.
+    Both wait for each other before they insert. If one waits for the other's lock, the other continues after 0.5 s.
     """
     start, meeting = threading.Barrier(2), threading.Barrier(2)
 
@@ -255,7 +255,7 @@ class TestAuditEntries:
     def test_a_change_upstream_is_refused_before_it_is_made(
         self, tenant: Tenant, api: Api, number: PhoneNumber, graph: ScriptedGraph
     ) -> None:
-        """And a change that was made is recorded, because it cannot be undone."""
+        """A change that Meta has already made is recorded above the limit, because it cannot be undone."""
         key = api_keys.create(name="k", environment="live", tenant=tenant)
         for _ in range(3 - AuditEntry.objects.count()):
             self.change(tenant, acting_key_id=key.row.id)
@@ -268,7 +268,7 @@ class TestAuditEntries:
         )
 
     def record(self, tenant: Tenant, **actor: Any) -> None:
-        """An entry of an action that locks nothing of the tenant."""
+        """Record an action that locks no row of the tenant."""
         with transaction.atomic():
             audit.record(
                 action="webhook_endpoint.verify",
@@ -312,4 +312,4 @@ def test_connected_apps_meet_their_limit(tenant: Tenant, monkeypatch: pytest.Mon
     client, member = client_of(), member_of(tenant)
     assert at_once(lambda: code_of(client, member)) == [200, 409]
     AppConnection.objects.update(expires_at=now())
-    assert code_of(client, member), "what is over makes room"
+    assert code_of(client, member), "an expired connection does not count"

@@ -1,4 +1,4 @@
-"""The name of the migrated cluster that tests copy: it changes with everything that the cluster is made from."""
+"""The name of the migrated cluster that tests copy changes with everything that the cluster is created from."""
 
 from pathlib import Path
 

@@ -26,7 +26,7 @@ TEXT = {"to": "919800000001", "type": "text", "text": {"body": "hi"}}
 
 @dataclass(frozen=True)
 class Mistake:
-    """A call and its response: `says` is part of the message, `repair` of the hint or the message."""
+    """A call and its expected response: the message contains `says`, and the hint or the message contains `repair`."""
 
     name: str
     method: str

@@ -1,4 +1,4 @@
-"""The catalogue of mutants: each changes one place of a file, names existing tests, and says what would be lost."""
+"""The catalogue of mutants: each mutant changes one place in a file, and names existing tests and the user's loss."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -20,9 +20,9 @@ def test_each_mutant_names_what_there_is() -> None:
 
 def problems(mutant: Mutant, texts: Callable[[str], str]) -> Iterator[str]:
     if mutant.mutated(texts(mutant.file)) is None:
-        yield "stale: the code that it changes is not there, or more than once"
+        yield "stale: its code is not in the file, or occurs more than once"
     if not mutant.tests or not mutant.loses or mutant.find == mutant.replace:
-        yield "it lacks a part"
+        yield "it has no tests, no loss or no change"
     for test in mutant.tests:
         file, *names = test.split("::")
         if not (ROOT / file).exists():

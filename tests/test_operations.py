@@ -1,4 +1,4 @@
-"""Key rotation as in docs/operations.md, and what its figures of batches and mail count."""
+"""Key rotation as in docs/operations.md, and the figures on waiting batches and late mail."""
 
 from datetime import timedelta
 from typing import Any
@@ -39,7 +39,7 @@ def test_a_new_secret_key_keeps_sessions_and_ends_console_tokens(settings: Any, 
     assert first.get("/console")["Location"] == "/admin/"
     assert Api(token).get("/v1/console/sessions/current").status_code == 401
     settings.SECRET_KEY_FALLBACKS = []
-    assert first.get("/console")["Location"] == "/admin/", "its session was signed anew"
+    assert first.get("/console")["Location"] == "/admin/", "its session was signed again with the new key"
     assert second.get("/console")["Location"].startswith("/login")
 
 
@@ -60,9 +60,9 @@ def test_a_batch_that_could_run_and_does_not_is_found(tenant: Tenant) -> None:
         lease_token=uuid4(),
         lease_until=now() + timedelta(seconds=15),
     )
-    assert waiting()[0] == 0, "its turn comes after the other one"
+    assert waiting()[0] == 0, "the batch waits behind the running one of its number"
     Batch.objects.filter(pk=running.pk).update(lease_until=long_ago)
-    assert waiting()[0] == 2, "nobody took over"
+    assert waiting()[0] == 2, "no process took over the expired lease"
     Batch.objects.update(completed_at=now())
     Batch.objects.filter(pk=batch.pk).update(completed_at=None)
     Tenant.objects.update(status="suspended")

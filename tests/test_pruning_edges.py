@@ -1,4 +1,4 @@
-"""Rows that are deleted by their age: a minute before its end each is there, and a minute after it is gone."""
+"""Rows that are deleted by age: each exists a minute before the end of its retention, and not a minute after it."""
 
 import secrets
 from collections.abc import Callable
@@ -50,7 +50,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def row(model: type[Model], column: str, *, of_tenant: bool = False, **members: Any) -> Callable[..., Model]:
-    """A function that creates a row whose age counts from `column`. Callables make the members that are unique."""
+    """Return a function that creates a row whose age counts from `column`. A callable member creates a unique value."""
 
     def create(tenant: Tenant, at: datetime) -> Model:
         owned = {"tenant_id": tenant.id, "environment": "live"} if of_tenant else {}
@@ -61,7 +61,7 @@ def row(model: type[Model], column: str, *, of_tenant: bool = False, **members: 
 
 
 def session(tenant: Tenant, at: datetime) -> Model:
-    """A connect session, whose age is in its id."""
+    """Create a connect session. Its id contains its age."""
     return ConnectSession.objects.create(
         id=ids.first_at(at), tenant=tenant, environment="live", return_url="https://a.example", expires_at=at
     )

@@ -1,4 +1,4 @@
-"""The order in which a parallel run hands out files."""
+"""The order in which a parallel run assigns files to processes."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ TESTS = [
 
 
 class Process:
-    """A process of the run, and the tests that it was given."""
+    """A process of the run, with the tests that were assigned to it."""
 
     gateway = SimpleNamespace(id="gw")
 
@@ -32,7 +32,7 @@ class Process:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> tuple[Scheduling, Process, Process]:
-    """A run of two processes that have got their first tests."""
+    """A run of two processes that have their first tests."""
     monkeypatch.setattr("xdist.scheduler.loadscope.parse_tx_spec_config", lambda _: range(2))
     scheduling = Scheduling(SimpleNamespace(option=SimpleNamespace(loadscopereorder=False)), None)  # type: ignore[arg-type]
     one, other = Process(), Process()

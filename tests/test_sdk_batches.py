@@ -1,4 +1,4 @@
-"""`send_batch` of the Python SDK: names of batches by their rows, and the rejection of other messages under a name."""
+"""`send_batch` of the Python SDK: rows determine the names of batches, and a name with other messages is rejected."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def rows(*places: int) -> list[dict[str, Any]]:
 
 
 class Service:
-    """Answers each batch, and stores its name."""
+    """Accepts each batch, and stores its name."""
 
     def __init__(self, **answer: Any) -> None:
         self.names: list[str] = []
@@ -43,7 +43,7 @@ class Service:
 
 
 def sent(sdk: ModuleType, service: Service, given: list[dict[str, Any]], *, from_: str = "1") -> list[str]:
-    """The names of the batches of rows, two in each."""
+    """Send rows in batches of two. Returns the names of the batches."""
     service.names.clear()
     http = httpx.Client(transport=httpx.MockTransport(service))
     with sdk.Whabuzz("wb_test_x", "https://gateway.example", http_client=http) as client:
@@ -57,10 +57,10 @@ def test_a_batch_is_named_by_its_rows(sdk: ModuleType) -> None:
     first = sent(sdk, service, rows(1, 2, 3))
     assert len(set(first)) == 2
     assert all(name.startswith("news-") for name in first)
-    assert sent(sdk, service, rows(1, 2, 3)) == first, "starting over"
+    assert sent(sdk, service, rows(1, 2, 3)) == first, "a job that starts again sends the same names"
     turned = [dict(reversed(list(row.items()))) for row in rows(1, 2, 3)]
-    assert sent(sdk, service, turned) == first, "the order of members is no difference"
-    # A job that marked the first row as sent: none of its batches may count as one of these.
+    assert sent(sdk, service, turned) == first, "the order of members does not matter"
+    # A job that marked the first row as sent has other batches. None of them may get one of these names.
     assert not set(sent(sdk, service, rows(2, 3))) & set(first)
     assert not set(sent(sdk, service, rows(1, 2, 3), from_="2")) & set(first)
 

@@ -1,4 +1,4 @@
-"""The clients of the Python SDK: their connections, options of a call, pages, streams, and the texts of errors."""
+"""The clients of the Python SDK: connections, options of a call, pages, streams, and texts of errors."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def sdk() -> Iterator[ModuleType]:
 
 
 class Service(httpx.MockTransport):
-    """Answers as told, and records the requests."""
+    """Records the requests. It sends the given answers in order, then empty objects."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         super().__init__(self.answer)
@@ -200,7 +200,7 @@ def test_an_answer_of_another_host_asks_for_the_address(sdk: ModuleType) -> None
 
 
 async def _no_pause(_: float) -> None:
-    """No pause of an asynchronous stream after an interruption."""
+    """Replace the pause of an asynchronous stream after an interruption."""
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -241,7 +241,7 @@ def test_a_stream_goes_on_after_a_break(sdk: ModuleType, asynchronous: bool) -> 
 
 
 def test_the_library_needs_nothing_of_the_command_line() -> None:
-    """Without click the library can be imported, and the program says what is missing."""
+    """Without click, the library can be imported, and the command line reports the missing package."""
     program = "import sys; sys.modules['click'] = None\nimport whabuzz\nfrom whabuzz.cli import run\nrun()\n"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -255,7 +255,7 @@ def test_the_library_needs_nothing_of_the_command_line() -> None:
 
 
 def test_the_licence_is_the_same_everywhere() -> None:
-    """A change of the licence must change both packages."""
+    """A new licence must be declared in both packages."""
     assert page("sdks/python/LICENSE").startswith("MIT License\n")
     assert page("sdks/python/LICENSE") == page("sdks/typescript/LICENSE")
     assert 'license = "MIT"' in page("sdks/python/pyproject.toml")

@@ -1,4 +1,4 @@
-"""The SDKs match the contract, and use its version."""
+"""The SDKs match the contract and use its version."""
 
 import json
 import re

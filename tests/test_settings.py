@@ -1,6 +1,4 @@
-"""Settings: each is listed in `.env.example`, the documented production values are accepted, each bad one is
-rejected.
-"""
+"""Settings: `.env.example` lists all, the documented production values are accepted, and bad values are rejected."""
 
 import ast
 import os
@@ -30,7 +28,7 @@ def test_every_setting_is_documented_and_nothing_else() -> None:
 
 
 def values_under(**environment: str) -> dict[str, str]:
-    """Every setting of a process with this environment."""
+    """Return every setting of a process with this environment."""
     code = (
         "from gateway import settings as s;"
         "print({n: repr(v) for n, v in vars(s).items() if n.isupper() and not callable(v)})"
@@ -158,7 +156,7 @@ ALWAYS = SECRETS - SANDBOX - BILLING - FORMER | {"TRUSTED_PROXY_COUNT"}
 
 
 def refused(**variables: str) -> set[str]:
-    """The settings that a production process with this environment names when it refuses to start."""
+    """Return the settings in the error of a production process with this environment. Without an error, it is empty."""
 
     class Variables(environment.Env):  # type: ignore[misc]
         ENVIRON = environment.FilesOrVariables(env=variables)
@@ -167,13 +165,13 @@ def refused(**variables: str) -> set[str]:
         environment.require_production_values(Variables())
     except ImproperlyConfigured as error:
         shown = [name for name in SECRETS if variables.get(name) and variables[name] in str(error)]
-        assert not shown, "a secret stands in the error"
+        assert not shown, "the error shows a secret"
         return {line.split()[0] for line in str(error).splitlines()[1:]}
     return set()
 
 
 def processes() -> dict[str, list[str]]:
-    """The command of every process of the service in the compose file."""
+    """Return the commands of all processes of the service in the compose file, and two commands of `manage.py`."""
     found = composed.services({"POSTGRES_PASSWORD": "pw", "VALKEY_PASSWORD": "vpw"})
     return {
         name: composed.words_of(service.get("command", composed.image_command()))
@@ -229,7 +227,7 @@ def test_proxies_are_counted_in_whole_numbers(count: str) -> None:
 
 
 def published() -> dict[str, str]:
-    """The value of each secret that a reader of the repository knows: its default, else a documented example."""
+    """Return for each secret a value that is published in the repository: its default or a documented example."""
     example = dict(re.findall(r"^# ([A-Z_]+)=(.+)$", (ROOT / ".env.example").read_text(), re.MULTILINE))
     shown = marked_block("docs/operations.md", "production settings").strip().splitlines()
     documented = dict(line.split("=", 1) for line in shown)
@@ -247,7 +245,7 @@ def published() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", sorted(SECRETS - {"DATABASE_URL", "REDIS_URL"}))
 def test_each_published_value_is_refused_also_beside_others(name: str) -> None:
-    """Whether the part that uses it is on or off, because a stranger could sign with it."""
+    """A published value is rejected even while the feature that uses it is off, because anybody could sign with it."""
     given = production_settings() | {"SANDBOX_GRAPH_URL": ""}
     assert refused(**{**given, name: published()[name]}) == {name}
     assert refused(**{**given, name: f"one-of-our-own, {published()[name]}"}) == {name}
@@ -272,7 +270,7 @@ def test_the_image_collects_its_static_files_with_secrets_of_that_step() -> None
     documented = marked_block("docs/operations.md", "static files of an image")
     [step] = [line.removeprefix("RUN ") for line in composed.dockerfile_lines() if "collectstatic" in line]
     words = {word for word in step.split() if word != "&&"} - {"--verbosity"}
-    assert words - set(documented.split()) <= {"0"}, "the documented step is the image's"
+    assert words - set(documented.split()) <= {"0"}, "the documented step differs from the step of the image"
     python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     run = subprocess.run(
         ["sh", "-c", f"{step} --dry-run"],

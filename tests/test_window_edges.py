@@ -1,8 +1,8 @@
-"""Time windows under a clock of the tests: open a moment before their end, over a moment after it, and at it as the
-window says.
+"""The ends of time windows, with a clock that the tests set.
 
-Windows of billing get their moment as an argument and are tested there. Rows that are deleted by their age are in
-`tests/test_pruning_edges.py`.
+Each window is open a microsecond before its end and over a microsecond after it. `includes_end` gives its state at the
+end itself. The tests of billing cover its windows, which get the time as an argument. `tests/test_pruning_edges.py`
+covers rows that are deleted by age.
 """
 
 import sys
@@ -53,7 +53,7 @@ IsOpen = Callable[[], object]
 
 
 class Clock:
-    """The moment that every module of the service reads."""
+    """The time that every module of the service reads."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.moment = START
@@ -70,7 +70,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def opens(call: Callable[[], object], *refusals: type[Exception]) -> bool:
-    """Whether a call is not refused. What it changes is undone."""
+    """Return whether a call succeeds with a true result. Its changes are rolled back."""
     with suppress(*refusals), transaction.atomic():
         opened = bool(call())
         transaction.set_rollback(True)
@@ -164,7 +164,7 @@ def connected_app(tenant: Tenant) -> IsOpen:
 
 def connect_session(tenant: Tenant) -> IsOpen:
     session = sessions.create(tenant_id=tenant.id, environment="live", return_url="https://a.example")
-    # Only an open session can be given up.
+    # A session can be given up only while it is open.
     return lambda: opens(lambda: sessions.give_up(session, reason=None).status == "failed")
 
 
@@ -272,7 +272,7 @@ def endpoint_that_just_failed(tenant: Tenant) -> IsOpen:
 
 @dataclass(frozen=True)
 class Window:
-    """A promised length, what begins the window at START, and whether the end itself belongs to it."""
+    """The promised length of a window, a function that begins it at START, and whether it is open at its end."""
 
     length: timedelta
     begin: Callable[[Tenant], IsOpen]
@@ -334,7 +334,9 @@ def test_a_message_is_scheduled_for_later_and_within_ninety_days(
 
 @pytest.mark.parametrize(("age", "is_known"), [(DAY - MOMENT, True), (DAY, True), (DAY + MOMENT, False)])
 def test_a_key_is_known_for_24_hours(tenant: Tenant, age: timedelta, is_known: bool) -> None:
-    """Send rule 2. Postgres reads the time, which stands still within a transaction."""
+    """Send rule 2. The test sets no clock, because the statements use the time of Postgres, which is constant in a
+    transaction.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT now()")
         (moment,) = cursor.fetchone()
