@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-# A credit note is registered after it was issued. No other column may change.
+# A credit note is registered after it is issued. Only the columns of the registration may change.
 REGISTERED = """
 CREATE FUNCTION billing_credit_note_is_immutable() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -14,7 +14,7 @@ ALLOW = "".join(f"DROP TRIGGER immutable ON {table};" for table in TABLES)
 class Migration(migrations.Migration):
     dependencies = [("billing", "0007_mandate_registration"), ("tenants", "0001_initial")]
     operations = [
-        # Earlier documents had one GST rate and the first terms. The columns' defaults are these values.
+        # The columns' defaults are right for earlier documents, which all had one GST rate and the first terms.
         migrations.AddField(
             "invoiceline", "gst_percent", models.PositiveSmallIntegerField(default=18, db_default=18)
         ),

@@ -26,7 +26,7 @@ ALLOW = (
 
 
 class Migration(migrations.Migration):
-    """Create the ledger without rows. The tenant's next act, or the next run, posts older invoices."""
+    """Create the ledger without rows. Older invoices are posted by the next act on the tenant, or by the next run."""
 
     dependencies = [("billing", "0008_terms")]
     operations = [

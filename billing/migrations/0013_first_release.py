@@ -1,4 +1,4 @@
-"""Complete data from before the first release: require that all invoices are posted, copy references of transfers."""
+"""Complete data that is older than the first release: require that all invoices are posted, copy references of transfers."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RunPython(require_booked, migrations.RunPython.noop),
         migrations.RunSQL(REFERENCES, migrations.RunSQL.noop),
-        # Only the model is removed. Processes of the previous version still read the table. The next release drops the
-        # table.
+        # Only the model is removed, because processes of the previous version still read the table. The next release
+        # drops the table.
         migrations.SeparateDatabaseAndState(state_operations=[migrations.DeleteModel(name="BalanceTransfer")]),
         *(
             migrations.AlterModelOptions(name=name, options={"ordering": ["id"]})

@@ -1,7 +1,7 @@
-"""Add why and since when a batch waits, its retries, and a client_ref that is unique in the tenant.
+"""Add to batches why and since when they wait, and their retries. Make client_ref unique for each tenant.
 
-The indexes are built while rows are written, so no lock is held for long. If a tenant used a client_ref in both
-environments, only the live batch keeps it.
+The indexes are built concurrently, so no lock is held for long. If a tenant used a client_ref in both environments,
+only the live batch keeps it.
 """
 
 from django.contrib.postgres.operations import AddIndexConcurrently

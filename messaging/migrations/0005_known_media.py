@@ -1,4 +1,4 @@
-"""Add the number that each media file belongs to."""
+"""Add the table of media files, with the number of each."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Add the row number in the file for each message of a batch. The index is built while rows are written."""
+"""Add the row number in the file for each message of a batch. The index is built concurrently."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.operations import AddIndexConcurrently

@@ -1,4 +1,4 @@
-"""Add the flows, groups and catalogs that a tenant may address by id."""
+"""Add the table of flows, groups and catalogs that a tenant may address by id."""
 
 from django.db import migrations, models
 

@@ -5,7 +5,8 @@ import gateway.ids
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue, with a lock time-out. The index of batches is built while rows are written.
+    # Changes only the catalogue. Behind a long query, the migration fails after 5 seconds instead of blocking all
+    # traffic. The index of batches is built concurrently.
     atomic = False
 
     dependencies = [("messaging", "0016_read_marks")]

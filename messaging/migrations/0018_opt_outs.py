@@ -2,8 +2,8 @@
 
 from django.db import migrations, models
 
-# Stores the last preference of each customer in the event log. The preference is in the event's key, which stays when
-# the body is gone. The statement uses the index of preferences.
+# Copies the last preference of each customer from the event log. The preference is in the event's dedupe key, which is
+# kept after the body is deleted. The statement uses the index of preferences.
 KNOWN = """
 INSERT INTO messaging_optout (tenant_id, environment, phone_number_id, customer, id, wa_id, user_id,
     reported_stop, reported_at, wrote_stop)
@@ -20,7 +20,8 @@ ON CONFLICT DO NOTHING
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue, with a lock time-out. Then reads the event log while rows are written.
+    # Changes only the catalogue, then reads the event log without blocking writes. Behind a long query, the migration
+    # fails after 5 seconds instead of blocking all traffic.
     atomic = False
 
     dependencies = [

@@ -1,4 +1,4 @@
-"""Add when the service last checked a token that the upstream had rejected."""
+"""Add the time of the last check of a token that Meta had rejected."""
 
 from django.db import migrations, models
 

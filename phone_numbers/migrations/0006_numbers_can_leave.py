@@ -1,4 +1,4 @@
-"""Let a number leave its tenant. The intervals that measure its usage stay and keep the number's values."""
+"""Allow numbers to leave their tenant. The intervals that measure usage are kept, with the values of the number."""
 
 import django.db.models.deletion
 from django.db import migrations, models

@@ -1,4 +1,4 @@
-"""Add whether a response has yet to show the PIN that the service generated."""
+"""Add a flag: the service generated a PIN that no response has shown yet."""
 
 from django.db import migrations, models
 

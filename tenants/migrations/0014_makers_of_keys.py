@@ -1,4 +1,4 @@
-"""Set who created the existing keys, from the audit log."""
+"""Set the creators of the existing keys, from the audit log."""
 
 from django.db import migrations
 

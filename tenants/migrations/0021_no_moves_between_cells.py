@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 def refuse_moved_tenants(apps: Any, schema_editor: Any) -> None:
-    """Raise if a tenant was moved to another cell, because the new version would bill the tenant here too."""
+    """Raise RuntimeError if a tenant was moved to another cell, because this version would bill the tenant here too."""
     tenants = apps.get_model("tenants", "Tenant").objects.using(schema_editor.connection.alias)
     if tenants.filter(status__in=["moving", "arriving", "moved"]).exists():
         raise RuntimeError(

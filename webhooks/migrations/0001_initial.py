@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 
 # The large tables are partitioned by range from the start (docs/architecture.md). `gateway/database/partitions.py`
-# makes the partitions after every migrate. If that ever fails, the default partition catches the rows.
+# creates the partitions after every migrate. If it fails, the rows go to the default partition.
 EVENTS = """
 CREATE TABLE events (
     id uuid PRIMARY KEY,

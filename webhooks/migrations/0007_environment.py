@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 def environment():
-    """A column with a constant default: added without rewriting rows, and set in the former version's inserts."""
+    """Return a column with a constant default. Adding it rewrites no row. The former version's inserts get the default."""
     return models.CharField(
         choices=[('live', 'Live'), ('test', 'Test')], db_default='live', default='live', max_length=4
     )
@@ -15,7 +15,8 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        # The column takes a short exclusive lock. Behind a long query, this fails instead of blocking all traffic.
+        # Adding a column needs a short exclusive lock. Behind a long query, the migration fails after 5 seconds instead
+        # of blocking all traffic.
         migrations.RunSQL("SET LOCAL lock_timeout = '5s'", migrations.RunSQL.noop),
         migrations.AddField(model_name='endpoint', name='environment', field=environment()),
         migrations.AddField(model_name='event', name='environment', field=environment()),

@@ -6,7 +6,7 @@ from gateway.database import partitions
 
 BATCH_ROWS = 5_000
 
-# Walks the rows of a tenant by index. Each batch is a transaction, so no row is locked for long.
+# Updates the rows of a tenant by index. Each batch of rows is a transaction, so no row is locked for long.
 NEXT = """
 WITH batch AS (SELECT id FROM {table} WHERE tenant_id = %s AND id > %s ORDER BY id LIMIT %s),
      moved AS (UPDATE {table} SET environment = 'test' WHERE id IN (SELECT id FROM batch) AND environment <> 'test')
@@ -15,7 +15,7 @@ SELECT id FROM batch ORDER BY id DESC LIMIT 1
 
 
 def mark_sandboxes(apps, schema_editor):
-    """Everything of a sandbox tenant is on the simulator."""
+    """Set the environment of all rows of sandbox tenants to `test`, because these tenants only use the simulator."""
     sandboxes = apps.get_model('tenants', 'Tenant').objects.filter(sandbox=True).values_list('id', flat=True)
     with schema_editor.connection.cursor() as cursor:
         for tenant_id in sandboxes:

@@ -1,8 +1,8 @@
 from django.db import migrations, models
 
 
-# Partitioned by month from the start (docs/architecture.md). `gateway/database/partitions.py` makes the partitions
-# after every migrate.
+# The table is partitioned by month from the start (docs/architecture.md). `gateway/database/partitions.py` creates the
+# partitions after every migrate.
 MESSAGES = """
 CREATE TABLE messages (
     tenant_id uuid NOT NULL,

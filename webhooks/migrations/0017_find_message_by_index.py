@@ -1,10 +1,12 @@
 from django.db import migrations, models
 
-# Wamids compare as bytes, which is faster than by a language's rules. Nobody reads them in order. The table is new.
+# Compares wamids as bytes, which is faster than the rules of a language. No query sorts by them. The table is new, so
+# rewriting it is quick.
 COLLATE = 'ALTER TABLE messages ALTER COLUMN key TYPE text COLLATE "C"'
 COLLATE_BACK = 'ALTER TABLE messages ALTER COLUMN key TYPE text COLLATE "default"'
 
-# A plan made while a month's partition was empty would still scan it as it grows. This function's plans use the index.
+# A cached plan made while a month's partition was empty would scan the partition even after it has grown. The plans of
+# this function always use the index.
 FUNCTION = """
 CREATE FUNCTION message_month(
     of_tenant uuid, of_environment text, of_key text, first_month date, this_month date

@@ -2,9 +2,9 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue, and writes no row. The default is for rows of the former version. It creates only
-    # webhooks, and no deliveries for an inbox, which has no event types. Behind a long query, the migration fails
-    # instead of blocking all traffic.
+    # The default is for rows that the former version inserts: it creates only webhooks. It creates no deliveries for an
+    # inbox, because an inbox has no event types. Behind a long query, the migration fails after 5
+    # seconds instead of blocking all traffic.
     atomic = False
 
     dependencies = [

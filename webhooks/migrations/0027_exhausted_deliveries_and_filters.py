@@ -2,8 +2,8 @@ from django.db import migrations, models
 
 import webhooks.models
 
-# An event that cannot be evaluated passes: a filter loses no event, and no body makes the publishing statement fail. A
-# NULL body, past retention, does not pass. jsonb_path_match is silent, so a path raises no errors.
+# An event that cannot be evaluated passes. So a filter loses no event, and no body makes the publishing statement fail.
+# A NULL body (its retention has ended) does not pass. jsonb_path_match is silent, so a path raises no errors.
 FUNCTION = """
 CREATE FUNCTION event_passes(body bytea, kind text, path jsonpath) RETURNS boolean LANGUAGE plpgsql IMMUTABLE
 AS $$
@@ -21,8 +21,8 @@ END $$
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue, and writes no row. The defaults are for rows of the former version. Behind a long
-    # query, the migration fails instead of blocking all traffic.
+    # Changes only the catalogue. The defaults are for rows that the former version inserts. Behind a long query, the
+    # migration fails after 5 seconds instead of blocking all traffic.
     atomic = False
 
     dependencies = [

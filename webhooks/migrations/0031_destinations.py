@@ -1,4 +1,4 @@
-"""Kinds of endpoints besides webhooks and inboxes. Nothing changes in the database."""
+"""Add kinds of endpoints besides webhooks and inboxes. Nothing changes in the database."""
 
 from django.db import migrations, models
 

@@ -2,13 +2,13 @@ import importlib
 
 from django.db import migrations
 
-# Opt-outs have their own table since `messaging` 0018, so nothing reads preferences by customer any more.
+# Since `messaging` 0018 opt-outs have their own table, so nothing reads preferences by customer any more.
 _made = importlib.import_module('webhooks.migrations.0016_preferences_by_customer')
 
 
 class Migration(migrations.Migration):
 
-    # For the reverse migration, which builds the indexes without locking the table.
+    # Not atomic, because the reverse migration builds the indexes without locking the table.
     atomic = False
 
     dependencies = [
@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
     operations = [
         migrations.SeparateDatabaseAndState(
             database_operations=[
-                # One statement each, because Citus cannot drop two indexes of a distributed table in one statement.
+                # A statement for each index, because Citus cannot drop two indexes of a distributed table in one.
                 migrations.RunSQL([f"DROP INDEX IF EXISTS {name}" for name in _made.INDEXES], migrations.RunSQL.noop),
                 migrations.RunPython(migrations.RunPython.noop, _made.add_indexes),
             ],
