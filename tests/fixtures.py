@@ -75,7 +75,7 @@ class UnreadableBody:
     """A body that fails the test when it is read."""
 
     def read(self, *_: Any) -> bytes:
-        raise AssertionError("the body was read before its caller was judged")
+        raise AssertionError("the body was read before its caller was checked")
 
     readline = read
 

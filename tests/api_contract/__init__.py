@@ -1,1 +1,1 @@
-"""Tests of the API's contract over all routes: OpenAPI, authorisation, query parameters, paths."""
+"""Tests of the contract over all routes: OpenAPI, authorisation, query parameters, paths."""

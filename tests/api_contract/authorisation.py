@@ -1,7 +1,7 @@
-"""The authorisation matrix as data: one row for every route, and the result for each kind of caller by its permission.
+"""The authorisation matrix as data: a row for every route, and the kind of caller that each permission admits.
 
-A new route needs one line in `ROWS`. `Row()` is enough when its path names no object. Otherwise `ids` creates one that
-belongs to `world.tenant`, and `body` passes validation up to the look-up of that object.
+A new route needs one line in `ROWS`. `Row()` is enough if its path names no object. Otherwise `ids` creates an object
+of `world.tenant`, and `body` must pass the validation that precedes the look-up of that object.
 """
 
 import re
@@ -59,11 +59,11 @@ class Row:
     ids: Callable[[World], Ids] | None = None
     body: Mapping[str, Any] = field(default_factory=dict)
     is_shared_name: bool = False
-    """Whether the ids name something that each tenant may have, so that every tenant gets its own."""
+    """Whether every tenant can have an object with these ids, so that each caller finds its own object."""
     live_finds_test: bool = False
-    """Whether a live key reaches the object of the sandbox too."""
+    """Whether a live key finds the object of the sandbox too."""
     is_known_to_meta: bool = False
-    """Whether Meta alone knows the object, so that a caller with any number may ask for it."""
+    """Whether only Meta knows the object, so that a caller with any number may request it."""
 
 
 def _key(world: World) -> Ids:
@@ -425,14 +425,14 @@ KINDS: dict[tuple[type, ...], Kind] = {
 
 @dataclass(frozen=True)
 class Route:
-    """A registered route: its name in the URLs, and what its view says about callers."""
+    """A registered route, with what its view declares about callers."""
 
     method: str
     path: str
     kind: Kind
     view: Any
     action: str | None
-    """The method of the viewset that serves the route."""
+    """The action of the viewset that serves the route."""
     takes_connected_apps: bool = False
 
     @property
@@ -441,15 +441,15 @@ class Route:
 
     @property
     def scope(self) -> KeyScope | None:
-        """The scope that the view declares for the route. None for a route that any key of the tenant may use."""
+        """The scope that the view declares for the route. If it is None, any key of the tenant may use the route."""
         view = self.view()
-        # Some views look at the call, such as a caller with another key than the one in the path.
+        # For some views the scope depends on the call, for example on whether a caller names its own key in the path.
         view.action, view.request, view.kwargs = self.action, None, {}
         return declared_scope(view)
 
     @property
     def area(self) -> Area | None:
-        """The area that a member's role must open."""
+        """The area that the role of a member must include."""
         return self.scope.area if self.scope is not None else None
 
     @property
@@ -459,7 +459,7 @@ class Route:
 
     @property
     def open_to_any_status(self) -> bool:
-        """Whether the view admits tenants in every status. Some views say so for one method."""
+        """Whether the view admits tenants in every status. Some views admit them only for one method."""
         declared = getattr(self.view, "open_to_any_status", False)
         if not isinstance(declared, property):
             return bool(declared)
@@ -469,7 +469,7 @@ class Route:
 
 
 def registered_routes() -> list[Route]:
-    """Every method of every path under /v1."""
+    """Return every method of every path under /v1."""
     return sorted(_walk(get_resolver(), ""), key=lambda route: (route.path, route.method))
 
 

@@ -1,9 +1,9 @@
-"""Changes that would break clients of a released contract: `changes(released, today)` names each.
+"""Finds the changes of the contract that break clients of an earlier release: `changes(released, today)`.
 
-A client of the release ignores members, values and operations that it does not know. So responses and events may gain
-members, and requests may require less, but not the other way round.
+Clients ignore members, values and operations that they do not know. So responses and events may gain members, but not
+lose any. Requests may require fewer members, but not more.
 
-`python -m tests.api_contract.breaking 1.1.0` stores today's contract as that of a release.
+`python -m tests.api_contract.breaking 1.1.0` stores today's contract as the contract of release 1.1.0.
 """
 
 import gzip
@@ -23,7 +23,7 @@ _LOWER = ("minLength", "minItems", "minimum")
 
 
 def last_release() -> Json:
-    """The contract of the newest release."""
+    """Return the contract of the newest release."""
     newest = max(
         RELEASED.glob("*.json.gz"), key=lambda path: [int(part) for part in path.name.split(".")[:3]]
     )
@@ -32,7 +32,7 @@ def last_release() -> Json:
 
 
 def changes(old: Json, new: Json) -> list[str]:
-    """Each breaking change, with its place."""
+    """Return a line for each breaking change, with its place in the contract."""
     return list(_Comparison(old, new).all())
 
 
@@ -90,7 +90,7 @@ class _Comparison:
                 yield from self._schema(content["schema"], new[kind].get("schema", {}), at, asks=asks)
 
     def _schema(self, old: Json, new: Json, at: str, *, asks: bool) -> Iterator[str]:
-        """`asks`: of a request, else of an answer or an event."""
+        """Compare two schemas. `asks` is true in a request, and false in an answer or an event."""
         if "$ref" in old and "$ref" in new:
             pair = (old["$ref"], new["$ref"], asks)
             if pair in self._seen:
@@ -148,7 +148,7 @@ class _Comparison:
             yield f"{at}: may be null now"
 
     def _variants(self, document: Json, schema: Json) -> dict[str, Json]:
-        """The schemas of a union by name. A schema that is not a union is its only variant."""
+        """Return the schemas of a union by name. A schema that is not a union is its own only variant."""
         found: dict[str, Json] = {}
         for place, each in enumerate(schema.get("variants", [schema])):
             name = each["$ref"].rpartition("/")[2] if "$ref" in each else str(each.get("type", place))
@@ -157,7 +157,7 @@ class _Comparison:
         return found
 
     def _whole(self, document: Json, schema: Json) -> Json:
-        """A schema with references resolved, `allOf` merged, and unions under `variants`."""
+        """Return a schema with references resolved, `allOf` merged, and unions under `variants`."""
         schema = self._resolver(document)(schema)
         for union in ("oneOf", "anyOf"):
             if union in schema:
@@ -198,7 +198,10 @@ def _values(schema: Json) -> list[Any]:
 
 
 def without_words(part: Any, *, are_names: bool = False) -> Any:
-    """The contract without descriptions. Members may have the same names as the keywords of descriptions."""
+    """Return the contract without descriptions and examples.
+
+    `are_names` says that the keys of `part` are names of members. A member may be named `description`.
+    """
     if isinstance(part, list):
         return [without_words(each) for each in part]
     if not isinstance(part, dict):
@@ -211,7 +214,7 @@ def without_words(part: Any, *, are_names: bool = False) -> Any:
 
 
 def store(version: str) -> None:
-    """Store today's contract as that of a release."""
+    """Store today's contract as the contract of a release."""
     text = json.dumps(without_words(json.loads(CONTRACT.read_text())), separators=(",", ":"))
     RELEASED.mkdir(exist_ok=True)
     (RELEASED / f"{version}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -1,7 +1,7 @@
-"""The credentials of the authorisation matrix, and the answer that each gets by what a route declares.
+"""The credentials of the authorisation matrix, and the answer that each of them gets at a route.
 
-`refusal` is the specification of admission in a few lines. It knows a credential by its facts and a route by its
-declarations, so a new route or credential needs no expectation of its own.
+`refusal` specifies the admission in a few lines. It reads only the fields of a `Credential` and the declarations of a
+route, so nobody has to write down the expected answers for a new route or credential.
 """
 
 import re
@@ -30,15 +30,15 @@ UNAUTHORIZED: Refusal = (401, "unauthorized")
 FORBIDDEN: Refusal = (403, "forbidden")
 NOT_FOUND: Refusal = (404, "not_found")
 ADMITTED = {"app": {"app_key"}, "staff": {"staff"}, "console": {"staff", "console_user"}}
-"""The kinds of credentials at routes that concern no single tenant."""
+"""The kinds of credentials that are admitted by each kind of route that does not belong to one tenant."""
 
 
 TURNS = 4
-"""The most routes with the same declarations that share the credentials that are alike for them."""
+"""The maximum number of routes among which similar credentials are divided (`Credentials.of_route`)."""
 
 
 class Declared(Protocol):
-    """What a route says about its callers."""
+    """What a route declares about its callers."""
 
     @property
     def method(self) -> str: ...
@@ -60,13 +60,13 @@ class Declared(Protocol):
 
 @dataclass(frozen=True)
 class Credential:
-    """A credential and its facts. Without a kind it is none, or has ended."""
+    """A credential, with what decides its admission. An invalid or ended credential has no kind."""
 
     name: str
     api: Api
     kind: Literal["tenant_key", "app_key", "console_user", "connected_app", "staff"] | None = None
     tenant: Tenant | None = None
-    """The tenant that it acts on. A platform key names it in a header."""
+    """The tenant that the credential acts on. A platform key names the tenant in a header."""
     app: PlatformApp | None = None
     environment: Environment = "live"
     scopes: frozenset[KeyScope] = ALL_SCOPES
@@ -74,13 +74,13 @@ class Credential:
     names_no_tenant: bool = False
     names_foreign_tenant: bool = False
     is_limited: bool = False
-    """Whether it is limited to a number that has no objects."""
+    """Whether the credential is limited to a number that has no objects."""
     about: KeyScope | None = None
-    """The scope that it has alone, or lacks alone."""
+    """The only scope that the credential has, or the only scope that it lacks."""
 
     @property
     def world(self) -> tuple[Tenant | None, Environment]:
-        """The tenant and the environment whose objects it finds."""
+        """The tenant and the environment whose objects the credential finds."""
         return (
             self.tenant,
             "test" if self.tenant is not None and self.tenant.sandbox else self.environment,
@@ -88,7 +88,7 @@ class Credential:
 
 
 def refusal(credential: Credential, route: Declared) -> Refusal | None:
-    """The rejection of a credential at a route. None if it is admitted."""
+    """Return the rejection of a credential at a route, or None if the route admits it."""
     if route.kind == "open":
         return None
     if credential.kind is None or (credential.kind == "connected_app" and not route.takes_connected_apps):
@@ -116,14 +116,17 @@ def refusal(credential: Credential, route: Declared) -> Refusal | None:
 
 
 def declared_by(route: Declared) -> tuple[Hashable, ...]:
-    """What a route says about its callers, from which `refusal` follows."""
+    """Return the declarations of a route that `refusal` reads."""
     of_tenant = (route.scope, route.area) if route.kind == "tenant" else ()
     also = (route.takes_connected_apps, route.keeps_to_numbers, route.open_to_any_status)
     return (route.kind, route.method == "GET", *of_tenant, *also)
 
 
 def turns(declarations: Mapping[str, Hashable]) -> dict[str, tuple[int, int]]:
-    """For each route its place among those with the same declarations, and how many share the credentials."""
+    """Divide similar credentials among routes with the same declarations, up to `TURNS` of them.
+
+    Returns for each route its place among those routes, and the number of routes that divide the credentials.
+    """
     alike: dict[Hashable, list[str]] = defaultdict(list)
     for name, declared in declarations.items():
         alike[declared].append(name)
@@ -133,14 +136,20 @@ def turns(declarations: Mapping[str, Hashable]) -> dict[str, tuple[int, int]]:
 
 
 def lacks(credential: Credential, scope: KeyScope) -> bool:
-    """Whether a key lacks a scope, or may not use it because it changes what both environments share."""
+    """Return whether a key lacks a scope, or may not use it.
+
+    A test key may not use scopes that change what both environments share.
+    """
     assert credential.tenant is not None
     is_shared = scope in LIVE_SCOPES and not credential.tenant.sandbox
     return scope not in credential.scopes or (is_shared and credential.environment == "test")
 
 
 def details_of(credential: Credential, scope: KeyScope) -> dict[str, object]:
-    """The details of a rejection of a key: the scope, and the scopes or the environment that it takes."""
+    """Return the details of the rejection of a key.
+
+    They name the required scope, and either the scopes of the key or the required environment.
+    """
     if scope not in credential.scopes:
         return {"scope": scope, "scopes": sorted(credential.scopes)}
     return {"scope": scope, "environment": "live"}
@@ -148,9 +157,7 @@ def details_of(credential: Credential, scope: KeyScope) -> dict[str, object]:
 
 @dataclass
 class Credentials:
-    """Credentials of every kind: of a tenant, of its neighbours, of platforms, of staff, and what is none or has
-    ended.
-    """
+    """Credentials of every kind: of a tenant, its neighbours, platforms and staff, and invalid and ended ones."""
 
     world: World
     all: list[Credential] = field(default_factory=list)
@@ -175,9 +182,11 @@ class Credentials:
     def of_route(
         self, route: Declared, answer: Callable[[Credential], Refusal | None], turn: tuple[int, int]
     ) -> Iterator[Credential]:
-        """The credentials to try at a route: of keys with some scopes, those with its scope alone or without it. Of
-        those that are alike and expect the same answer, each has its turn at one of the routes with the same
-        declarations, and every route gets one.
+        """Yield the credentials to try at a route.
+
+        Of the keys that have or lack a single scope, only those for the scope of the route are tried. Credentials
+        that are similar and expect the same answer are divided among routes with the same declarations. Each route
+        gets at least one of them.
         """
         if route.kind == "open":
             yield from (self["nobody"], self["owner key"], self["staff"])
@@ -232,7 +241,7 @@ class Credentials:
                             f"{environment} {kind} {scope}", own, environment=environment, scopes=scopes
                         )
                         yield replace(key, about=scope)
-        # In the form of a test key from before scopes, which has all of them.
+        # Test keys that were created before there were scopes have all scopes.
         former = api_keys.create(name="former", environment="test", tenant=own)
         _changed(former.row, scopes=sorted(ALL_SCOPES))
         yield Credential("test with all", Api(former.key), "tenant_key", own, environment="test")
@@ -253,7 +262,7 @@ class Credentials:
         )
         yield _platform_key("platform for its own", app, own)
         yield _platform_key("platform for its sandbox", app, _tenant_of(app, sandbox=True), "test")
-        # A platform's test key acts on sandbox tenants alone.
+        # A platform's test key acts only on sandbox tenants.
         for_live = _platform_key("platform's test key for its own", app, own, "test")
         yield replace(for_live, names_foreign_tenant=True)
         for status in ("pending_approval", "rejected", "suspended"):

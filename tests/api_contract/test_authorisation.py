@@ -1,4 +1,4 @@
-"""Every route × every kind of caller (specification 5), from the table in `authorisation.py`."""
+"""Every route with every kind of caller (specification 5), from the table in `authorisation.py`."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,11 +38,11 @@ def is_answered_by_listener(route: Route) -> bool:
 def test_every_route_has_a_row_and_every_row_a_route() -> None:
     names = {route.name for route in ROUTES}
     assert names - set(ROWS) == set(), "add a line for each to ROWS in tests/api_contract/authorisation.py"
-    assert set(ROWS) - names == set(), "these routes are gone: remove their lines"
+    assert set(ROWS) - names == set(), "these routes no longer exist: remove their lines"
 
 
 def test_every_route_of_a_tenant_declares_its_scope() -> None:
-    """`scope` of a view, or `action_scopes` for one of its actions. A route without either answers nobody."""
+    """A view declares `scope`, or `action_scopes` for single actions. A route without either admits nobody."""
     scopes: dict[str, KeyScope | None] = {}
     for route in ROUTES:
         if route.kind == "tenant":
@@ -54,7 +54,7 @@ def test_every_route_of_a_tenant_declares_its_scope() -> None:
 
 
 def test_every_route_that_the_listener_answers_has_a_row() -> None:
-    """Only views behind Django's URLs are found automatically."""
+    """`registered_routes` finds only the views behind Django's URLs."""
     answered = {f"{method} {path}" for path, route in routes.ROUTES.items() for method in route.handlers}
     assert {name for name in answered if " /v1/" in name} - set(ROWS) == set()
 
@@ -76,25 +76,25 @@ def made_credentials() -> Credentials:
 
 @pytest.fixture(scope="class")
 def credentials(django_db_setup: None, django_db_blocker: Any) -> Iterator[Credentials]:
-    """The credentials for all routes, because creating them takes longer than their calls."""
+    """The credentials for the tests of all routes. Creating them takes longer than the calls."""
     with django_db_blocker.unblock(), shared_rows():
         yield made_credentials()
 
 
 @pytest.fixture(autouse=True)
 def _others_are_away(settings: Settings) -> None:
-    """Meta and the payment provider are unreachable for calls that get that far."""
+    """Make Meta and the payment provider unreachable for calls that are admitted."""
     settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL = settings.RAZORPAY_BASE_URL = "http://127.0.0.1:9"
 
 
 @pytest.fixture(autouse=True)
 def _billing_is_on(settings: Settings) -> None:
-    """While it is off, every permitted caller gets the same 503."""
+    """Turn billing on, because otherwise every permitted caller gets the same 503."""
     settings.BILLING_ENABLED = True
 
 
 class Case:
-    """One route with every credential."""
+    """A route, an object for its calls, and the answers that credentials should get."""
 
     def __init__(self, route: Route, credentials: Credentials, environment: Environment = "live") -> None:
         self.route, self.row, self.environment = route, ROWS[route.name], environment
@@ -102,7 +102,7 @@ class Case:
         self._ids: Ids | None = None
 
     def expected(self, credential: Credential) -> Refusal | None:
-        """The rejection of a credential: by the route's declarations, or because it does not find the object."""
+        """Return the rejection of a credential: by the declarations of the route, or because it finds no object."""
         rejected = refusal(credential, self.route)
         if rejected is None and self.row.ids and not self.row.is_shared_name and not self._finds(credential):
             return NOT_FOUND
@@ -132,10 +132,10 @@ class Case:
             self._ids = None
         assert answer.status_code not in {401, 403, 500}, content
         if self.row.ids:
-            assert b'"not_found"' not in content, "the row must make an object that its owner finds"
+            assert b'"not_found"' not in content, "the row must create an object that its owner finds"
 
     def _call(self, credential: Credential) -> Any:
-        # An admitted change may delete its object.
+        # An earlier admitted change may have deleted the object.
         if self._ids is None:
             self._ids = self.row.ids(self.world) if self.row.ids else {}
         body = None if self.route.method == "GET" else dict(self.row.body)
@@ -144,13 +144,16 @@ class Case:
 
 @cache
 def turns_of_routes() -> dict[str, tuple[int, int]]:
-    """When each route has its turn with the credentials that are alike."""
+    """Return for each route its turn with similar credentials (see `turns`)."""
     of_rows = {name: (bool(row.ids), row.is_shared_name, row.live_finds_test) for name, row in ROWS.items()}
     return turns({route.name: (*declared_by(route), *of_rows[route.name]) for route in WITH_ROW})
 
 
 def check(route: Route, credentials: Credentials) -> None:
-    """Check the answer to the credentials, and for an object of the sandbox to those of its tenant."""
+    """Check the answers to the credentials of a route.
+
+    If the route has an object, the tenant's credentials are also tried with an object of the sandbox.
+    """
     row, wrong, turn = ROWS[route.name], [], turns_of_routes()[route.name]
     in_live = Case(route, credentials)
     cases = [(in_live, each) for each in credentials.of_route(route, in_live.expected, turn)]

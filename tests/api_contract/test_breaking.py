@@ -1,4 +1,4 @@
-"""Nothing of the last release is removed: a breaking change needs a new version of the API beside it."""
+"""The contract has no breaking change since the last release."""
 
 import copy
 import json
@@ -155,9 +155,9 @@ IN_FORCE_BEFORE = {
     "POST /v1/webhooks.secret: pattern is ^whsec_ now",
     "POST /v1/test/inbound.phone_number_id: maxLength is 64 now",
 }
-"""Limits that the release enforced and its contract did not name."""
+"""Limits that the release already enforced, but that its contract did not name."""
 OF_CELLS = "status: values ['arriving', 'moved', 'moving'] removed"
-"""No answer gives these any more, and only operators could ask for them."""
+"""Values that no answer has any more, and by which only operators could filter."""
 
 
 def test_nothing_of_the_last_release_is_broken() -> None:

@@ -1,6 +1,7 @@
-"""Every kind of call at the Cloud API's paths and at `/mcp` × every credential.
+"""Every kind of call at the Cloud API's paths and at `/mcp`, with every credential.
 
-These paths have no view for each operation. Their scope depends on the object of a call, so `CALLS` names it.
+At these paths, one view serves several operations. The required scope depends on the object of a call, so `CALLS` names
+it.
 """
 
 from collections.abc import Hashable, Mapping
@@ -42,20 +43,20 @@ CALLBACK = {"override_callback_uri": "https://hooks.example/in", "verify_token":
 
 @dataclass(frozen=True)
 class Call:
-    """A call, and what its callers need."""
+    """A call, and what its callers need to be admitted."""
 
     method: str
     path: str
     scope: KeyScope | None
     body: Mapping[str, Any] = field(default_factory=dict)
     also: KeyScope | None = None
-    """A second scope, which is required after the object was found."""
+    """A second required scope, which is checked after the object was found."""
     foreign: Refusal = NOT_FOUND
     """The rejection for an object that the caller does not find."""
     is_node: bool = True
-    """Whether the object decides about the scope. An unknown one could be media, which takes the scope of messages."""
+    """Whether the scope depends on the object. An unknown object could be media, which needs the scope of messages."""
     is_known_to_meta: bool = False
-    """Whether Meta alone knows the object, so that a caller with any number may ask for it."""
+    """Whether only Meta knows the object, so that a caller with any number may request it."""
     keeps_to_numbers: bool = True
     area: Area = Area.INTEGRATION
     kind: Kind = "tenant"
@@ -68,7 +69,7 @@ class Call:
 
     @property
     def declared(self) -> tuple[Hashable, ...]:
-        """What decides about the answers to its callers."""
+        """Everything on which the answers to callers depend."""
         return (
             *declared_by(self),
             self.also,
@@ -147,7 +148,7 @@ class Objects:
         return self.world.environment == "live"
 
     def callback(self) -> None:
-        """The callback that a call may have removed."""
+        """Create the callback unless it exists, because a call may have removed it."""
         Endpoint.objects.get_or_create(
             tenant=self.world.tenant,
             environment=self.world.environment,
@@ -174,7 +175,7 @@ def _others_are_away(settings: Settings) -> None:
 
 
 def expected(credential: Credential, call: Call, world: World) -> Refusal | None:
-    """The rejection of a credential, for an object of this world. None if it is admitted."""
+    """Return the rejection of a credential for an object of this world, or None if it is admitted."""
     finds = "{" not in call.path or credential.world == (world.tenant, world.environment)
     if not finds:
         needed = replace(call, scope=KeyScope.MESSAGES) if call.is_node else call
@@ -188,7 +189,7 @@ def expected(credential: Credential, call: Call, world: World) -> Refusal | None
 
 
 def problem_with(credential: Credential, call: Call, objects: Objects) -> str | None:
-    """What is wrong with the answer to a credential, if anything."""
+    """Return what is wrong with the answer to a credential, or None."""
     wanted = expected(credential, call, objects.world)
     path = "/v25.0/" + call.path.format(**objects.parts)
     answer = credential.api.request(call.method, path, call.body if call.method == "POST" else None)
@@ -236,7 +237,7 @@ def test_each_credential_gets_what_the_calls_scope_says() -> None:
 
 @dataclass(frozen=True)
 class Tools(Call):
-    """A call at `/mcp`, which lists the tools. Members with a role that reads may use those that read."""
+    """A call of `/mcp` that lists the tools. Read-only roles are admitted, because some tools only read."""
 
     takes_connected_apps: bool = True
 

@@ -1,4 +1,4 @@
-"""Every paged list × its declared filters × page sizes, while rows are added between the pages.
+"""Every paged list, with each of its filters and several page sizes, while rows are added between the pages.
 
 Each list has the rows of its owner, of another tenant and of the other environment. The expected rows of a filter are
 those that were created with its value, in the order of their ids.
@@ -32,7 +32,7 @@ from webhooks.models import Delivery, Endpoint, Event, Message
 pytestmark = pytest.mark.django_db
 
 OWN, NEW = 8, 2
-"""Rows of the owner, and those added while a list is read."""
+"""The number of the owner's rows, and of rows that are added while a list is read."""
 PAGING = {"limit", "cursor"}
 SPAN = {"from", "to"}
 Make = Callable[[World, Mapping[str, Any], int], Any]
@@ -43,20 +43,20 @@ class Listing:
     """How to create a row of a list, and the values that its filters distinguish."""
 
     make: Make
-    """Create a row with these values of filters, and a number that no other row has. Returns its key in order."""
+    """Creates a row with these values of the filters, and a number that no other row has. Returns the row's key."""
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Two values of each filter. The rows have them in all combinations."""
+    """Two values of each filter. The rows have all combinations of the values."""
     unique: Mapping[str, Callable[[int], str]] = field(default_factory=dict)
     """Filters whose value is different in each row."""
     shown: Callable[[Any], Any] = lambda row: row["id"]
-    """The name of a row in a response, as `make` returns it."""
+    """Returns the key of a row in a response, equal to the key from `make`."""
     others: frozenset[str] = frozenset()
-    """Parameters that select no rows."""
+    """Parameters that are not filters."""
     only: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Filters that select only among rows with this value of another filter."""
+    """Filters that apply only to rows with a certain value of another filter."""
     is_ascending: bool = False
     parent: Callable[[World], str] = lambda world: ""
-    """The id in the list's path."""
+    """Creates the object in the path of the list. Returns its id."""
     is_of_both: bool = False
     """Whether both environments have the same rows."""
 
@@ -66,7 +66,7 @@ def scope(world: World) -> dict[str, Any]:
 
 
 def made_by(name: str, part: str, model: type[Model]) -> Make:
-    """Create a row like the authorisation's matrix, then set the columns of the filters."""
+    """Return a function that creates a row as in the authorisation matrix, then sets the columns of the filters."""
 
     def make(world: World, values: Mapping[str, Any], number: int) -> Any:
         create = ROWS[name].ids
@@ -124,7 +124,7 @@ def template(world: World, values: Mapping[str, Any], number: int) -> str:
     accounts = BusinessAccount.objects.for_environment(world.tenant.id, world.environment)
     account = accounts.filter(waba_id=waba_id).first()
     if account is None:
-        # The ids of accounts and numbers are unique, so a neighbour has others.
+        # The ids of accounts and numbers are unique, so a neighbour needs other ids.
         end = str(number) if BusinessAccount.objects.filter(waba_id=waba_id).exists() else ""
         owned: dict[str, Any] = {"tenant": world.tenant, "environment": world.environment}
         account = BusinessAccount.objects.create(**owned, waba_id=waba_id + end, access_token="EAAx")
@@ -171,7 +171,7 @@ def _batch_of_items(world: World) -> Batch:
 
 
 def items_of(world: World) -> str:
-    """The batch in the path of its items."""
+    """Create the batch for the path of the list. Returns its id."""
     return _batch_of_items(world).public_id
 
 
@@ -184,7 +184,7 @@ OF_APPS, OF_TENANTS = "wb_live_aaaaaaaa", "wb_live_bbbbbbbb"
 
 
 def any_key(world: World, values: Mapping[str, Any], number: int) -> str:
-    """A new key of a tenant or of a platform app: the expected prefix tells which."""
+    """Create a key, of a platform app if its prefix is `OF_APPS`, otherwise of a tenant."""
     if values["prefix"] == OF_APPS:
         owner: dict[str, Any] = {"app": PlatformApp.objects.get_or_create(id=values["app_id"])[0]}
     else:
@@ -340,17 +340,17 @@ LISTS: dict[str, Listing] = {
 
 @dataclass
 class Rows:
-    """The rows of one list: those of its owner with their values, and those of neighbours."""
+    """The rows of one list: those of its owner with the values of the filters, and those of neighbours."""
 
     listing: Listing
     world: World
     own: dict[Any, dict[str, str]] = field(default_factory=dict)
-    """The values of each row by its key, in the order of creation."""
+    """The filter values of the owner's rows by key, in the order of creation."""
     foreign: set[Any] = field(default_factory=set)
     number: int = 0
 
     def add(self, neighbour: World | None = None) -> None:
-        """Add a row of the owner, or one of a neighbour with the values of the last one."""
+        """Add a row of the owner. For a neighbour, add a row with the values of the owner's last row."""
         if neighbour is None:
             self.number += 1
         world = neighbour or self.world
@@ -367,7 +367,7 @@ class Rows:
             self.foreign.add(key)
 
     def expected(self, **filters: str) -> list[Any]:
-        """The keys of own rows with these values, in the list's order."""
+        """Return the keys of the owner's rows with these values, in the order of the list."""
         keys = [key for key, values in self.own.items() if self.matches(values, filters)]
         return keys if self.listing.is_ascending else keys[::-1]
 
@@ -412,7 +412,7 @@ def caller_of(route: Route, world: World) -> Api:
 
 
 def neighbours_of(route: Route, listing: Listing, world: World) -> list[World]:
-    """The worlds whose rows the caller never sees."""
+    """Return the worlds whose rows the caller must never see."""
     if route.kind == "staff":
         return []
     app = platform_apps.create_app(name="Another platform")
@@ -422,13 +422,13 @@ def neighbours_of(route: Route, listing: Listing, world: World) -> list[World]:
 
 
 class Walk:
-    """Reads a list page by page, while its owner gets rows between the pages."""
+    """Reads a list page by page, and adds rows of its owner between the pages."""
 
     def __init__(self, api: Api, path: str, rows: Rows) -> None:
         self.api, self.path, self.rows = api, path, rows
 
     def check(self, limit: int, **filters: str) -> list[Any]:
-        """Check that the pages have the rows with these values. Returns them."""
+        """Check that the pages have each row with these values once, and no row of a neighbour. Returns the rows."""
         known, expected = set(self.rows.own), self.rows.expected(**filters)
         found = list(self.pages(limit, **filters))
         shown = [self.rows.listing.shown(row) for row in found]
@@ -477,7 +477,7 @@ def test_pages_have_each_row_of_the_filters_once_and_none_of_a_neighbour(
 
 
 def _check_spans(walk: Walk, found: Sequence[Any]) -> None:
-    """`from` includes its moment, and `to` does not."""
+    """Check that `from` includes its moment, and that `to` excludes its moment."""
     moment = found[len(found) // 2]["created_at"]
     shown = walk.rows.listing.shown
     for name, belongs in (("from", moment.__le__), ("to", moment.__gt__)):

@@ -1,4 +1,4 @@
-"""The committed OpenAPI document is the one that the service serves, and it covers the specification."""
+"""The committed OpenAPI document is the one that the service serves. It covers the specification."""
 
 import gzip
 import json
@@ -106,7 +106,7 @@ def test_every_operation_has_a_summary_of_its_own_and_its_errors() -> None:
 
 
 def operations() -> dict[str, dict[str, Any]]:
-    """Every operation by its id."""
+    """Return every operation by its id."""
     paths = generated()["paths"].values()
     return {operation["operationId"]: operation for path in paths for operation in path.values()}
 
@@ -131,8 +131,9 @@ def validator(name: str) -> Any:
 
 
 def reachable(part: Any, components: dict[str, Any], passed: set[str]) -> set[str]:
-    """All schemas that a part of the document refers to, directly or indirectly, except those in `passed` and
-    theirs.
+    """Return the schemas that a part of the document refers to, directly or through other schemas.
+
+    Schemas in `passed` are left out, and so are references that lead through them.
     """
     found: set[str] = set()
     open_parts = [part]
@@ -150,7 +151,7 @@ def reachable(part: Any, components: dict[str, Any], passed: set[str]) -> set[st
 
 
 def objects(part: Any) -> Iterator[dict[str, Any]]:
-    """The schema of every object in a part of the document, without following references."""
+    """Yield the schema of every object in a part of the document, without following references."""
     if isinstance(part, list):
         for each in part:
             yield from objects(each)
@@ -163,7 +164,7 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def absent_of(schema: dict[str, Any]) -> set[str]:
-    """The members that an object may lack."""
+    """Return the members that an object may lack."""
     return schema["properties"].keys() - set(schema.get("required", []))
 
 
@@ -230,7 +231,7 @@ def test_each_event_type_is_a_webhook_with_its_example() -> None:
 @pytest.mark.parametrize(
     "name",
     sorted(name for name in BODIES if name != "messages__odd_items" and not name.startswith("malformed")),
-)  # those break the upstream's shape
+)  # those do not have the shape of Meta's notifications
 def test_what_a_notification_becomes_has_the_shape_of_its_event(name: str) -> None:
     drafts = drafts_of(BODIES[name])
     assert drafts
@@ -246,11 +247,11 @@ MAY_BE_ABSENT = {
     "SignedUpNumber": {"pin"},
     "Sync": {"failed"},
 }
-"""Members that the service's own responses and events may lack: secrets that are shown once, groups on request."""
+"""Members that the service's own responses and events may lack. Secrets are shown once, and groups only on request."""
 
 
 def test_the_services_own_answers_and_events_have_every_member_but_these() -> None:
-    """Every test that calls the API finds members that a response lacks. This one finds needlessly optional members."""
+    """All tests that call the API find missing members. This test finds members that are needlessly optional."""
     components = generated()["components"]["schemas"]
     passed = {*schemas_of_meta(), *DATA_OF_META, "Event", "Template"}
     asked = reachable(
@@ -295,14 +296,14 @@ def test_every_body_and_answer_has_an_example_of_its_schema() -> None:
                 continue
             shown = [example["value"] for example in body.get("examples", {}).values()] or [body["example"]]
             schema = {**body["schema"], "components": document["components"]}
-            judge = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
-            problems = [str(error) for value in shown for error in judge.iter_errors(value)]
+            checker = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+            problems = [str(error) for value in shown for error in checker.iter_errors(value)]
             assert problems == [], name
 
 
 @pytest.fixture
 def generators(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A process that has not generated the document yet, and the threads that have done so since."""
+    """Clear the generated document. Returns a list of the threads that generate it from now on."""
     generated_by: list[int] = []
     generate = SchemaGenerator.get_schema
 
@@ -316,7 +317,7 @@ def generators(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_the_document_is_generated_once_whoever_asks(generators: list[int]) -> None:
-    """Two simultaneous threads break the generator, and each run takes seconds of CPU that a stranger could cause."""
+    """The generator fails in two threads at once. Each run takes seconds of CPU, and anybody could cause it."""
     meeting = Barrier(4)
 
     def ask() -> Any:
@@ -332,7 +333,7 @@ def test_the_document_is_generated_once_whoever_asks(generators: list[int]) -> N
 def test_the_document_is_written_once_in_each_form(
     generators: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rendering takes tenths of a second of CPU as JSON, and seconds as YAML."""
+    """Rendering takes tenths of a second of CPU for JSON, and seconds for YAML."""
     forms = [("json", "application/json"), ("json", "application/vnd.oai.openapi+json"), ("yaml", "*/*")]
 
     def ask() -> list[bytes]:
@@ -340,7 +341,7 @@ def test_the_document_is_written_once_in_each_form(
 
     first = ask()
     for form in (OpenApiJsonRenderer, OpenApiYamlRenderer):
-        monkeypatch.setattr(form, "render", lambda *_, **__: b"written anew")
+        monkeypatch.setattr(form, "render", lambda *_, **__: b"written again")
     assert ask() == first
 
 

@@ -1,4 +1,4 @@
-"""Unknown members of a body: rejected in every body of the service's own, passed on in every body of Meta's."""
+"""Unknown members are rejected in every body in the service's own form, and passed on in bodies in Meta's form."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from tests.fixtures import Api, assert_error
 __all__ = ["credentials"]
 
 METAS = {name for name, bodies in OPERATIONS.items() if "request" in bodies} - {"create_batch"}
-"""Operations with Meta's own body. A batch is the service's, and its messages are Meta's."""
+"""Operations with a body in Meta's form. A batch has the service's form, and only its messages have Meta's."""
 IN_METAS_FORM = {"send_test_inbound"}
-"""The message of a customer of the sandbox, in the form of Meta's notification."""
+"""The operation whose body is a customer's message in the form of Meta's notification."""
 
 
 def operation_of(route: Route) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def operation_of(route: Route) -> dict[str, Any]:
 
 
 def schema_of(route: Route) -> dict[str, Any] | None:
-    """The schema of a route's JSON body, if it has one."""
+    """Return the schema of a route's JSON body, if it has one."""
     content = operation_of(route).get("requestBody", {}).get("content", {}).get("application/json")
     if content is None:
         return None
@@ -82,7 +82,7 @@ class TestEachOwnBody:
         answer = caller_of(route, credentials).request(route.method, path, body)
         fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
         assert f"Did you mean {known}?" in fields[likely][0]
-        if route.name != "POST /v1/messages/batch":  # its parser stops at the first
+        if route.name != "POST /v1/messages/batch":  # its parser stops at the first unknown member
             assert "The known ones are: " in fields[strange][0]
 
 

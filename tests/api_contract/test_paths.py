@@ -1,4 +1,4 @@
-"""Paths without an object: for any text in place of an id, the response has the service's form."""
+"""Any text in place of an id in a path gets the service's own 404."""
 
 import re
 from typing import Any

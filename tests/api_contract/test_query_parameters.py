@@ -12,7 +12,7 @@ OPEN_ROUTES = {"GET /v1/health", "GET /v1/health/live", "GET /v1/health/ready"} 
     "GET /v1/openapi.json",
     "GET /v1/openapi.yaml",
 }
-"""Probes and generators of clients may add their own parameters."""
+"""Routes to which health probes and generators of clients may add parameters."""
 ROUTES = [route for route in registered_routes() if route.name not in OPEN_ROUTES]
 
 
@@ -57,7 +57,7 @@ RANGED = [
     for path, operations in DOCUMENT["paths"].items()
     if {"from", "to"} <= {item["name"] for item in operations.get("get", {}).get("parameters", [])}
 ]
-"""Every path whose response covers a range of time."""
+"""Every path whose response covers a time range."""
 
 
 @pytest.mark.django_db
@@ -75,7 +75,9 @@ def test_a_range_may_have_one_end_or_none(api: Api) -> None:
     for bounds in ("from=2026-11-02T00:00:00Z", "to=2026-11-02T00:00:00Z", ""):
         assert api.get(f"/v1/events?{bounds}").status_code == 200
     both = "from=2026-11-02T00:00:00Z&to=2026-11-02T05:30:00%2B05:30"
-    assert api.get(f"/v1/events?{both}").status_code == 200, "the same moment, empty but not turned round"
+    assert api.get(f"/v1/events?{both}").status_code == 200, (
+        "a range of two equal moments is empty, not reversed"
+    )
 
 
 @pytest.mark.django_db

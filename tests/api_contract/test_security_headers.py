@@ -1,4 +1,4 @@
-"""The security headers of every route, and of every way to miss one."""
+"""The security headers of the responses of every route, and of responses without a route."""
 
 import re
 import uuid
@@ -26,7 +26,7 @@ POLICY = {
 }
 """The policy of every page except those below."""
 OWN_POLICY = re.compile(r"/(?:admin/|connect/|pay/|outbox/|console/billing)")
-"""Pages with a wider policy: a theme with its own scripts, the sign-up's SDK, the payment provider, a mail."""
+"""Pages with a wider policy, for the scripts of a theme, the SDK of the sign-up, the payment provider, or a mail."""
 OF_EXPRESSIONS = {
     "account_reset_password_from_key": "/password/reset/key/1-abc/",
     "graph-media": "/v25.0/106540352242922/media",
@@ -37,7 +37,7 @@ OF_EXPRESSIONS = {
     "graph-version": "/v25.0",
     "graph-unknown": "/v25.0/nothing!",
 }
-"""A path for each pattern that is a regular expression."""
+"""A path for each URL pattern that is a regular expression."""
 NOWHERE = (
     "/nothing",
     "/v1/nothing",
@@ -55,7 +55,7 @@ NOWHERE = (
 
 
 def registered_paths() -> list[str]:
-    """A path for every URL pattern of the service."""
+    """Return a path for every URL pattern of the service."""
     return sorted({*_walk(get_resolver(), "/"), *OF_EXPRESSIONS.values()})
 
 
@@ -72,7 +72,7 @@ def _walk(resolver: Any, prefix: str) -> Iterator[str]:
 
 
 def assert_safe(answer: HttpResponseBase, path: str) -> None:
-    """Check that no response lets a browser guess its type, and that HTML has the whole policy and no frames."""
+    """Check that browsers may not guess the type. Check that HTML has the complete policy and forbids frames."""
     assert answer["X-Content-Type-Options"] == "nosniff"
     if not answer.get("Content-Type", "").startswith("text/html") or 300 <= answer.status_code < 400:
         return
@@ -89,7 +89,7 @@ def assert_safe(answer: HttpResponseBase, path: str) -> None:
 
 @pytest.fixture(params=["nobody", "a key", "an owner", "staff"])
 def caller(request: Any, tenant: Tenant, key: NewKey) -> tuple[Client, dict[str, str]]:
-    """A browser, and the headers that it sends."""
+    """A client, and the headers of its requests."""
     browser = Client(raise_request_exception=False)
     headers = {"Accept": "text/html"}
     if request.param == "a key":

@@ -1,4 +1,4 @@
-"""The check that finds views which wait for others without being counted works."""
+"""The check of `uncounted_calls.py` finds a request that waits for a network outside of a bulkhead."""
 
 from uuid import uuid4
 

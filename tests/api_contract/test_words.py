@@ -16,7 +16,7 @@ SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
 
 def members(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every member of a schema and of the objects in it, with its place."""
+    """Yield every member of a schema and of the objects in it, with its place."""
     if not isinstance(schema, dict):
         return
     for name, member in schema.get("properties", {}).items():
@@ -36,7 +36,7 @@ def parameters() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def enumerations() -> Iterator[tuple[str, list[Any], str]]:
-    """Place, values and the description that must explain them."""
+    """Yield the place and the values of each enumeration, and the description that must explain the values."""
     for name, schema in SCHEMAS.items():
         if "enum" in schema:
             yield name, schema["enum"], schema.get("description", "")
@@ -60,7 +60,7 @@ def test_every_member_is_described() -> None:
 
 
 def test_every_description_of_a_member_is_a_whole_sentence() -> None:
-    """An unquoted comma in a one-line mapping of YAML ends a description in the middle."""
+    """An unquoted comma in a one-line mapping of YAML cuts off a description."""
     found = [
         f"{place}: {member['description']}"
         for name, schema in SCHEMAS.items()
@@ -100,7 +100,7 @@ def test_a_set_of_values_that_nobody_described_has_no_meanings() -> None:
 
 
 def test_members_that_mean_something_else_in_a_group_of_schemas_are_described_for_the_group() -> None:
-    """`data` and `type` of events and of lists have a description of their own, by a pattern in `words.yaml`."""
+    """A pattern in `words.yaml` describes `data` and `type` of events differently from those of lists."""
     event, page, tax = SCHEMAS["MessageInboundEvent"], SCHEMAS["MessageList"], SCHEMAS["Tax"]
     assert event["properties"]["data"]["description"].startswith("The content of the event.")
     assert page["properties"]["data"]["description"] == "The entries of the page, in order."
@@ -122,13 +122,13 @@ BEGINNINGS = {"How many ": {"integer", "object"}, "Whether ": {"boolean"}, "When
 
 
 def types_of(member: dict[str, Any]) -> set[str]:
-    """The types of a member, without null. None for a union or a reference."""
+    """Return the types of a member, without null. The set is empty for a union or a reference."""
     kinds = member.get("type", [])
     return {kinds} - {"null"} if isinstance(kinds, str) else set(kinds) - {"null"}
 
 
 def test_a_description_fits_the_type_of_its_member() -> None:
-    """Members of the same name share a description, but may mean different things in two schemas."""
+    """Members of the same name share a description. It is wrong if they mean different things in two schemas."""
     found = [
         f"{place}: {member['description']}"
         for name, schema in SCHEMAS.items()

@@ -1,4 +1,4 @@
-"""Calls that no bulkhead counts: a request that waits for a network outside of one fails its test."""
+"""Fails the test of a request that waits for a network outside of a bulkhead, because no limit counts such a call."""
 
 import sys
 import threading
@@ -15,13 +15,14 @@ from gateway.api.limits import Bulkhead, Counted
 from gateway.database import transactions
 
 EXEMPT_CALLERS = {"tenants.mail", "webhooks.events.publish"}
-"""Mail to a developer's console, and a wait for the database, which is not a network call."""
+"""Modules that do not wait for a network. In a request, mail is only printed to a developer's console. Publishing waits
+for the database."""
 EXEMPT_PATHS = ("/admin/",)
-"""Staff are few, and known."""
+"""Only staff use these paths, and they are few and identified."""
 
 
 class UncountedCall(AssertionError):
-    """A view called the upstream, an endpoint or the payment provider without `gateway.api.limits`."""
+    """A view called Meta, an endpoint or the payment provider outside of a bulkhead (`gateway.api.limits`)."""
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def refused() -> Iterator[None]:
         leave(self, counted)
         here.counted = getattr(here, "counted", 0) - 1
 
-    def judged() -> None:
+    def assert_counted() -> None:
         assert_no_transaction()
         path = getattr(here, "path", None)
         if path is None or here.counted > 0 or path.startswith(EXEMPT_PATHS):
@@ -61,7 +62,7 @@ def refused() -> Iterator[None]:
     request_finished.connect(end)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(transactions, "assert_no_transaction", judged)
+            patch.setattr(transactions, "assert_no_transaction", assert_counted)
             patch.setattr(Bulkhead, "enter", counted_enter)
             patch.setattr(Bulkhead, "leave", counted_leave)
             yield
