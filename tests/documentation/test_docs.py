@@ -323,7 +323,7 @@ def test_the_pace_of_a_batch_is_the_codes() -> None:
 
 def test_the_retry_schedule_is_the_default() -> None:
     units = {"s": 1, "min": 60, "h": 3600}
-    schedule = re.search(r"After the first attempt: ([\w ,\s]*), each", page("docs/webhooks.md"))
+    schedule = re.search(r"The waits between them are ([\w ,\s]*), each", page("docs/webhooks.md"))
     assert schedule is not None
     steps = [number * units[unit] for number, unit in steps_of(schedule[1])]
     assert steps == settings.WEBHOOK_RETRY_SCHEDULE
