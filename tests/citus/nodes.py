@@ -1,7 +1,7 @@
-"""Nodes of a Citus cluster are restarted, killed, give their shards away, are replaced by a standby, and are restored.
+"""Nodes of a Citus cluster restart, are killed, move shards, fail over to a standby, and are restored from a backup.
 
-Clients, Meta, a batch and deliveries are under way. They are reconciled at the simulator, at the receiver and at the
-event stream. Runs with `make citus`.
+Meanwhile, sends, notifications, a batch and deliveries go on. The tests compare what was sent with what arrived at the
+simulator, at the receiver and on the event stream. `make citus` runs them.
 """
 
 import sys
@@ -41,7 +41,7 @@ PLUGIN = "tests.citus.plugin"
 pytestmark = pytest.mark.django_db(transaction=True)
 
 BATCH = 1_000
-# By the names of the nodes: the shards of the tenant, which are placed together, move to the other worker.
+# Moves the shards of a tenant, which are placed together, to the other worker.
 _MOVE = """
 SELECT citus_move_shard_placement(get_shard_id_for_distribution_column('event_keys', %(tenant)s),
     from_node.nodename, from_node.nodeport, to_node.nodename, to_node.nodeport, 'block_writes')
@@ -100,7 +100,7 @@ def _node_of(tenant: Tenant) -> str:
 
 
 class Flows:
-    """Sends, notifications, reads, a batch, deliveries and a listener of a tenant, all under way."""
+    """Sends, notifications, reads, a batch, deliveries and an event stream of a tenant, all at the same time."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Flows:
         receiver: Receiver,
         batch: int,
     ) -> None:
-        """Begin them. `batch` is the number of the batch's messages."""
+        """Begin the flows. `batch` is the number of messages in the batch."""
         self._service, self._simulator, self._receiver = service, simulator, receiver
         simulator.control("PUT", "settings", {"recipients": {"magic": False}, "statuses": {"enabled": False}})
         number, batch_number = self._numbers = [
@@ -123,7 +123,7 @@ class Flows:
         self._listener = StreamReader(tenant.id)
 
     def assert_going_on(self) -> None:
-        """Wait for new successes: of each kind of call, of a delivery, and of the stream."""
+        """Wait until each kind of call succeeds again, and a new delivery and a new event on the stream arrive."""
         now = time.monotonic()
         arrived, heard = len(self._receiver.received), len(self._listener.got)
         every = set(self._callers.answered)
@@ -137,7 +137,7 @@ class Flows:
         wait_until(hears, "the stream goes on")
 
     def end(self) -> None:
-        """End everything. Checks that nothing was lost, and nothing sent or heard twice."""
+        """End the flows. Check that nothing was lost, and that nothing was sent or received twice."""
         callers, listener, received_by = self._callers, self._listener, self._receiver.received
         callers.stop()
         wait_until(lambda: not Batch.objects.filter(completed_at=None).exists(), "the batch ends")
@@ -176,7 +176,7 @@ Begin = Callable[[int], Flows]
 def begin(
     tenant: Tenant, key: NewKey, service: Service, simulator: RunningSimulator, receiver: Receiver
 ) -> Begin:
-    """Begin the flows, with the number of the batch's messages."""
+    """A function that begins the flows, with the number of messages in the batch."""
     return partial(Flows, tenant, key, service, simulator, receiver)
 
 
@@ -256,7 +256,7 @@ def test_after_a_restore_each_transaction_is_on_all_nodes_or_on_none_and_the_flo
 
 
 def _tenants_of_both_nodes() -> list[Tenant]:
-    """Two tenants whose rows are on different workers."""
+    """Create two tenants whose rows are on different workers."""
     found: dict[str, Tenant] = {}
     while len(found) < 2:
         tenant = Tenant.objects.create(name=f"Tenant {len(found)}", status="active")
@@ -266,7 +266,7 @@ def _tenants_of_both_nodes() -> list[Tenant]:
 
 @contextmanager
 def _publishing_together(tenants: Sequence[Tenant]) -> Iterator[None]:
-    """Meanwhile, publish events of all tenants, each time in one transaction."""
+    """During the block, publish events repeatedly, one of each tenant in one transaction."""
     stopped = threading.Event()
 
     def publish_all() -> None:
@@ -300,7 +300,7 @@ def _ids_of(tenant: Tenant) -> list[str]:
 
 
 def _wait_for_events(tenants: Sequence[Tenant], count: int) -> None:
-    """Wait until each tenant has this many more events."""
+    """Wait until each tenant has `count` more events."""
     before = [_keys_of(tenant).count() for tenant in tenants]
     wait_until(
         lambda: all(_keys_of(each).count() >= had + count for each, had in zip(tenants, before, strict=True)),

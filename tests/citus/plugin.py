@@ -32,13 +32,13 @@ def _distributed(directory: Path) -> Cluster:
 _directory = Path(tempfile.mkdtemp(prefix="gateway-citus-"))
 atexit.register(shutil.rmtree, _directory, ignore_errors=True)
 running = _distributed(_directory)
-# The import of the project sets this variable. conftest.py sets it again.
+# Importing the project has set this variable. conftest.py rejects it, and sets it itself.
 os.environ.pop("DJANGO_SETTINGS_MODULE", None)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure() -> None:
-    """Make the tests use the database directly, because Citus cannot copy a database for them."""
+    """Make the tests use the database itself, because Citus cannot create a copy of it."""
     from django.db import connections
 
     connections["default"].settings_dict["TEST"]["NAME"] = embedded_addresses.DATABASE

@@ -1,6 +1,6 @@
 """Prints the SQL of all modules as JSON, by module and name: `python -m tests.citus.statements`.
 
-The import of a module builds its SQL, so each value of `DATABASE_IS_DISTRIBUTED` needs a separate process.
+A module builds its SQL when it is imported, so each value of `DATABASE_IS_DISTRIBUTED` needs a separate process.
 """
 
 import importlib
@@ -26,7 +26,7 @@ LEFT_OUT = {"tests", "migrations", "management"}
 
 
 def statements() -> dict[str, str]:
-    """The string constants of all modules, SQL among them, by module and name."""
+    """Return the string constants of all modules, which include the SQL, by module and name."""
     names = (
         path.relative_to(ROOT).with_suffix("").parts
         for package in PACKAGES
@@ -37,7 +37,7 @@ def statements() -> dict[str, str]:
     for module in modules:
         for name, value in vars(module).items():
             if isinstance(value, str) and name.isupper():
-                # If several modules have the constant, it counts once.
+                # A constant that several modules import counts once.
                 names_of.setdefault(value, f"{module.__name__.removesuffix('.__init__')}.{name}")
     return {name: statement for statement, name in names_of.items()}
 

@@ -1,4 +1,4 @@
-"""Tests of the SQL for a cluster that need no cluster. `make citus` runs the SQL on a cluster."""
+"""Tests the SQL for a cluster without a cluster. `make citus` runs the SQL on a cluster."""
 
 import json
 import os
@@ -32,14 +32,14 @@ OF_ALL_TENANTS = {
     "webhooks.admin.cards_and_charts._EVENTS",
     "webhooks.admin.cards_and_charts._FAILING",
 }
-"""The SQL of polls and staff pages, which all nodes execute."""
+"""The SQL of polls and staff pages, which covers all tenants and runs on all nodes."""
 _READS = re.compile(rf"\b(?:FROM|JOIN|UPDATE|USING) (?:{'|'.join(TABLES)})\b")
 _NAMES_TENANT = re.compile(r"\btenant_id = (?:ANY\()?%")
 
 
 @pytest.fixture(scope="module")
 def statements() -> dict[str, str]:
-    """The SQL of a process with a distributed database, by module and name."""
+    """The SQL that a process with a distributed database uses, by module and name."""
     environment = {**os.environ, "DATABASE_IS_DISTRIBUTED": "true", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-m", "tests.citus.statements"]
     printed = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True).stdout
@@ -48,7 +48,7 @@ def statements() -> dict[str, str]:
 
 
 def test_statements_on_distributed_tables_name_the_tenant(statements: dict[str, str]) -> None:
-    """Without the tenant all nodes execute a statement, and Citus rejects one that locks rows."""
+    """A statement without the tenant runs on all nodes, and Citus rejects it if it locks rows."""
     without = {
         name
         for name, text in statements.items()
@@ -59,7 +59,7 @@ def test_statements_on_distributed_tables_name_the_tenant(statements: dict[str, 
 
 @pytest.mark.django_db(transaction=True)
 def test_an_event_is_not_settled_before_each_node_has_committed_it(statements: dict[str, str]) -> None:
-    """Citus keeps a row in `pg_dist_transaction` for each part of a transaction until that part is committed."""
+    """Citus keeps a row in `pg_dist_transaction` for each part of a transaction until the part is committed."""
     with connection.cursor() as cursor:
 
         def settled() -> int:

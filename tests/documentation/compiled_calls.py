@@ -1,5 +1,6 @@
-"""The calls of the guides and of the reference in Go and Java compile, and the receiver in Go takes only what is signed
-(`make clients`: needs Go and Java).
+"""The Go and Java calls of the guides and of the reference compile, and the Go receiver accepts only signed bodies.
+
+`make clients` runs these tests. They need Go and Java.
 """
 
 import os

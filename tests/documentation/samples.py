@@ -1,4 +1,4 @@
-"""The samples of the guides in Python and TypeScript, as files for checkers and tests."""
+"""Reads the samples of the guides for type checkers, compilers and tests."""
 
 import re
 from textwrap import dedent
@@ -10,7 +10,7 @@ MARKED = re.compile(r"^ *<!-- ([^>]+) -->\n *```(python|ts)\n(.*?)^ *```$", re.M
 
 
 def samples(language: str) -> dict[str, str]:
-    """The marked samples of one language by mark."""
+    """Return the marked samples in one language by mark."""
     return {
         mark: dedent(code)
         for name in PAGES
@@ -21,7 +21,7 @@ def samples(language: str) -> dict[str, str]:
 
 
 def made(language: str) -> dict[str, str]:
-    """The generated samples of one language: of each operation, and of the guides' calls."""
+    """Return the generated samples in one language: those of each operation, and the calls of the guides."""
     document = ROOT / "docs/openapi.json"
     texts = {name: text for name, _, text in reference.pages(document)}
     texts |= {name: hooks.with_tabs(page(f"docs/{name}"), document) for name in sorted(hooks.WITH_TABS)}

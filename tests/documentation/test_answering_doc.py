@@ -1,4 +1,4 @@
-"""The bot of docs/answering.md, run unchanged: it answers every customer once, even those without a phone number."""
+"""The bot of docs/answering.md, run unchanged, answers every customer once, even customers without a phone number."""
 
 import json
 import os
@@ -26,7 +26,7 @@ WABA, NUMBER = "100200300400500", "200300400500600"
 
 
 class Gateway(ThreadingHTTPServer):
-    """Replaces the service: records the bot's calls, and has every media."""
+    """Replaces the service. It records the calls of the bot, and returns content for any media."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Calls)
@@ -69,7 +69,7 @@ def gateway() -> Iterator[Gateway]:
 
 @pytest.fixture(scope="module")
 def bot(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run the code block of the page in a process. Yields its address."""
+    """Run the code block of the page in a process. Yields the bot's URL."""
     directory: Path = tmp_path_factory.mktemp("bot")
     [code] = blocks("docs/answering.md", "python")
     (directory / "bot.py").write_text(code)
@@ -106,7 +106,7 @@ def _listens(url: str) -> bool:
 def until(holds: Any) -> None:
     deadline = time.monotonic() + 20
     while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the bot did not react within 20 seconds"
         time.sleep(0.02)
 
 
@@ -160,7 +160,7 @@ def test_what_needs_no_answer_gets_none(bot: str, gateway: Gateway, tenant: Tena
     for event in events_of(tenant):
         assert deliver(bot, delivered(event)) == 200
     until(gateway.sent)
-    assert len(gateway.sent()) == 1, "the text alone, which came last"
+    assert len(gateway.sent()) == 1, "only the text, which was delivered last, gets an answer"
 
 
 def test_what_the_service_did_not_sign_is_refused(bot: str) -> None:

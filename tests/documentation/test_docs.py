@@ -1,4 +1,4 @@
-"""The docs name what exists: errors, pages, routes, settings, commands, processes, figures, and the correct limits."""
+"""Errors, pages, routes, settings, commands, processes, figures and limits in the docs match the code."""
 
 import json
 import re
@@ -11,8 +11,8 @@ from django.conf import settings
 from django.core.management import get_commands
 from django.urls import Resolver404, resolve
 
-import gateway.urls as _everything  # noqa: F401 - what its modules define is compared with the docs
-import messaging.sending.journal_replay as _replay  # noqa: F401 - the same; a web process imports it at its start
+import gateway.urls as _everything  # noqa: F401 - the test compares what its modules define with the docs
+import messaging.sending.journal_replay as _replay  # noqa: F401 - a web process imports it at its start
 from billing.payments.provider import PAGES_A_DAY
 from console import log_in_and_passkeys
 from gateway import checks
@@ -66,7 +66,7 @@ NOT_SETTINGS = {
     "OTEL_TRACES_SAMPLER",
     "OTEL_TRACES_SAMPLER_ARG",
 }
-"""Variables of a reader's shell, of the simulator, and of OpenTelemetry's SDK."""
+"""Variables of the reader's shell, of the simulator, and of OpenTelemetry's SDK."""
 FORMER_SETTINGS = {
     "BATCH_LEASE_SECONDS",
     "BILLING_MIN_CONNECTED_HOURS",
@@ -79,12 +79,12 @@ FORMER_SETTINGS = {
     "WEBHOOK_REPLAY_PER_SECOND",
     "WEBHOOK_VERIFY_TIMEOUT_MS",
 }
-"""Settings that the changelog tells operators to remove."""
+"""Settings that operators should remove, according to the changelog."""
 LOG_WORDS = {"level", "error", "event", "request", "status", "wb_ms", "meta_ms"}
 
 
 def rows(name: str, heading: str) -> list[list[str]]:
-    """The cells of the first table under a heading, without its header."""
+    """Return the cells of the first table under a heading, without the header of the table."""
     under = re.split(rf"^#+ {re.escape(heading)}\n", page(name), flags=re.MULTILINE)[1]
     lines = re.findall(r"^\|.*\|$", under.split("\n#")[0], re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
@@ -145,7 +145,7 @@ def test_every_command_exists(name: str) -> None:
 
 
 def test_every_test_that_a_task_names_exists() -> None:
-    """Only who runs the task would notice that one was renamed."""
+    """Without this test, a renamed test would be noticed only when somebody runs the task."""
     command = ["make", "--dry-run", "citus", "faults", "flows"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     named = re.findall(r"([\w/]+\.py)\b(?:::[\w:]*?(\w+)(?= |$))?", printed, re.MULTILINE)
@@ -337,7 +337,7 @@ def test_each_error_of_a_delivery_is_explained() -> None:
         for name in re.findall(r"`(\w+)`", row)
     }
     assert named - {"last_error"} == delivery_errors.WORDS.keys() - {"wrong_answer"}, (
-        "a ping alone has wrong_answer"
+        "only a ping has wrong_answer"
     )
 
 

@@ -1,4 +1,4 @@
-"""Examples of responses in the documentation have the shape of the API's document, with every member."""
+"""Examples of responses in the documentation match the contract, and have every member."""
 
 import json
 import re
@@ -24,7 +24,8 @@ EXAMPLES: dict[str, list[tuple[str, str | None]]] = {
     "requests.md": [("/v1/requests", None)],
     "webhooks.md": [("/v1/webhooks/{endpoint_id}", "health")],
 }
-"""The operations whose responses are the JSON of each page, in the page's order. For some only one member."""
+"""The operations of the JSON examples on each page, in the order of the page. If a member is named, the example shows
+only that member of the response."""
 CASES = [
     (page, place, path, member)
     for page, shown in EXAMPLES.items()
@@ -33,7 +34,7 @@ CASES = [
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with its members, with references and nullable wrappers resolved."""
+    """Return a schema with references and nullable wrappers resolved."""
     if "$ref" in schema:
         return resolved(DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
     for group in ("allOf", "oneOf", "anyOf"):
@@ -44,14 +45,14 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_schema(path: str, member: str | None) -> dict[str, Any]:
-    """The schema of an operation's response, or of a member of it."""
+    """Return the schema of an operation's response, or of one member of the response."""
     answer = DOCUMENT["paths"][path]["get"]["responses"]["200"]
     schema: dict[str, Any] = answer["content"]["application/json"]["schema"]
     return schema if member is None else resolved(schema)["properties"][member]
 
 
 def unlike(example: Any, schema: dict[str, Any], at: str = "") -> list[str]:
-    """Members that the example lacks or that the schema does not know. Only the first item of a list is checked."""
+    """Return the missing and the unknown members of an example. Only the first item of a list is checked."""
     schema = resolved(schema)
     if isinstance(example, list):
         return unlike(example[0], schema["items"], f"{at}[0]") if example and "items" in schema else []

@@ -23,7 +23,7 @@ ALLOWED = {
 
 
 def modules() -> Iterator[Path]:
-    """The modules that run in production."""
+    """Yield the modules that run in production."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             if not {"tests", "migrations"} & set(path.parts):
@@ -31,7 +31,7 @@ def modules() -> Iterator[Path]:
 
 
 def texts(tree: ast.Module) -> Iterator[str]:
-    """The names that a module defines, as words, and its docstrings."""
+    """Yield the docstrings of a module, and the names that it defines, as words."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -43,12 +43,12 @@ def texts(tree: ast.Module) -> Iterator[str]:
 
 
 def in_words(name: str) -> str:
-    """`giveBack`, `GiveBack` and `GIVE_BACK` as "give back"."""
+    """Return `giveBack`, `GiveBack` or `GIVE_BACK` as "give back"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
 
 
 def ruled_out(text: str) -> list[str]:
-    """The words of a text that the glossary rules out."""
+    """Return the words of a text that the glossary rules out."""
     spaced = " ".join(text.split()).lower()
     return [word for word in WORDS if re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", spaced)]
 
@@ -70,4 +70,4 @@ def test_names_and_docstrings_use_the_glossary(package: str) -> None:
         for word in ruled_out(text)
     }
     assert found - set(ALLOWED) == set()
-    assert {use for use in ALLOWED if use[0].startswith(f"{package}/")} <= found, "an exception is not needed"
+    assert {use for use in ALLOWED if use[0].startswith(f"{package}/")} <= found, "remove unneeded exceptions"

@@ -1,4 +1,4 @@
-"""References resolve: those to the specification, the upstream facts and the decisions, and those to modules."""
+"""References to the specification, the upstream facts, the decisions and modules resolve."""
 
 import re
 from collections import Counter
@@ -33,11 +33,11 @@ FORMER = (
     r"(?<!docs/)(?<!\[)\barchitecture\.md",
     r"\b(?:signup|layout|targets|found|libraries|spec|upstream)\.md",
 )
-"""The form of references before the documents were part of the repository."""
+"""Forms of references from the time before the documents were part of the repository."""
 
 
 def sources() -> Iterator[Path]:
-    """Every file of code, and every page."""
+    """Yield every file of code, and every page."""
     for folder in ROOT.iterdir():
         if folder.is_dir() and folder.name[0] != "." and folder.name != "docs":
             yield from (path for path in folder.rglob("*.py") if "node_modules" not in path.parts)
@@ -64,7 +64,7 @@ def targets(form: str) -> set[str]:
 
 @cache
 def prose(path: Path) -> str:
-    """A file as one line, because a reference may be wrapped in a comment."""
+    """Return a file as one line, because a comment may wrap a reference."""
     return re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text())
 
 
@@ -103,7 +103,7 @@ def test_references_are_found_in_prose(text: str, expected: list[tuple[str, str]
 
 
 def is_module(named: str, *, by: Path) -> bool:
-    """Whether a path leads to a file from the root, or from one of the folders of the referring file."""
+    """Return whether a path leads to a file, from the root or from a parent folder of the referring file."""
     return any((folder / named).is_file() for folder in by.parents if folder.is_relative_to(ROOT))
 
 

@@ -1,4 +1,4 @@
-"""docs/runbooks.md: each of its commands runs, and does what the page says."""
+"""Commands of docs/runbooks.md run, and do what the page says."""
 
 import os
 import re
@@ -26,7 +26,7 @@ RUN = {"mails that were given up", "sends that failed", "who waits for whom", "w
 
 
 def typed(mark: str, **environment: str) -> str:
-    """What the block prints in a shell on a host of the service."""
+    """Run a code block in a shell, as on a host of the service. Returns its output."""
     python = str(Path(sys.executable).parent)
     done = subprocess.run(
         ["bash", "-ec", marked_block(PAGE, f"run: {mark}")],
@@ -86,7 +86,7 @@ def test_sends_that_failed_get_the_name_by_which_they_are_replayed(tmp_path: Pat
 
 @pytest.fixture
 def holder() -> Iterator["psycopg.Connection[Any]"]:
-    """A session that keeps a table locked."""
+    """A database session that holds a lock on a table."""
     with closing(psycopg.connect(database_url())) as session:
         session.execute("LOCK TABLE webhooks_endpoint IN ACCESS EXCLUSIVE MODE")
         yield session

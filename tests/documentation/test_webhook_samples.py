@@ -1,4 +1,4 @@
-"""The receivers of docs/webhooks.md, run unchanged, accept only what the service signs."""
+"""The receivers of docs/webhooks.md, run unchanged, accept only bodies that the service signed."""
 
 import json
 import os
@@ -41,7 +41,7 @@ class Sample:
     def post(
         self, body: bytes, *secrets: str, age_seconds: int = 0, sent: bytes | None = None, **changed: str
     ) -> requests.Response:
-        """Send a body signed with these secrets, or with other bytes or headers."""
+        """Sign a body with these secrets, and post it. Afterwards, `sent` replaces the body, `changed` the headers."""
         headers = signed_request.headers(
             keys=tuple(key_of(secret) for secret in secrets or (SECRET,)),
             message_id="evt_01M6AYX330E008000000000001",
@@ -55,7 +55,7 @@ class Sample:
 
 @pytest.fixture(scope="module", params=COMMANDS)
 def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sample]:
-    """Run the code block of the page in a process."""
+    """Run the code block of the page in a process. Yields the receiver."""
     name, command = COMMANDS[request.param]
     directory = tmp_path_factory.mktemp("sample")
     assert (MODULES / "standardwebhooks").is_dir(), "`make pytest` installs tests/node"
@@ -95,7 +95,7 @@ def wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def deliveries(tenant: Tenant, *bodies: bytes) -> list[bytes]:
-    """The service's deliveries for notifications with these bytes."""
+    """Return the bodies that the service delivers for notifications with these bytes."""
     number_of(tenant, waba_id="100200300400500", phone_number_id="200300400500600")
     for body in bodies:
         assert post(body).status_code == 200

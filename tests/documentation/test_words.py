@@ -1,4 +1,4 @@
-"""The pages of tenants name WhatsApp and Meta, and nothing that only an operator has. So does the contract."""
+"""The pages for tenants and the contract say "WhatsApp" and "Meta". The pages name nothing that only operators have."""
 
 import re
 
@@ -8,16 +8,16 @@ from tests.pages import PAGES, ROOT, page
 
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 BANISHED = re.compile(r"\b(upstream|stand-in|fake|pretend)\w*", re.IGNORECASE)
-"""Words that no tenant searches for (names of members such as `upstream_ms` are code)."""
+"""Words for which no tenant searches. Names of members such as `upstream_ms` are code, so they are allowed."""
 SETTINGS = set(re.findall(r"^# ([A-Z]+_[A-Z_]+)=", page(".env.example"), re.MULTILINE)) - {"BASE_URL"}
 OPERATORS = re.compile(
     r"manage\.py|(?<=`)make \w+|Valkey|Postgres|Prometheus|Celery|/v1/admin|"
     r"\bgateway_[a-z]+_[a-z_]+|\btests/\w|\bstaff\b"
 )
 OF_WHO_RUNS_IT = {"quickstart", "simulator"}
-"""Pages whose readers run the service themselves."""
+"""Pages for readers who run the service themselves."""
 MAY = {
-    # It names removed settings for operators.
+    # The changelog names removed settings for operators.
     "changelog": {"DELIVERY_CONCURRENCY"},
     "reminders": {"Celery"},
     "django": {"Celery", "manage.py"},
@@ -26,11 +26,11 @@ MAY = {
     "sandbox": {"make run"},
     "console": {"make run"},
 }
-"""What readers have themselves, and the gateway on their own computer."""
+"""Allowed words by page, because readers have their own Celery or Django, or run the gateway on their own computer."""
 
 
 def served() -> list[str]:
-    """The names of the pages that are served to tenants."""
+    """Return the names of the pages that are served to tenants."""
     left_out = page("mkdocs.yml").partition("exclude_docs: |\n")[2].partition("\nvalidation:")[0].split()
     names = [name.removeprefix("docs/") for name in PAGES if name.startswith("docs/")]
     return sorted(name.removesuffix(".md") for name in names if name not in left_out)

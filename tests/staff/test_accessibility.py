@@ -1,4 +1,4 @@
-"""Every page of the staff admin, in Chromium: axe finds no violation in light or dark, and each page fits a phone."""
+"""In Chromium, axe finds no violation on any page of the staff admin, in light or dark. Each page fits a phone."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +33,7 @@ from webhooks.models import Message
 
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
 WIDE = 1280
-"""Width in pixels from which the navigation is beside the page."""
+"""A width in pixels at which the navigation is beside the page."""
 BESIDE_THE_NAVIGATION = ("/admin/", "/admin/tenants/tenant/", "/admin/billing/invoice/accounting/")
 OVERVIEWS = (
     "/admin/find/",
@@ -58,7 +58,7 @@ def test_staff_pages_are_accessible_and_fit_a_phone(
         with window(browser, live_server.url, session_of_staff) as page:
             for path in paths:
                 found += complaints(page, path)
-                assert page.locator("html.dark").count(), "the last look was in dark"
+                assert page.locator("html.dark").count(), "the last check must be in dark"
         with window(browser, live_server.url, session_of_staff, width=WIDE) as page:
             for path in BESIDE_THE_NAVIGATION:
                 found += complaints(page, path)
@@ -70,7 +70,7 @@ def test_staff_pages_are_accessible_and_fit_a_phone(
 
 
 def a_row_of_every_table(world: World) -> None:
-    """Rows in every table of the staff admin, and a tenant in the queue with a flag."""
+    """Create a row in every table of the staff admin, and a flagged tenant that waits for approval."""
     one_of_each(world.tenant)
     waiting = Tenant.objects.create(
         name="Chitra Foods",
@@ -135,7 +135,7 @@ def a_row_of_every_table(world: World) -> None:
 
 
 def staff_paths(staff: User) -> Iterator[str]:
-    """The overviews, and for each table: the list, an empty search, the newest row and the form of a new one."""
+    """Yield the paths of the overviews, of an empty search, and of each table's list, newest row and form."""
     yield from ("/admin/", *OVERVIEWS)
     message = Message.objects.get()
     yield reverse("admin:staff_message", args=[message.tenant_id, message.environment, message.key])

@@ -1,4 +1,4 @@
-"""The staff admin as a target: texts from strangers and tenants are never markup, on any page and in any export."""
+"""No page or export of the staff admin runs text from strangers or tenants as markup, script or formula."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ LINK = "javascript:alert('stored-xss')//"
 
 
 class Hostile(HTMLParser):
-    """Parts of a page that would run: scripts and handlers of the stored texts, and links that are not addresses."""
+    """Collects the parts of a page that would run: scripts and handlers from stored texts, and links to scripts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def test_the_check_finds_what_would_run() -> None:
 
 @pytest.fixture
 def stored(rows: list[Any]) -> None:
-    """Every free text of the rows is markup, every address a script."""
+    """Set every free text of the rows to markup, and every URL to a script."""
     Endpoint.objects.update(url=LINK, description=MARKUP)
     for model in staff_pages():
         texts = {
@@ -102,7 +102,7 @@ FREE = {
 
 
 def pages(browser: Client) -> Iterator[tuple[str, str]]:
-    """Every list and every row's page of the admin, and its start page."""
+    """Yield path and HTML of the start page, of every list, and of up to three rows of each table."""
     yield "/admin/", browser.get("/admin/").content.decode()
     for model in staff_pages():
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
@@ -126,7 +126,7 @@ def test_what_was_stored_is_text_on_every_page(browser: Client, stored: None) ->
     for path, page in pages(browser):
         assert not hostile_in(page), path
         seen += "stored-xss" in page
-    assert seen > 10, "the stored texts are on the pages"
+    assert seen > 10, "the stored texts must appear on the pages"
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1+1", "\r=1+1"])

@@ -1,7 +1,7 @@
-"""Every page of the staff admin × the roles of staff, and visitors who are not staff.
+"""Every page of the staff admin, with each role of staff and with visitors who are not staff.
 
-Roles are nested, so each page is requested by the least permitted role and by the greatest forbidden one. A new page
-without a row in `PAGES` or a kind in `OF_A_MODEL` fails.
+Each role includes the lower ones, so it is enough to request each page with the lowest permitted role and with the role
+below it. A new page without a row in `PAGES` or a kind in `OF_A_MODEL` fails.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from webhooks.models import Message
 pytestmark = pytest.mark.django_db
 
 ROLES = ("visitor", "customer", "staff", "support", "reviewer", "superuser")
-"""From the least to the greatest. `staff` has no group."""
+"""The roles from the lowest to the highest. `staff` has no group."""
 NOBODY = "nobody"
 
 OF_A_MODEL = {
@@ -35,7 +35,7 @@ OF_A_MODEL = {
     "add": NOBODY,
     "delete": NOBODY,
 }
-"""The least role for each kind of page that every model has."""
+"""The lowest permitted role for each kind of page that every model has."""
 PAGES = {
     "index": "staff",
     "password_change": "staff",
@@ -89,13 +89,14 @@ PAGES = {
     "billing_invoice_tds": "superuser",
     "billing_paymentattempt_refund": "superuser",
 }
-"""The least role for each other page, and for those that differ from their kind."""
+"""The lowest permitted role for all other pages, and for pages that differ from their kind."""
 IN_AND_OUT = {"login", "logout", "support_end"}
-"""They respond to each visitor differently: see `tenants/tests/test_staff_admin.py`, `test_support_desk.py`."""
+"""Pages that respond differently to each visitor. `tenants/tests/test_staff_admin.py` and `test_support_desk.py` test
+them."""
 
 
 def registered_pages() -> set[str]:
-    """The names of every page below /admin/."""
+    """Return the names of all pages below /admin/."""
     return {name for name in _walk(get_resolver(), "") if name is not None}
 
 
@@ -109,7 +110,7 @@ def _walk(resolver: Any, prefix: str) -> Iterator[str | None]:
 
 
 def of_models() -> dict[str, str]:
-    """The least role for each page that every model has, by the page's name."""
+    """Return the lowest permitted role for the pages that every model has, by the name of the page."""
     models = [model._meta for model in staff_pages()]
     return {f"{m.app_label}_{m.model_name}_{kind}": role for m in models for kind, role in OF_A_MODEL.items()}
 
@@ -165,7 +166,7 @@ def test_each_page_opens_for_its_least_role_and_for_none_below(world: World, set
 
 
 def opens(answer: HttpResponse) -> bool:
-    """Whether a page opens rather than rejecting or asking for a log-in."""
+    """Return whether a page opens. It may also be rejected or redirect to the log-in."""
     if answer.status_code == 302:
         return "login" not in answer["Location"]
     return answer.status_code == 200
@@ -177,7 +178,7 @@ def _message_of_the_world() -> dict[str, str]:
 
 
 def path_of(name: str) -> str:
-    """The address of a page, for the newest row of its model."""
+    """Return the path of a page, for the newest row of its model."""
     special = {
         "staff_message": _message_of_the_world(),
         "app_list": {"app_label": "tenants"},

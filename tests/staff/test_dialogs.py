@@ -1,4 +1,4 @@
-"""The staff's dialogs at a keyboard: each is opened, filled in, corrected and carried out without a pointer."""
+"""Staff can open, fill in, correct and submit the dialogs with the keyboard alone."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ SIDES = """(() => {
     const box = document.querySelector("dialog").getBoundingClientRect();
     return [box.left, document.documentElement.clientWidth - box.right];
 })()"""
-"""Pixels left and right of the dialog."""
+"""Returns the pixels to the left and to the right of the dialog."""
 SEND_AT_ONCE = """new MutationObserver((_, observer) => {
     const form = document.querySelector("dialog #dialog form");
     if (form) { observer.disconnect(); form.requestSubmit(); }
@@ -44,7 +44,7 @@ def rows(tenant: Tenant, settings: Settings) -> OneOfEach:
 
 @pytest.fixture
 def waiting(tenant: Tenant) -> list[Tenant]:
-    """Two businesses in the queue."""
+    """Two businesses that wait for approval."""
     return [
         Tenant.objects.create(name=name, status="pending_approval", contact_email=f"{name}@example.in")
         for name in ("Chitra", "Deepak")
@@ -57,7 +57,7 @@ def open_dialog(page: Page, name: str) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("dialog[open] h2")).to_be_visible()
     left, right = page.evaluate(SIDES)
-    assert abs(left - right) <= 1, "in the middle of the window"
+    assert abs(left - right) <= 1, "the dialog must be in the middle of the window"
 
 
 def press(page: Page, name: str) -> None:
@@ -91,7 +91,7 @@ def test_staff_decide_and_correct_by_the_keyboard(
 def test_a_dialog_without_the_pages_script_is_a_whole_page(
     staff: User, waiting: list[Tenant], live_server: Any, in_chromium: Chromium
 ) -> None:
-    """Its link opened in a tab of its own, and its form sent as the browser's own request."""
+    """The link of the dialog is opened in a new tab, and the browser itself submits the form."""
     session, path = session_of(staff), f"/admin/tenants/tenant/{waiting[0].pk}/change/"
 
     def journey(browser: Browser) -> None:
@@ -112,7 +112,7 @@ def test_a_dialog_without_the_pages_script_is_a_whole_page(
 def test_a_dialog_sent_as_soon_as_it_is_there_stays_on_its_page(
     staff: User, waiting: list[Tenant], live_server: Any, in_chromium: Chromium
 ) -> None:
-    """The first moment at which a key can reach the form is when the script that brought it has ended."""
+    """The form is submitted as soon as the script has inserted it, which is the earliest moment for a key press."""
     session, path = session_of(staff), f"/admin/tenants/tenant/{waiting[0].pk}/change/"
 
     def journey(browser: Browser) -> None:
@@ -127,7 +127,7 @@ def test_a_dialog_sent_as_soon_as_it_is_there_stays_on_its_page(
 
 
 def rejects(page: Page, tenant: Tenant) -> None:
-    """Without a reason the dialog stays; Esc gives the focus back to the button that opened it."""
+    """Reject a tenant. Esc returns the focus to the link of the dialog. Without a reason, the dialog stays open."""
     page.goto(f"/admin/tenants/tenant/{tenant.pk}/change/")
     open_dialog(page, "Reject")
     expect(page.get_by_label("Usual reasons")).to_be_focused()
@@ -150,7 +150,7 @@ def rejects(page: Page, tenant: Tenant) -> None:
 
 
 def approves(page: Page, tenant: Tenant) -> None:
-    """A dialog without fields begins at the button that does nothing."""
+    """Approve a tenant. In a dialog without fields, the focus begins on the button that cancels."""
     expect(page.get_by_text(tenant.contact_email or "").first).to_be_visible()
     open_dialog(page, "Approve")
     expect(page.get_by_role("button", name="Cancel")).to_be_focused()
@@ -159,7 +159,7 @@ def approves(page: Page, tenant: Tenant) -> None:
 
 
 def records_a_transfer(page: Page, invoice: Invoice) -> None:
-    """A reference that was recorded before is refused by the flow: what was typed is there, and it has the focus."""
+    """Record two transfers. A reference that was used before is rejected: it gets the focus, and the values stay."""
     page.goto(f"/admin/billing/invoice/{invoice.pk}/change/")
     for amount, shown in (
         ("1.00", "A bank transfer of ₹1.00 is recorded."),

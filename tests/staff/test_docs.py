@@ -18,7 +18,7 @@ AUTHENTICATION = (ROOT / "docs" / "authentication.md").read_text()
 
 @cache
 def calls_in(folder: str) -> list[ast.Call]:
-    """All calls in the code of a folder."""
+    """Return all calls in the code of a folder."""
     return [
         node
         for path in (ROOT / folder).rglob("*.py")
@@ -29,7 +29,7 @@ def calls_in(folder: str) -> list[ast.Call]:
 
 
 def calls_with(name: str, position: int, *folders: str) -> set[str]:
-    """The string constants that the code passes to a function, at a position or as `action`."""
+    """Return the string constants that the code passes to a function, at a position or as `action`."""
     found = set()
     for folder in folders:
         for node in calls_in(folder):
@@ -59,7 +59,7 @@ def test_every_flag_is_described() -> None:
 
 
 def audited_actions() -> set[str]:
-    """The audit actions in the code: those that functions record, and those of the decisions about a tenant."""
+    """Return the audit actions in the code: those that functions record, and the decisions about tenants."""
     found = set()
     for writer, position in (
         ("record", 0),

@@ -1,4 +1,4 @@
-"""The staff search over all apps, and a tenant's page with links to everything it has."""
+"""The staff search over all apps, and the links on a tenant's page to the tenant's rows."""
 
 import html
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def rows(tenant: Tenant, other_tenant: Tenant) -> OneOfEach:
-    """One row of each kind, and a second tenant that no search for the first may show."""
+    """One row of each kind, and a second tenant, which no search for the first tenant may show."""
     Tenant.objects.filter(pk=tenant.pk).update(
         contact_email="asha@traders.example", website="https://traders.example", tax_id="AAAPL1234C"
     )

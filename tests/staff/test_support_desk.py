@@ -1,4 +1,4 @@
-"""The support desk: why a message did not arrive, and the console as a tenant sees it, read only."""
+"""The support desk: it finds why a message failed, and shows the console as a tenant sees it, read only."""
 
 import html
 from datetime import timedelta
@@ -105,7 +105,7 @@ def test_notes_are_for_staff(support: User, tenant: Tenant, browser: Client) -> 
 
 @pytest.fixture
 def view(world: World, support: User) -> Client:
-    """A staff member in a support view of the tenant of `world`."""
+    """A client of a staff member with an open support view of the tenant of `world`."""
     client = Client(raise_request_exception=False)
     client.force_login(support)
     path = reverse("admin:tenants_tenant_see_as", args=[world.tenant.pk])
@@ -126,7 +126,7 @@ def test_a_view_is_audited_and_says_so_on_each_page(view: Client, world: World, 
 
 
 def test_no_page_of_a_view_holds_a_text(view: Client, world: World) -> None:
-    """Each page that a view opens, for a tenant whose messages, both ways, contain the same words."""
+    """The tenant has an inbound and an outbound message with the same text. No page of a support view shows it."""
     wamids = [write(world.tenant, TEXT) for write in (conversing.inbound, conversing.outbound)]
     for name in sorted(support_view.SHOWN_PAGES):
         answer = view.get(reverse(name, kwargs=PAGES[name].made(world)))

@@ -1,4 +1,4 @@
-"""The texts of the staff admin: no page shows a code, a moment in ISO 8601, paise, or an acronym in lower case."""
+"""No page of the staff admin shows a code, a moment in ISO 8601, paise, or an acronym in lower case."""
 
 import re
 from html.parser import HTMLParser
@@ -35,7 +35,7 @@ UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Words(HTMLParser):
-    """The texts of a page's name and main part."""
+    """Collects the visible texts of HTML, with placeholders and labels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Words(HTMLParser):
 
 
 def raw_in(text: str) -> list[str]:
-    """Parts of a text that are not meant for readers."""
+    """Return the parts of a text that are not meant for readers."""
     words = UUID.sub("", PUBLIC_IDS.sub("", text))
     return [
         f"{kind}: {found[0]!r} in {text!r}"
@@ -112,7 +112,7 @@ def test_every_page_speaks_in_words(world: World, staff: User, settings: Setting
 
 
 def _codes_in_every_row(tenant: Tenant) -> None:
-    """Codes that rows really have, besides those of `a_row_of_every_table`."""
+    """Give the rows codes as in production, in addition to those of `a_row_of_every_table`."""
     at = now().isoformat()
     Tenant.objects.filter(pk=tenant.pk).update(
         billing_status="past_due", tax_id_type="gstin", suspended_reason="abuse", created_via="signup"
@@ -159,7 +159,7 @@ def _codes_in_every_row(tenant: Tenant) -> None:
 
 
 def test_labels_of_choices_are_sentences() -> None:
-    """Django makes "Past Due" of a choice without its own label."""
+    """Without a label, Django would show a choice as "Past Due"."""
     for model in staff_pages():
         for field in model._meta.concrete_fields:
             for _, text in field.flatchoices:
