@@ -1,4 +1,4 @@
-"""Complete data that is older than the first release: require that all invoices are posted, copy references of transfers."""
+"""Complete data from before the first release: require that all invoices are posted, and copy transfers' references."""
 
 from typing import Any
 

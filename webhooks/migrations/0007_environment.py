@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 def environment():
-    """Return a column with a constant default. Adding it rewrites no row. The former version's inserts get the default."""
+    """Return a column with a constant default. Adding it rewrites no row, and the former version's inserts work."""
     return models.CharField(
         choices=[('live', 'Live'), ('test', 'Test')], db_default='live', default='live', max_length=4
     )
