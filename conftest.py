@@ -1,9 +1,10 @@
 """Start a Postgres and a Valkey for the tests, and set up Django to use them.
 
-The servers must start before Django reads its settings. So this file, which pytest imports before any other conftest
-and before any app, names the settings module. pytest's configuration does not name it. The servers keep their files in
-a temporary directory (`gateway/local_run/embedded_servers.py`). If the caller sets `DATABASE_URL` or `REDIS_URL`, for
-managed servers in CI, the tests use that server instead. Every test begins with an empty Valkey.
+The servers must start before Django reads its settings. pytest imports this file before any other conftest and before
+any app, so this file starts the servers and then names the settings module. pytest's configuration must not name it.
+The servers keep their files in a temporary directory (`gateway/local_run/embedded_servers.py`). If the caller sets
+`DATABASE_URL` or `REDIS_URL`, the tests use that server instead, such as a managed server in CI. Every test begins with
+an empty Valkey.
 """
 
 import atexit
@@ -27,7 +28,7 @@ from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 from tests import migrated_cluster
 
-# Collecting the tests creates half a million objects that live to the end. Scanning them meanwhile would be slow.
+# Collecting the tests creates half a million long-lived objects. Frequent garbage collection would slow it down.
 gc.set_threshold(100_000, 50, 100)
 
 
@@ -61,7 +62,7 @@ if "DATABASE_URL" in _STARTED_HERE:
     # Django creates the test database as a copy of the migrated database.
     connections["default"].settings_dict["TEST"]["TEMPLATE"] = embedded_addresses.DATABASE
 
-# Threads of the listener would otherwise still hold connections when the test database is dropped.
+# Otherwise threads of the listener would still hold connections when the test database is dropped.
 connections["default"].settings_dict["CONN_MAX_AGE"] = 0
 
 # A slow machine must not fail a property test.
@@ -150,7 +151,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
 @pytest.fixture(scope="session")
 def _valkey_client() -> Iterator[redis.Redis]:
-    """A client of the tests' Valkey. A database with keys belongs to somebody else, so the tests refuse to empty it."""
+    """Connect to the tests' Valkey. Its database must be empty, because the tests clear it."""
     client = redis.Redis.from_url(os.environ["REDIS_URL"])
     if client.dbsize():
         pytest.exit(

@@ -59,7 +59,7 @@ CONTRAST = """async (seen) => {
         fresh.length ? (await axe.run({include: fresh}, options)).violations : [],
     ];
 }"""
-"""Checks the contrast of elements that a window has not shown before, because contrast takes most of axe's time.
+"""Checks the contrast of elements that a window has not shown before, because this check takes most of axe's time.
 
 `mark` is a digest of the tags and classes of an element and its ancestors. Elements with the same mark have the same
 colours."""
@@ -81,7 +81,7 @@ PYTHON_VALUE = re.compile(
 PHONE = 360
 """The width of a phone in pixels."""
 MOST_STOPS = 150
-"""How often `tab_to` presses Tab before it fails."""
+"""How many times `tab_to` presses Tab before it fails."""
 Seen = TypeVar("Seen")
 
 
@@ -180,7 +180,7 @@ def violations(page: Page, tags: list[str] | None = None, part: str | None = Non
 
     `tags` limits the rules, and the selector `part` limits the check to a part of the page.
     """
-    return _told(page.evaluate(RULES, [tags, part]))
+    return _lines(page.evaluate(RULES, [tags, part]))
 
 
 def low_contrast(page: Page, scheme: str) -> list[str]:
@@ -188,13 +188,13 @@ def low_contrast(page: Page, scheme: str) -> list[str]:
     seen = _seen.setdefault(page, {}).setdefault(scheme, set())
     fresh, found = page.evaluate(CONTRAST, list(seen))
     seen.update(fresh)
-    return _told(found)
+    return _lines(found)
 
 
 _seen: WeakKeyDictionary[Page, dict[str, set[str]]] = WeakKeyDictionary()
 
 
-def _told(found: list[dict[str, Any]]) -> list[str]:
+def _lines(found: list[dict[str, Any]]) -> list[str]:
     return [
         f"{rule['id']}: {node['target'][0]} {node['html'][:120]}"
         for rule in found

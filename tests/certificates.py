@@ -1,4 +1,4 @@
-"""Certificates for servers of tests."""
+"""Creates certificates for the servers of tests."""
 
 import datetime
 import ipaddress
@@ -14,9 +14,9 @@ from cryptography.x509.oid import NameOID
 def self_signed(
     directory: Path, *, alternative_names: bool = True, names: Sequence[str] = ("receiver.test",)
 ) -> Path:
-    """Create a file with a self-signed certificate for 127.0.0.1 and the names, and its key.
+    """Create a file with a private key and a self-signed certificate for 127.0.0.1 and `names`.
 
-    Without `alternative_names`, only its subject names receiver.test.
+    Without `alternative_names`, the certificate has receiver.test only as its subject.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver.test")])

@@ -53,7 +53,7 @@ class Collector:
         return [span for span in self.spans if span.name == name and trace_id in (None, span.trace_id)]
 
     def wait_for(self, name: str, count: int = 1, *, trace_id: str | None = None) -> list[Exported]:
-        """Wait until at least `count` spans with a name have arrived. Returns all. Fails after 30 seconds."""
+        """Wait until at least `count` spans with a name have arrived. Returns all so far. Fails after 30 seconds."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.named(name, trace_id=trace_id)) >= count, 30), (
                 f"{name}: {len(self.named(name, trace_id=trace_id))} of {count} arrived; "
@@ -76,7 +76,7 @@ def collector() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Requests are not logged."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

@@ -21,8 +21,8 @@ from gateway.database import partitions
 
 MADE_BY_MIGRATE = {"django_content_type", "auth_permission", "auth_group", "auth_group_permissions"}
 _NO_TRIGGERS = "-c session_replication_role=replica -c lock_timeout=60s"
-"""Disables the triggers that protect history from deletion. A test that left a transaction open fails at the timeout
-instead of hanging."""
+"""Disables the triggers that protect history from deletion. Because of the timeout, a transaction that a test left open
+makes the deletion fail instead of hang."""
 _session: "psycopg.Connection[Any] | None" = None
 
 

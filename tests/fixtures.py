@@ -158,7 +158,7 @@ def _fresh_process_caches() -> None:
 
 @contextmanager
 def shared_rows() -> Iterator[None]:
-    """Create rows for several tests inside the block. At its end, the rows are rolled back.
+    """Create rows for several tests inside the block. The end of the block rolls the rows back.
 
     Use it in a fixture of a class whose tests all roll back.
     """
@@ -171,7 +171,7 @@ def shared_rows() -> Iterator[None]:
 
 @pytest.fixture
 def within_half_an_hour() -> None:
-    """Wait if a half hour has just begun or is about to end, so that no hour or day changes in UTC or in India."""
+    """Wait if a half hour has just begun or is about to end, so that a test stays in one hour and day."""
     wait_until(lambda: 10 <= time.time() % 1800 < 1770, "half an hour begins within 40 seconds", seconds=60)
 
 

@@ -58,7 +58,7 @@ class Front:
         return asyncio.run_coroutine_threadsafe(work, self._server.loop).result(60)
 
     def close(self) -> None:
-        """Stop the server as a signal would."""
+        """Stop the server as SIGTERM does."""
         if self._server is not None:
             self._server.handle_exit(signal.SIGTERM, None)
             self._thread.join(30)
@@ -148,7 +148,7 @@ async def _exchange(handler: routes.Handler, environ: Mapping[str, Any]) -> Http
 
 
 def mark_for(method: str, path: str) -> pytest.MarkDecorator:
-    """Return the database marker for a test of one route: with commits if the listener answers the route."""
+    """Return the database marker for a test of a route. It allows commits if the listener answers the route."""
     return pytest.mark.django_db(transaction=routes.handler_of(method, path) is not None)
 
 

@@ -101,7 +101,7 @@ def _make(cluster: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a stopped cluster, and keep the owner of its files. A partial copy never gets the name of the target."""
+    """Copy a stopped cluster, and keep the owner of its files. The target never exists as a partial copy."""
     unfinished = target.with_suffix(".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     subprocess.run(["cp", "-a", str(source), str(unfinished)], check=True)

@@ -62,7 +62,7 @@ class Receiver:
         return answer if isinstance(answer, web.StreamResponse) else await answer
 
     def wait_for(self, count: int, *, seconds: float = 30) -> list[Received]:
-        """Wait until at least `count` deliveries have arrived. Returns all. Fails after `seconds`."""
+        """Wait until at least `count` deliveries have arrived. Returns all so far. Fails after `seconds`."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.received) >= count, seconds), (
                 f"{len(self.received)} of {count} deliveries arrived"

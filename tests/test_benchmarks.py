@@ -23,7 +23,7 @@ def test_a_benchmark_can_be_imported(name: str) -> None:
 @pytest.mark.parametrize(
     ("speed", "cpu", "failures"), [(50, 20.0, 0), (49, 20.0, 1), (50, 20.1, 1), (49, 20.1, 2)]
 )
-def test_a_rate_and_cpu_are_judged_by_the_floor_of_the_same_run(
+def test_a_rate_and_cpu_are_compared_with_the_floor_of_the_same_run(
     speed: int, cpu: float, failures: int
 ) -> None:
     for machine in (1, 2, 10):

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 COMMON = ("gateway/settings.py", "gateway/monitoring/", "gateway/api/access_log.py")
 """Paths of settings, logs, metrics, traces, and the log line of each response."""
 BESIDE = ("web/stream_response.py", "web/open_streams.py")
-"""Files of the event stream. After a test has opened a stream, its hub runs on in the listener's event loop."""
+"""Files of the event stream. Its hub keeps running in the listener's event loop after a test has opened a stream."""
 
 
 class Tracer:

@@ -1,4 +1,4 @@
-"""Everything that a tenant can create is limited: each limit of docs/limits.md holds when two calls race for it."""
+"""The limits on what a tenant can create (docs/limits.md) hold when two calls race for the last place."""
 
 import json
 import re
@@ -42,7 +42,7 @@ BATCH = (
 def at_once(call: Callable[[], object]) -> list[int]:
     """Run a call twice at the same time. Returns the sorted statuses: 200, or the status of a rejection.
 
-    Both wait for each other before they insert. If one waits for the other's lock, the other continues after 0.5 s.
+    The calls wait for each other before they insert. If a lock blocks one call, the other continues after 0.5 s.
     """
     start, meeting = threading.Barrier(2), threading.Barrier(2)
 
@@ -193,7 +193,7 @@ class TestSandboxTenants:
         assert Tenant.objects.filter(sandbox=True).count() == 2
         self.make(platform_app, sandbox=False)
 
-    def test_a_test_platform_key_is_told_so(
+    def test_a_test_platform_key_gets_the_same_error(
         self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(platform_apps, "MOST_SANDBOX_TENANTS", 0)

@@ -1,4 +1,4 @@
-"""The name of the migrated cluster that tests copy changes with everything that the cluster is created from."""
+"""The name of the migrated cluster changes with each of its sources."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests import migrated_cluster
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with one migration, which imports a module that imports nothing."""
+    """A project with one migration. The migration imports a module without imports."""
     (tmp_path / "app/migrations").mkdir(parents=True)
     (tmp_path / "app/migrations/0001_initial.py").write_text("import re\nfrom app import statements\n")
     (tmp_path / "app/statements.py").write_text("CREATE = 1\n")

@@ -190,7 +190,7 @@ MISTAKES = [
         "trailing slash", "GET", "/v1/tenant/", 404, "nothing at /v1/tenant/", "Did you mean /v1/tenant?"
     ),
     Mistake(
-        "forgotten /v1", "POST", "/messages", 404, "nothing at /messages", "Did you mean /v1/messages?", TEXT
+        "missing /v1", "POST", "/messages", 404, "nothing at /messages", "Did you mean /v1/messages?", TEXT
     ),
     Mistake(
         "Graph path under /v1",

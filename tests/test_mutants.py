@@ -1,4 +1,4 @@
-"""The catalogue of mutants: each mutant changes one place in a file, and names existing tests and the user's loss."""
+"""The catalogue of mutants: each changes one place in a file, names existing tests, and says what would be lost."""
 
 import re
 from collections.abc import Callable, Iterator

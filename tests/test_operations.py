@@ -60,7 +60,7 @@ def test_a_batch_that_could_run_and_does_not_is_found(tenant: Tenant) -> None:
         lease_token=uuid4(),
         lease_until=now() + timedelta(seconds=15),
     )
-    assert waiting()[0] == 0, "the batch waits behind the running one of its number"
+    assert waiting()[0] == 0, "the batch waits for the running batch of its number"
     Batch.objects.filter(pk=running.pk).update(lease_until=long_ago)
     assert waiting()[0] == 2, "no process took over the expired lease"
     Batch.objects.update(completed_at=now())

@@ -1,4 +1,4 @@
-"""Rows that are deleted by age: each exists a minute before the end of its retention, and not a minute after it."""
+"""Rows that are deleted by age still exist a minute before their retention ends, and are gone a minute after."""
 
 import secrets
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def row(model: type[Model], column: str, *, of_tenant: bool = False, **members: 
 
 
 def session(tenant: Tenant, at: datetime) -> Model:
-    """Create a connect session. Its id contains its age."""
+    """Create a connect session. Its id contains the time of its creation."""
     return ConnectSession.objects.create(
         id=ids.first_at(at), tenant=tenant, environment="live", return_url="https://a.example", expires_at=at
     )

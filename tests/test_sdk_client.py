@@ -225,7 +225,7 @@ def test_a_stream_goes_on_after_a_break(sdk: ModuleType, asynchronous: bool) -> 
 
         async def run() -> None:
             async for streamed in stream:
-                seen.append((streamed.place, streamed.event["id"]))  # noqa: PERF401 - until it ends
+                seen.append((streamed.place, streamed.event["id"]))  # noqa: PERF401 - the stream raises
 
         with pytest.raises(sdk.StreamEnded):
             asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Settings: `.env.example` lists all, the documented production values are accepted, and bad values are rejected."""
+"""Settings are all in `.env.example`, the documented production values are accepted, and bad values are rejected."""
 
 import ast
 import os
@@ -156,7 +156,7 @@ ALWAYS = SECRETS - SANDBOX - BILLING - FORMER | {"TRUSTED_PROXY_COUNT"}
 
 
 def refused(**variables: str) -> set[str]:
-    """Return the settings in the error of a production process with this environment. Without an error, it is empty."""
+    """Check an environment as a production process does at its start. Returns the settings that the error names."""
 
     class Variables(environment.Env):  # type: ignore[misc]
         ENVIRON = environment.FilesOrVariables(env=variables)

@@ -1,8 +1,8 @@
 """The ends of time windows, with a clock that the tests set.
 
-Each window is open a microsecond before its end and over a microsecond after it. `includes_end` gives its state at the
-end itself. The tests of billing cover its windows, which get the time as an argument. `tests/test_pruning_edges.py`
-covers rows that are deleted by age.
+Each window is open a microsecond before its end and closed a microsecond after it. `includes_end` says whether it is
+open at the end itself. The tests of billing cover its windows, which get the time as an argument.
+`tests/test_pruning_edges.py` covers rows that are deleted by age.
 """
 
 import sys

@@ -443,7 +443,7 @@ class Route:
     def scope(self) -> KeyScope | None:
         """The scope that the view declares for the route. If it is None, any key of the tenant may use the route."""
         view = self.view()
-        # For some views the scope depends on the call, for example on whether a caller names its own key in the path.
+        # For some views the scope depends on the call, for example on whether the path names the caller's own key.
         view.action, view.request, view.kwargs = self.action, None, {}
         return declared_scope(view)
 

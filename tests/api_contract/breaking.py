@@ -148,7 +148,7 @@ class _Comparison:
             yield f"{at}: may be null now"
 
     def _variants(self, document: Json, schema: Json) -> dict[str, Json]:
-        """Return the schemas of a union by name. A schema that is not a union is its own only variant."""
+        """Return the schemas of a union by name. If it is not a union, the only variant is the schema itself."""
         found: dict[str, Json] = {}
         for place, each in enumerate(schema.get("variants", [schema])):
             name = each["$ref"].rpartition("/")[2] if "$ref" in each else str(each.get("type", place))

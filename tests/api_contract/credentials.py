@@ -30,11 +30,11 @@ UNAUTHORIZED: Refusal = (401, "unauthorized")
 FORBIDDEN: Refusal = (403, "forbidden")
 NOT_FOUND: Refusal = (404, "not_found")
 ADMITTED = {"app": {"app_key"}, "staff": {"staff"}, "console": {"staff", "console_user"}}
-"""The kinds of credentials that are admitted by each kind of route that does not belong to one tenant."""
+"""The admitted kinds of credentials by kind of route, for routes that concern no single tenant."""
 
 
 TURNS = 4
-"""The maximum number of routes among which similar credentials are divided (`Credentials.of_route`)."""
+"""Similar credentials are divided among at most this many routes (`Credentials.of_route`)."""
 
 
 class Declared(Protocol):
@@ -60,7 +60,7 @@ class Declared(Protocol):
 
 @dataclass(frozen=True)
 class Credential:
-    """A credential, with what decides its admission. An invalid or ended credential has no kind."""
+    """A credential, with the facts that decide its admission. An invalid or ended credential has no kind."""
 
     name: str
     api: Api
@@ -123,9 +123,9 @@ def declared_by(route: Declared) -> tuple[Hashable, ...]:
 
 
 def turns(declarations: Mapping[str, Hashable]) -> dict[str, tuple[int, int]]:
-    """Divide similar credentials among routes with the same declarations, up to `TURNS` of them.
+    """Divide similar credentials among up to `TURNS` routes with the same declarations.
 
-    Returns for each route its place among those routes, and the number of routes that divide the credentials.
+    Returns for each route its place among these routes, and the number of routes that divide the credentials.
     """
     alike: dict[Hashable, list[str]] = defaultdict(list)
     for name, declared in declarations.items():
@@ -241,7 +241,7 @@ class Credentials:
                             f"{environment} {kind} {scope}", own, environment=environment, scopes=scopes
                         )
                         yield replace(key, about=scope)
-        # Test keys that were created before there were scopes have all scopes.
+        # Test keys from the time before scopes existed have all scopes.
         former = api_keys.create(name="former", environment="test", tenant=own)
         _changed(former.row, scopes=sorted(ALL_SCOPES))
         yield Credential("test with all", Api(former.key), "tenant_key", own, environment="test")

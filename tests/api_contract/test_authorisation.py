@@ -94,7 +94,7 @@ def _billing_is_on(settings: Settings) -> None:
 
 
 class Case:
-    """A route, an object for its calls, and the answers that credentials should get."""
+    """Calls a route with credentials, and checks the answers."""
 
     def __init__(self, route: Route, credentials: Credentials, environment: Environment = "live") -> None:
         self.route, self.row, self.environment = route, ROWS[route.name], environment

@@ -132,15 +132,15 @@ HARMLESS: dict[str, Callable[[Json], Any]] = {
 
 
 @pytest.mark.parametrize("name", BREAKING)
-def test_what_breaks_is_found(name: str) -> None:
-    change, told = BREAKING[name]
+def test_a_breaking_change_is_reported(name: str) -> None:
+    change, line = BREAKING[name]
     new = copy.deepcopy(BASE)
     change(new)
-    assert any(told in each for each in changes(BASE, new)), changes(BASE, new)
+    assert any(line in each for each in changes(BASE, new)), changes(BASE, new)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_breaks_nobody_is_not_told(name: str) -> None:
+def test_a_harmless_change_is_not_reported(name: str) -> None:
     new = copy.deepcopy(BASE)
     HARMLESS[name](new)
     assert [
@@ -157,7 +157,7 @@ IN_FORCE_BEFORE = {
 }
 """Limits that the release already enforced, but that its contract did not name."""
 OF_CELLS = "status: values ['arriving', 'moved', 'moving'] removed"
-"""Values that no answer has any more, and by which only operators could filter."""
+"""Only operators could filter by these values, and no answer has them any more."""
 
 
 def test_nothing_of_the_last_release_is_broken() -> None:

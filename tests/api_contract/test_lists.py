@@ -32,7 +32,7 @@ from webhooks.models import Delivery, Endpoint, Event, Message
 pytestmark = pytest.mark.django_db
 
 OWN, NEW = 8, 2
-"""The number of the owner's rows, and of rows that are added while a list is read."""
+"""The number of the owner's rows, and the number of rows that are added while a list is read."""
 PAGING = {"limit", "cursor"}
 SPAN = {"from", "to"}
 Make = Callable[[World, Mapping[str, Any], int], Any]
@@ -49,7 +49,7 @@ class Listing:
     unique: Mapping[str, Callable[[int], str]] = field(default_factory=dict)
     """Filters whose value is different in each row."""
     shown: Callable[[Any], Any] = lambda row: row["id"]
-    """Returns the key of a row in a response, equal to the key from `make`."""
+    """Returns the key of a row in a response. It is the key that `make` returned."""
     others: frozenset[str] = frozenset()
     """Parameters that are not filters."""
     only: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -184,7 +184,7 @@ OF_APPS, OF_TENANTS = "wb_live_aaaaaaaa", "wb_live_bbbbbbbb"
 
 
 def any_key(world: World, values: Mapping[str, Any], number: int) -> str:
-    """Create a key, of a platform app if its prefix is `OF_APPS`, otherwise of a tenant."""
+    """Create a key. If the prefix is `OF_APPS`, it is a key of a platform app, otherwise of a tenant."""
     if values["prefix"] == OF_APPS:
         owner: dict[str, Any] = {"app": PlatformApp.objects.get_or_create(id=values["app_id"])[0]}
     else:

@@ -133,7 +133,7 @@ def validator(name: str) -> Any:
 def reachable(part: Any, components: dict[str, Any], passed: set[str]) -> set[str]:
     """Return the schemas that a part of the document refers to, directly or through other schemas.
 
-    Schemas in `passed` are left out, and so are references that lead through them.
+    Schemas in `passed` are left out, and their references are not followed.
     """
     found: set[str] = set()
     open_parts = [part]
@@ -182,7 +182,7 @@ def test_the_upstreams_bodies_belong_to_operations_that_exist() -> None:
 
 
 @pytest.mark.parametrize("kind", MESSAGE_TYPES)
-def test_a_message_is_judged_by_its_type(kind: str) -> None:
+def test_a_message_is_validated_by_its_type(kind: str) -> None:
     bodies = [
         example["value"]
         for operation in ("send_message", "mark_message_read")
@@ -316,8 +316,8 @@ def generators(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return generated_by
 
 
-def test_the_document_is_generated_once_whoever_asks(generators: list[int]) -> None:
-    """The generator fails in two threads at once. Each run takes seconds of CPU, and anybody could cause it."""
+def test_the_document_is_generated_once_for_all_callers(generators: list[int]) -> None:
+    """The generator fails if two threads run it at once. Each run also takes seconds of CPU."""
     meeting = Barrier(4)
 
     def ask() -> Any:
@@ -345,7 +345,7 @@ def test_the_document_is_written_once_in_each_form(
     assert ask() == first
 
 
-def test_whoever_asks_first_changes_nothing_for_the_others(generators: list[int]) -> None:
+def test_the_first_request_changes_nothing_for_later_ones(generators: list[int]) -> None:
     version = json.loads((ROOT / "docs/openapi.json").read_text())["info"]["version"]
     options = Client().options("/v1/openapi.yaml")
     assert b"openapi: " not in options.content

@@ -1,4 +1,4 @@
-"""Query parameters of every route: exactly those in the document are accepted."""
+"""Every route accepts exactly the query parameters in the document."""
 
 import pytest
 
@@ -12,7 +12,7 @@ OPEN_ROUTES = {"GET /v1/health", "GET /v1/health/live", "GET /v1/health/ready"} 
     "GET /v1/openapi.json",
     "GET /v1/openapi.yaml",
 }
-"""Routes to which health probes and generators of clients may add parameters."""
+"""Routes to which health probes and client generators may add parameters."""
 ROUTES = [route for route in registered_routes() if route.name not in OPEN_ROUTES]
 
 

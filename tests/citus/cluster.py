@@ -55,13 +55,13 @@ class Node:
         )
 
     def execute(self, statement: str, *values: str) -> Any:
-        """Execute a statement with values. Returns the first value of its result, or None without a result."""
+        """Execute a statement with values. Returns the first value of its result, or None if it has none."""
         with psycopg.connect(self.url, autocommit=True) as database:
             executed = database.execute(statement.encode(), values or None)
             return executed.fetchone()[0] if executed.description else None  # type: ignore[index]
 
     def stop(self) -> None:
-        """Stop the node in order, as an operator does. All sessions end."""
+        """Shut the node down cleanly, as an operator does. All sessions end."""
         embedded_servers.stop_postgres(self.process)
 
     def kill(self) -> None:
@@ -85,7 +85,7 @@ class Node:
         return standby
 
     def back_up(self) -> None:
-        """Start to archive the write-ahead log, and make a base backup."""
+        """Start archiving the write-ahead log, and make a base backup."""
         self._archive.mkdir()
         self._archiver = subprocess.Popen(
             [PROGRAMS / "pg_receivewal", "--directory", self._archive, "--dbname", self.url, "--no-password"],

@@ -125,16 +125,16 @@ class Flows:
     def assert_going_on(self) -> None:
         """Wait until each kind of call succeeds again, and a new delivery and a new event on the stream arrive."""
         now = time.monotonic()
-        arrived, heard = len(self._receiver.received), len(self._listener.got)
+        arrived, streamed = len(self._receiver.received), len(self._listener.got)
         every = set(self._callers.answered)
         wait_until(lambda: self._callers.kinds(200, since=now) == every, "every call is answered")
         wait_until(lambda: len(self._receiver.received) > arrived, "deliveries go on")
 
-        def hears() -> bool:
+        def has_new_event() -> bool:
             self._listener.read_on()
-            return len(self._listener.got) > heard
+            return len(self._listener.got) > streamed
 
-        wait_until(hears, "the stream goes on")
+        wait_until(has_new_event, "the stream goes on")
 
     def end(self) -> None:
         """End the flows. Check that nothing was lost, and that nothing was sent or received twice."""
@@ -160,11 +160,11 @@ class Flows:
         for item in BatchItem.objects.filter(status="accepted"):
             assert sent[f"Message {item.idx}"] == 1
 
-        def has_heard_all() -> bool:
+        def has_all_events() -> bool:
             listener.read_on()
             return set(listener.got) >= set(events)
 
-        wait_until(has_heard_all, "the stream has every event")
+        wait_until(has_all_events, "the stream has every event")
         assert max(Counter(listener.got).values()) == 1, "the stream has an event twice"
         self._service.assert_well()
 
@@ -266,7 +266,7 @@ def _tenants_of_both_nodes() -> list[Tenant]:
 
 @contextmanager
 def _publishing_together(tenants: Sequence[Tenant]) -> Iterator[None]:
-    """During the block, publish events repeatedly, one of each tenant in one transaction."""
+    """Until the block ends, keep publishing an event for each tenant, all of them in one transaction."""
     stopped = threading.Event()
 
     def publish_all() -> None:

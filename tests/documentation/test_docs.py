@@ -12,7 +12,7 @@ from django.core.management import get_commands
 from django.urls import Resolver404, resolve
 
 import gateway.urls as _everything  # noqa: F401 - the test compares what its modules define with the docs
-import messaging.sending.journal_replay as _replay  # noqa: F401 - a web process imports it at its start
+import messaging.sending.journal_replay as _replay  # noqa: F401 - it defines metrics of a web process
 from billing.payments.provider import PAGES_A_DAY
 from console import log_in_and_passkeys
 from gateway import checks

@@ -33,7 +33,7 @@ FORMER = (
     r"(?<!docs/)(?<!\[)\barchitecture\.md",
     r"\b(?:signup|layout|targets|found|libraries|spec|upstream)\.md",
 )
-"""Forms of references from the time before the documents were part of the repository."""
+"""Former forms of references, from before the documents were in the repository."""
 
 
 def sources() -> Iterator[Path]:

@@ -41,7 +41,7 @@ class Sample:
     def post(
         self, body: bytes, *secrets: str, age_seconds: int = 0, sent: bytes | None = None, **changed: str
     ) -> requests.Response:
-        """Sign a body with these secrets, and post it. Afterwards, `sent` replaces the body, `changed` the headers."""
+        """Sign a body and post it. After the signing, `sent` replaces the body, and `changed` replaces headers."""
         headers = signed_request.headers(
             keys=tuple(key_of(secret) for secret in secrets or (SECRET,)),
             message_id="evt_01M6AYX330E008000000000001",

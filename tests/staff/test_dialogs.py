@@ -159,7 +159,7 @@ def approves(page: Page, tenant: Tenant) -> None:
 
 
 def records_a_transfer(page: Page, invoice: Invoice) -> None:
-    """Record two transfers. A reference that was used before is rejected: it gets the focus, and the values stay."""
+    """Record two transfers. When a reference is used again, its field gets the focus, and the typed values stay."""
     page.goto(f"/admin/billing/invoice/{invoice.pk}/change/")
     for amount, shown in (
         ("1.00", "A bank transfer of ₹1.00 is recorded."),

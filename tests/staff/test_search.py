@@ -42,7 +42,7 @@ def rows(tenant: Tenant, other_tenant: Tenant) -> OneOfEach:
         ("{endpoint_id}", "hooks.traders.example"),
     ],
 )
-def test_staff_find_by_whatever_a_customer_tells_them(
+def test_staff_find_a_row_by_anything_that_names_it(
     staff: User, tenant: Tenant, rows: OneOfEach, asked: str, found: str
 ) -> None:
     words = asked.format(

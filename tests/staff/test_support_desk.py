@@ -1,4 +1,4 @@
-"""The support desk: it finds why a message failed, and shows the console as a tenant sees it, read only."""
+"""The support desk: staff find out why a message failed, and see the console as a tenant sees it, read only."""
 
 import html
 from datetime import timedelta

@@ -159,7 +159,7 @@ def _codes_in_every_row(tenant: Tenant) -> None:
 
 
 def test_labels_of_choices_are_sentences() -> None:
-    """Without a label, Django would show a choice as "Past Due"."""
+    """Without a label, Django would show the choice `past_due` as "Past Due"."""
     for model in staff_pages():
         for field in model._meta.concrete_fields:
             for _, text in field.flatchoices:
