@@ -125,7 +125,7 @@ def confirm(typed: str, *, user: User, tenant: Tenant, environment: str) -> None
     active.
     """
     if tenant.status != Tenant.Status.ACTIVE:
-        raise Conflict("Keys can be made once the account is active.")
+        raise Conflict("Keys can be created once the account is active.")
     if tenant.sandbox:
         environment = ApiKey.Environment.TEST
     _decide(typed, status=DeviceLogin.Status.CONFIRMED, user=user, tenant=tenant, environment=environment)

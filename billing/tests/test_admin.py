@@ -265,7 +265,7 @@ def test_einvoices_go_out_and_come_back_by_their_page(browser: Client, payer: Te
         shown = sent.content.decode()
         assert "cannot be read" in shown or "not an answer of the portal" in shown
     assert "Documents registered: 1." in shown
-    assert "Every document that needs registration has it." in shown
+    assert "Every document that needs registration is registered." in shown
     cancel = reverse("admin:billing_invoice_cancel", args=[only_invoice(payer).pk])
     Invoice.objects.update(ack_at=now() - timedelta(hours=25))
     refused = browser.post(cancel, {**SUBMITTED, "reason": "Wrong"}).content.decode()

@@ -123,7 +123,7 @@ def test_a_reminder_counts_to_the_day_on_which_the_oldest_invoice_closes_new_num
         run(at)
     newest = OutboundMail.objects.filter(subject__contains="is not paid").latest("id").text
     assert "for December 2026" in newest
-    assert "New numbers cannot be connected until everything that is overdue is paid." in newest
+    assert "New numbers cannot be connected until all overdue invoices are paid." in newest
 
 
 def test_tax_deducted_at_source_counts_as_paid_once(payer: Tenant) -> None:

@@ -317,10 +317,10 @@ def test_a_page_that_the_role_cannot_change_says_so_and_shows_no_form(tenant: Te
     assert "First steps" not in client.get("/console").content.decode()
     for path in ("/console/api-keys", "/console/webhooks", "/console/settings"):
         page = client.get(path).content.decode()
-        assert "you can read this page and change nothing here" in page
+        assert "you can read this page, but you cannot change anything" in page
         assert 'method="post"' not in page.partition("<main")[2]
     page = browser_of(tenant, "developer").get("/console/api-keys").content.decode()
-    assert "change nothing here" not in page
+    assert "cannot change anything" not in page
     assert 'method="post"' in page.partition("<main")[2]
 
 

@@ -194,7 +194,7 @@ def test_a_limit_above_the_methods_is_explained(customer: Client, payer: Tenant)
 
 
 def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: Tenant) -> None:
-    assert "The billing profile is missing" in text(customer, "/console/billing")
+    assert "The billing profile lacks" in text(customer, "/console/billing")
     bad = customer.post("/console/billing/profile", {**PROFILE, "country": "IN", "pin": "12"})
     assert bad.status_code == 400
     assert "six digits" in bad.content.decode()
@@ -203,7 +203,7 @@ def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: T
     )
     assert wrong.status_code == 400
     answer = customer.post("/console/billing/profile", {**PROFILE, "country": "IN"}, follow=True)
-    assert "The billing profile is missing" not in answer.content.decode()
+    assert "The billing profile lacks" not in answer.content.decode()
     assert BillingProfile.objects.get(tenant=payer).tax_id == PROFILE["tax_id"]
 
 

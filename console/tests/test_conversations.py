@@ -543,7 +543,7 @@ def test_home_says_who_waits_and_how_the_numbers_are(
     # Another tenant sees neither card's data, although it has conversations enabled.
     turn_on(other_tenant)
     theirs = text(stranger, "/console")
-    assert "Nobody waits for an answer." in theirs
+    assert "No customer is waiting for an answer." in theirs
     assert "Hello?" not in theirs
     assert "of 2 connected" not in theirs
     # The other environment has neither, and roles without access see neither card.

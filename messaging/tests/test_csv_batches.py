@@ -356,7 +356,7 @@ def test_customers_who_opted_out_are_named_before_anything_is_sent(
     page = text(browser, f"{path}?{urlencode(chosen)}")
     assert "1 customer opted out of marketing" in page
     assert "Row 2, +919812345678" in page
-    assert "They are sent to all the same" in page
+    assert "They still get the message" in page
     assert "They are left out." in text(browser, f"{path}?{urlencode({**chosen, 'skip_opted_out': 'on'})}")
 
 

@@ -57,7 +57,7 @@ def business(browser: Browser, stack: Stack) -> Iterator[Business]:
     expect(page.get_by_label("Email")).to_have_value(email)
     hands.field("Password", PASSWORD)
     hands.button("Log in")
-    expect(page.get_by_text("Your request is with our team")).to_be_visible()
+    expect(page.get_by_text("Our team is checking your request")).to_be_visible()
     yield Business(email, company, person, hands, staff, hands.actions, time.monotonic() - began)
     for visitor in (person, staff):
         visitor.context.close()
@@ -127,7 +127,7 @@ def test_from_sign_up_to_a_delivered_message_in_25_actions_and_5_minutes(busines
     is_delivered(page)
     assert business.actions + hands.actions - before <= 25
     assert business.seconds + time.monotonic() - began < 300
-    answer = page.locator("details", has_text="The answer, as it came").locator("code").text_content() or ""
+    answer = page.locator("details", has_text="The original answer").locator("code").text_content() or ""
     found = re.search(r"wamid\.[\w=+/-]+", answer)
     assert found is not None, answer
     page.keyboard.press("Control+k")

@@ -206,7 +206,7 @@ def test_a_dialog_says_when_the_server_fails_and_leads_to_the_log_in_when_the_se
             page.get_by_label("Reason (mailed").fill("The shop is closed.")
             page.route("**/reject/", lambda route: route.fulfill(status=500, body="broken"))
             press(page, "Reject")
-            expect(page.get_by_text("The server did not answer as it should.")).to_be_visible()
+            expect(page.get_by_text("The server gave an unexpected answer.")).to_be_visible()
             expect(page.get_by_label("Reason (mailed")).to_have_value("The shop is closed.")
             page.unroute("**/reject/")
             page.context.clear_cookies(name="sessionid")

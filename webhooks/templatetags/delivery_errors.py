@@ -46,7 +46,7 @@ REPAIRS = {
     "endpoint_deleted": "Another endpoint can get the event: its page sends the events of a period again.",
     "endpoint_disabled": "Repair your server, then verify the endpoint.",
     "circuit_open": "Repair your server, then resume the endpoint: what waits goes out at once.",
-    "secret_unreadable": "Make a new secret on the endpoint's page.",
+    "secret_unreadable": "Create a new secret on the endpoint's page.",
 }
 
 
