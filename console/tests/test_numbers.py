@@ -59,7 +59,7 @@ def test_a_connected_number_of_a_suspended_business_is_not_said_to_send(
     Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
     for path in ("/console/numbers", f"/console/numbers/{number.phone_number_id}"):
         page = text(browser, path)
-        assert "It can send again once the suspension ends." in page
+        assert "Sending works again once the suspension ends." in page
         assert "It can send" not in page
 
 
