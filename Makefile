@@ -119,7 +119,7 @@ OF_ONE_POSTGRES := web/tests/test_event_stream.py::test_the_stream_is_read_by_it
 	messaging/tests/test_ledger.py::test_the_statements_walk_indexes \
 	webhooks/tests/test_retention.py::test_the_walk_needs_no_scan \
 	messaging/tests/test_incoming.py::TestRaces::test_no_200_when_the_database_ends_before_it_has_stored \
-	console/tests/test_webhooks.py::test_an_open_page_is_told_of_its_own_environments_events_alone
+	console/tests/test_webhooks.py::test_an_open_page_is_notified_only_of_its_own_environments_events
 
 citus: $(BIN)/.for-development ## Run the flows on a Citus cluster, restart its nodes and move a shard (builds Citus once, from its public source or CITUS_SOURCE=clone)
 	@tests/citus/build.sh .citus

@@ -102,7 +102,7 @@ def test_each_business_with_something_open_is_listed(payer: Tenant, other_tenant
     assert accounting.debtors(late)[0].uncertified_paise == 0
 
 
-def test_what_was_given_back_is_shown_beside_what_was_collected(
+def test_refunds_are_shown_beside_collected_amounts(
     browser: Client, provider: RunningSimulator, invoice: Invoice
 ) -> None:
     link = payment_links.pay_now(invoice=invoice, at=now())

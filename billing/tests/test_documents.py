@@ -192,7 +192,7 @@ class TestState:
         run(NOVEMBER.end + issuing.HELD_FOR)
         assert only_invoice(payer).place_of_supply == "27-Maharashtra"
 
-    def test_it_is_issued_when_the_state_is_told(self, payer: Tenant) -> None:
+    def test_it_is_issued_once_the_state_is_known(self, payer: Tenant) -> None:
         connected(payer, "1", (ist(2026, 11, 3), None))
         BillingProfile.objects.update(state_code="", tax_id="", tax_id_type="")
         run(FIRST_OF_DECEMBER)

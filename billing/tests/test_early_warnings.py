@@ -33,7 +33,7 @@ def test_a_trial_warns_seven_days_and_one_day_before_it_ends(payer: Tenant) -> N
 @pytest.mark.parametrize(
     "changes", [{"sandbox": True}, {"status": "suspended"}, {"billing_status": "active"}], ids=str
 )
-def test_who_has_no_trial_that_ends_is_told_of_none(payer: Tenant, changes: dict[str, Any]) -> None:
+def test_without_an_ending_trial_no_warning_is_sent(payer: Tenant, changes: dict[str, Any]) -> None:
     trial = {"billing_status": "trialing", "trial_ends_at": ist(2026, 12, 1)}
     Tenant.objects.update(**(trial | changes))
     assert mails.send_early_warnings(ist(2026, 11, 25, 12)) == 0
@@ -54,7 +54,7 @@ def test_a_mandate_warns_before_it_expires(provider: RunningSimulator, payer: Te
     assert mailed("mandate expires on 31 December 2026") == 2
 
 
-def test_the_next_total_above_the_limit_is_told_once_from_ten_days_before(
+def test_a_next_total_above_the_limit_is_mailed_once_from_ten_days_before(
     provider: RunningSimulator, payer: Tenant
 ) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
@@ -66,7 +66,7 @@ def test_the_next_total_above_the_limit_is_told_once_from_ten_days_before(
     assert mailed("above the limit") == 1
 
 
-def test_a_limit_that_is_just_high_enough_and_an_account_without_numbers_are_told_nothing(
+def test_a_limit_just_high_enough_and_an_account_without_numbers_get_no_warning(
     provider: RunningSimulator, payer: Tenant
 ) -> None:
     assert mails.send_early_warnings(ist(2026, 11, 21, 12)) == 0
@@ -76,7 +76,7 @@ def test_a_limit_that_is_just_high_enough_and_an_account_without_numbers_are_tol
     assert mailed("above the limit") == 0
 
 
-def test_missing_buyer_data_is_told_once_from_ten_days_before(payer: Tenant) -> None:
+def test_missing_buyer_data_is_mailed_once_from_ten_days_before(payer: Tenant) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(ist(2026, 11, 20, 12))
     assert mailed("Billing details are missing") == 0

@@ -52,7 +52,7 @@ def state(attempt: PaymentAttempt) -> tuple[str, str, int]:
     return attempt.status, attempt.invoice.status, attempt.invoice.amount_paid_paise
 
 
-def test_a_result_that_is_told_twice_counts_once(invoice: Invoice) -> None:
+def test_a_result_that_is_reported_twice_counts_once(invoice: Invoice) -> None:
     attempt = attempt_of(invoice, "autopay", "processing")
     for _ in range(2):
         captured(attempt, 59_000)

@@ -141,7 +141,7 @@ def test_a_receipt_is_mailed_for_two_days(invoice: Invoice) -> None:
     assert until(FIRST_OF_DECEMBER + 2 * DAY, mails.send_receipts) == [1, 0]
 
 
-def test_a_limit_too_low_is_told_in_the_last_ten_days_of_a_month(payer: Tenant) -> None:
+def test_a_limit_too_low_is_mailed_in_the_last_ten_days_of_a_month(payer: Tenant) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
     buyers.change(tenant_id=payer.id, changes=PROFILE)
     Mandate.objects.create(tenant=payer, method="upi", status="active", max_amount_paise=1)

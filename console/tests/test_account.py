@@ -306,7 +306,7 @@ def test_the_request_log_shows_the_tenants_own_calls(
     assert browser.get(f"/console/requests/{own}").status_code == 404
 
 
-def test_a_call_of_an_unknown_path_is_not_told_as_another_call(browser: Client, tenant: Tenant) -> None:
+def test_a_call_of_an_unknown_path_is_not_shown_as_another_call(browser: Client, tenant: Tenant) -> None:
     call = ApiRequest.objects.create(
         id=ids.uuid7(),
         tenant_id=tenant.id,
@@ -420,7 +420,7 @@ def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
     assert "looks like a reseller" not in page, "what staff noted"
 
 
-def test_the_audit_log_tells_moments_in_the_readers_zone_and_leaves_out_what_stayed(
+def test_the_audit_log_shows_times_in_the_readers_zone_and_only_changed_values(
     browser: Client, tenant: Tenant
 ) -> None:
     before = {"trial_ends_at": None, "rejected_reason": None}

@@ -153,7 +153,7 @@ def test_an_invoice_after_its_due_date_is_overdue_on_every_page_and_on_paper(
         assert asked in text(customer, pay_page)
 
 
-def test_a_refund_that_makes_an_invoice_due_again_gives_the_full_time_anew(invoice: Invoice) -> None:
+def test_a_refund_that_makes_an_invoice_due_again_restarts_the_full_time(invoice: Invoice) -> None:
     reopened = invoice.due_at + timedelta(days=30)
     again = reopened + timedelta(days=7)
     invoice.reopened_at = reopened

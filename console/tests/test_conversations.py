@@ -260,7 +260,7 @@ def test_messages_before_conversations_were_on_are_not_unread(tenant: Tenant, br
     assert "unread" not in rows(browser)[0]
 
 
-def test_a_read_mark_goes_forward_alone_and_is_forgotten(tenant: Tenant, settings: Any) -> None:
+def test_a_read_mark_only_goes_forward_and_is_pruned(tenant: Tenant, settings: Any) -> None:
     key = read_marks.key_of(PNID, WA_ID)
     scope: dict[str, Any] = {"tenant_id": tenant.id, "environment": "live"}
     newer, older = ids.first_at(now()), ids.first_at(now() - timedelta(days=1))

@@ -137,7 +137,7 @@ def test_a_file_is_deleted_after_a_week(browser: Client, long: list[str]) -> Non
     assert not Export.objects.exists()
 
 
-def test_a_file_that_a_worker_left_is_written_anew(browser: Client, long: list[str]) -> None:
+def test_a_file_that_a_worker_left_is_written_again(browser: Client, long: list[str]) -> None:
     browser.post("/console/exports", ASKED)
     export = Export.objects.get()
     export.parts.create(place=0, content=b"")

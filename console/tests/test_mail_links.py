@@ -53,7 +53,7 @@ def test_a_stranger_logs_in_and_gets_the_page_in_the_mails_environment(
 
 
 @pytest.mark.parametrize("template", ["endpoint_failing", "endpoint_recovered"])
-def test_a_list_is_opened_in_the_mails_environment_and_only_a_switch_is_told(
+def test_a_list_is_opened_in_the_mails_environment_and_only_a_switch_is_announced(
     tenant: Tenant, person: User, endpoint: Endpoint, template: str
 ) -> None:
     path = path_in_mail(tenant, template, endpoints=[endpoint])

@@ -43,7 +43,7 @@ def form(number: PhoneNumber, **more: str) -> dict[str, str]:
     }
 
 
-def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
+def test_a_business_that_waits_for_approval_sends_only_in_its_sandbox(
     tenant: Tenant, browser: Client, simulator: RunningSimulator
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(status=Tenant.Status.PENDING_APPROVAL)
@@ -71,7 +71,7 @@ def test_a_business_that_waits_for_approval_sends_in_its_test_world_alone(
     assert Event.objects.filter(type="message.outbound").count() == 1
 
 
-def test_the_first_steps_tell_the_test_world_from_live(
+def test_the_first_steps_distinguish_the_sandbox_from_live(
     tenant: Tenant, browser: Client, simulator: RunningSimulator
 ) -> None:
     def step(title: str) -> str:

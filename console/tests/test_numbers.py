@@ -73,7 +73,7 @@ def test_numbers_that_one_token_took_away_are_one_warning(browser: Client, numbe
     assert "2 numbers cannot send, for the same reason. Meta refuses the token" in page
 
 
-def test_a_token_that_ends_soon_is_told_beside_many_that_do_not(
+def test_a_token_that_ends_soon_is_shown_beside_many_that_do_not(
     browser: Client, number: PhoneNumber, tenant: Tenant
 ) -> None:
     BusinessAccount.objects.update(token_expires_at=now() + timedelta(days=6))
@@ -116,7 +116,7 @@ def test_a_failed_sign_up_says_why_and_has_the_button_that_connects_again(
     assert "Connect again" in page
 
 
-def test_a_restricted_tenant_is_told_why_it_cannot_connect(browser: Client, tenant: Tenant) -> None:
+def test_a_restricted_tenant_sees_why_it_cannot_connect(browser: Client, tenant: Tenant) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
     assert browser.post("/console/numbers/connect", follow=True).status_code == 200
     assert not ConnectSession.objects.exists()

@@ -98,7 +98,7 @@ def test_one_mailbox_is_not_flooded_by_asking_again() -> None:
     assert len(mails()) == 5
 
 
-def test_an_address_with_an_account_is_told_so_once_more(tenant: Tenant) -> None:
+def test_an_address_with_an_account_gets_the_same_mail_again(tenant: Tenant) -> None:
     browser = Client()
     User.objects.create_user("owner@infosys.com", "a long enough password", tenant=tenant)
     answers = [sign_up(browser), browser.post("/sign-up/sent")]

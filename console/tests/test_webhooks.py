@@ -109,7 +109,7 @@ def test_a_form_of_the_other_environment_changes_nothing(browser: Client, receiv
     assert Endpoint.objects.get().environment == "live"
 
 
-def test_a_business_that_waits_for_approval_has_endpoints_in_its_test_world_alone(
+def test_a_business_that_waits_for_approval_has_endpoints_only_in_its_sandbox(
     browser: Client, tenant: Tenant, receiver: Receiver, settings: Settings
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(status="pending_approval")
@@ -272,7 +272,7 @@ def test_a_wrong_setting_is_explained_beside_its_field(
     assert not Endpoint.objects.exists()
 
 
-def test_an_open_page_is_told_of_its_own_environments_events_alone(
+def test_an_open_page_is_notified_only_of_its_own_environments_events(
     browser: Client, stranger: Client, tenant: Tenant
 ) -> None:
     def news(client: Client, seen: str | None) -> tuple[bool, str]:
@@ -297,7 +297,7 @@ def test_an_open_page_is_told_of_its_own_environments_events_alone(
     assert not news(browser, begin)[0]
 
 
-def test_the_test_phone_follows_the_test_world_while_its_person_looks_at_live(
+def test_the_test_phone_follows_the_sandbox_while_its_person_looks_at_live(
     browser: Client, stranger: Client, tenant: Tenant
 ) -> None:
     path = "/console/live?environment=test"

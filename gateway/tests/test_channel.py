@@ -27,7 +27,7 @@ def connections() -> set[int]:
     return {int(client["id"]) for client in valkey().client_list(_type="pubsub")}
 
 
-def test_after_a_break_news_are_heard_again_and_some_are_said_to_be_missed(connections: set[int]) -> None:
+def test_after_a_break_news_are_received_again_and_some_are_reported_missed(connections: set[int]) -> None:
     heard: queue.Queue[str] = queue.Queue()
     missed: queue.Queue[None] = queue.Queue()
     Channel("news:test", received=heard.put, missed=lambda: missed.put(None)).listen()
@@ -41,7 +41,7 @@ def test_after_a_break_news_are_heard_again_and_some_are_said_to_be_missed(conne
     assert told(other, heard).startswith("news")
 
 
-def test_a_process_does_not_hear_itself() -> None:
+def test_a_process_does_not_receive_its_own_news() -> None:
     heard: queue.Queue[str] = queue.Queue()
     channel, other = (Channel("news:self", received=heard.put, missed=lambda: None) for _ in range(2))
     channel.listen()

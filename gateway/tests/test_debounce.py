@@ -93,7 +93,7 @@ def test_asked_while_it_works_it_works_again() -> None:
     assert again.wait(DEADLINE)
 
 
-def test_whoever_asks_does_not_wait_for_the_work() -> None:
+def test_the_caller_does_not_wait_for_the_work() -> None:
     go_on, done = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -21,7 +21,7 @@ from gateway.upstream.calls import error_body
 ERROR = b'{"error" : {"message": "(#131047) Re-engagement message", "code":131047, "n": 1.0}}'
 
 
-def test_every_code_that_the_service_judges_is_known() -> None:
+def test_every_code_that_the_service_classifies_is_known() -> None:
     for code in (*SHORT_THROTTLES, *LONG_THROTTLES, *TOKEN_PROBLEMS, 100, 131057):
         assert error_code(code) is not None, code
 
@@ -78,7 +78,7 @@ def test_words_stand_beside_the_source_and_every_byte_of_meta_stays() -> None:
 @pytest.mark.parametrize(
     "written", [b"{}", b'{"error":5}', b'{"error":{"code":999999}}', b' { "error":{"code":"x"}}']
 )
-def test_of_an_unknown_code_the_request_id_alone_is_told(written: bytes) -> None:
+def test_for_an_unknown_code_only_the_request_id_is_added(written: bytes) -> None:
     told = explained(error_body(written), "req_1")
     assert set(json.loads(told)) - {"error"} == {"source", "request_id"}
 

@@ -142,7 +142,7 @@ def test_what_is_owed_is_booked_without_a_call_that_asks(
     assert take(process).remaining == 391, "asked again"
 
 
-def test_a_booking_tells_of_what_other_processes_took(later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_returns_what_other_processes_took(later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
     process, other = RateAllowance(), RateAllowance()
     monkeypatch.setattr(write_behind, "_sources", [process.pending_writes])
     take(process, 100)
@@ -153,7 +153,7 @@ def test_a_booking_tells_of_what_other_processes_took(later: Later, monkeypatch:
     assert not take(process, 100).allowed
 
 
-def test_bookings_that_valkey_does_not_take_are_dropped(
+def test_pending_writes_that_valkey_does_not_take_are_dropped(
     later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = RateAllowance()
@@ -171,7 +171,7 @@ def test_bookings_that_valkey_does_not_take_are_dropped(
     assert take(process).allowed
 
 
-def test_calls_that_do_not_ask_have_their_bookings_written_soon(empty_valkey: redis.Redis) -> None:
+def test_pending_writes_of_calls_that_do_not_ask_are_written_soon(empty_valkey: redis.Redis) -> None:
     limits.allowance.take("soon", rate=SLOW, burst=400)
     before = float(empty_valkey.get("soon") or 0)
     assert limits.allowance.recall("soon", burst=400) is not None

@@ -325,7 +325,7 @@ def test_a_failing_endpoint_is_explained_and_replayed_after_a_preview(
     assert agent.call("replay_deliveries", **since, confirm=True) == {"queued": 1}
 
 
-def test_why_an_endpoint_fails_is_told_from_its_health(
+def test_why_an_endpoint_fails_is_reported_from_its_health(
     agent: Agent, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The dead delivery is older than the failed deliveries, and here a page reads only two rows."""
@@ -361,7 +361,7 @@ def test_why_an_endpoint_fails_is_told_from_its_health(
     assert explained()["why"] == "The last attempt succeeded; 3 deliveries wait."
 
 
-def test_templates_numbers_and_the_test_world(agent: Agent, number: PhoneNumber) -> None:
+def test_templates_numbers_and_the_sandbox(agent: Agent, number: PhoneNumber) -> None:
     assert agent.call("list_templates", status="APPROVED") == {"data": [], "next_cursor": None}
     [row] = agent.call("numbers_health")["data"]
     assert row["phone_number_id"] == number.phone_number_id
@@ -519,7 +519,7 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
     assert refused["structuredContent"]["error"]["code"] == "rate_limited"
 
 
-def test_the_door_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey, settings: Settings) -> None:
+def test_mcp_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey, settings: Settings) -> None:
     refused = ask(None)
     assert_error(refused, 401, "unauthorized")
     assert refused["WWW-Authenticate"].startswith('Bearer resource_metadata="')

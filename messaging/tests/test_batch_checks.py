@@ -73,7 +73,7 @@ def test_the_types_are_those_of_the_contract() -> None:
     assert set(bodies.MESSAGE_TYPES) == body.MESSAGE_TYPES
 
 
-def test_a_type_that_meta_added_is_metas_to_judge(api: Api, number: PhoneNumber) -> None:
+def test_a_type_that_meta_added_is_left_to_meta(api: Api, number: PhoneNumber) -> None:
     assert post(api, number, {"to": "1", "type": "hologram"}).status_code == 202
 
 
@@ -134,7 +134,7 @@ def test_without_a_mirror_nothing_is_refused(api: Api, number: PhoneNumber) -> N
         {"to": "1", "type": "template", "template": {"name": 5, "language": {"code": "en_US"}}},
     ],
 )
-def test_what_fits_or_cannot_be_judged_is_taken_in_silence(
+def test_what_fits_or_cannot_be_checked_is_accepted_without_warnings(
     api: Api, number: PhoneNumber, message: dict[str, Any]
 ) -> None:
     answer = post(api, number, message)
@@ -142,7 +142,7 @@ def test_what_fits_or_cannot_be_judged_is_taken_in_silence(
 
 
 @pytest.mark.usefixtures("fresh")
-def test_what_the_mirror_cannot_count_is_metas_to_judge(api: Api, number: PhoneNumber) -> None:
+def test_what_the_mirror_cannot_count_is_left_to_meta(api: Api, number: PhoneNumber) -> None:
     row = number.account.templates.get(name="order_update")
     document = orjson.loads(row.document)
     document["components"].append({"type": "CAROUSEL", "cards": []})

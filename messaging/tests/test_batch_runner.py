@@ -160,7 +160,7 @@ def test_every_item_is_sent_once_as_it_was_written_and_the_batch_completes(
     assert (data["accepted"], data["failed"], data["skipped"]) == (300, 0, 0)
 
 
-def test_a_runner_at_rest_finds_a_batch_by_itself_and_ends_when_it_is_told_to(
+def test_an_idle_runner_finds_a_batch_by_itself_and_ends_when_stopped(
     api: Api, fast: PhoneNumber, monkeypatch: pytest.MonkeyPatch, background: InBackground
 ) -> None:
     monkeypatch.setattr(runner, "LINGER_SECONDS", 60.0)
@@ -710,7 +710,7 @@ def test_a_batch_that_never_started_waits_too_and_an_older_one_of_another_tenant
     assert len(received(simulator, number)) == 5
 
 
-def test_while_the_tenant_waits_for_approval_batches_of_its_test_world_alone_are_sent(
+def test_while_the_tenant_waits_for_approval_only_batches_of_its_sandbox_are_sent(
     api: Api, number: PhoneNumber, tenant: Tenant, simulator: RunningSimulator
 ) -> None:
     of_live = create(api, number, 2)

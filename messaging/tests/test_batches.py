@@ -213,7 +213,7 @@ def test_a_body_of_a_million_values_is_refused_before_they_are_built(
         b'"x":{%b}' % b",".join(b'"%x":1' % place for place in range(100_000)),
     ],
 )
-def test_what_the_upstream_may_judge_is_taken_as_it_was_written(
+def test_what_is_left_to_meta_is_stored_as_it_was_written(
     api: Api, number: PhoneNumber, extra: bytes
 ) -> None:
     item = b'{"to":"1","type":"text","text":{},%b}' % extra

@@ -649,7 +649,9 @@ def test_an_unknown_path_is_2500_in_json(api: Api) -> None:
 
 class TestRoot:
     @pytest.mark.parametrize("path", ["/v13.0/", "/v25.0"])
-    def test_the_version_alone_tells_a_valid_key_from_an_invalid_one(self, api: Api, path: str) -> None:
+    def test_the_version_alone_distinguishes_a_valid_key_from_an_invalid_one(
+        self, api: Api, path: str
+    ) -> None:
         """n8n tests a credential with this call. The type `OAuthException` means that the key is not valid."""
         assert error_of(api.get(path), 400, 100)["type"] == "GraphMethodException"
         assert error_of(Api("wb_live_unknown").get(path), 401, 190)["type"] == "OAuthException"

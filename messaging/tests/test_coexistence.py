@@ -287,7 +287,7 @@ def test_what_is_written_in_the_app_is_an_outbound_message(api: Api, number: Pho
     assert row["message"]["text"] == {"body": "See you"}
 
 
-def test_a_removed_number_is_synchronised_anew_when_it_comes_back(number: PhoneNumber) -> None:
+def test_a_removed_number_is_synchronised_again_when_it_comes_back(number: PhoneNumber) -> None:
     app_data.begin(number)
     for event, kept in (("ACCOUNT_OFFBOARDED", 2), ("PARTNER_REMOVED", 0)):
         value = {"phone_number": number.digits, "event": event}

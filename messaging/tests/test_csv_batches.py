@@ -438,7 +438,7 @@ def test_a_file_that_cannot_be_read_or_is_too_large_is_refused(browser: Client, 
     assert not BatchFile.objects.exists()
 
 
-def test_files_are_few_and_forgotten_after_a_day(browser: Client, tenant: Tenant) -> None:
+def test_files_are_few_and_pruned_after_a_day(browser: Client, tenant: Tenant) -> None:
     paths = [upload(browser, name=f"{count}.csv") for count in range(csv_batches.MOST_FILES + 2)]
     assert browser.get(paths[0]).status_code == 404
     assert BatchFile.objects.count() == csv_batches.MOST_FILES

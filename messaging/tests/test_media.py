@@ -149,7 +149,7 @@ def test_media_ids_of_any_shape_do_no_harm_to_their_notification(number: PhoneNu
     assert not KnownMedia.objects.exists()
 
 
-def test_what_the_upstream_keeps_no_longer_is_forgotten(tenant: Tenant) -> None:
+def test_media_that_meta_no_longer_keeps_are_pruned(tenant: Tenant) -> None:
     for media_id, days in (("1", 32), ("2", 30)):
         KnownMedia.objects.create(
             tenant_id=tenant.id,
@@ -238,7 +238,7 @@ def test_what_the_upstream_did_is_answered_although_it_cannot_be_noted(
 @pytest.mark.parametrize(
     ("days", "reason"), [(None, "media_unknown"), (0, "media_gone"), (6, "media_gone"), (8, "media_expired")]
 )
-def test_media_that_the_upstream_does_not_have_is_told_apart(
+def test_media_that_meta_does_not_have_is_404_with_a_reason(
     api: Api, number: PhoneNumber, tenant: Tenant, other_tenant: Tenant, days: int | None, reason: str
 ) -> None:
     for owner in [other_tenant, *([tenant] if days is not None else [])]:
@@ -537,7 +537,7 @@ def test_a_range_of_a_file(
     assert answer["Content-Length"] == str(len(content))
 
 
-def test_a_file_without_a_type_has_the_one_that_its_name_tells(api: Api, number: PhoneNumber) -> None:
+def test_a_file_without_a_type_has_that_of_its_name(api: Api, number: PhoneNumber) -> None:
     def upload(name: str) -> Any:
         lines = f'--b\r\nContent-Disposition: form-data; name="from"\r\n\r\n{number.phone_number_id}\r\n'
         lines += (

@@ -115,7 +115,7 @@ def reminded() -> Counter[str]:
     return Counter(phone for body in bodies for phone in PEOPLE if phone.encode() in bytes(body))
 
 
-def test_whoever_stops_the_job_everybody_is_reminded_once(
+def test_wherever_the_job_stops_everybody_is_reminded_once(
     run: Callable[[int | None], bool], tmp_path: Path
 ) -> None:
     for stop in range(1, MOST_STOPS):

@@ -375,7 +375,7 @@ def test_one_without_an_answer_is_outcome_unknown_and_sent_once(
     assert len(received(simulator, number)) == 1
 
 
-def test_one_that_found_no_connection_is_given_back_when_the_process_ends(
+def test_one_that_found_no_connection_is_released_when_the_process_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("messaging.batches.scheduled_sender.RETRY_SECONDS", 0)
@@ -407,9 +407,7 @@ def test_one_that_found_no_connection_is_given_back_when_the_process_ends(
     assert (len(tried), stored) == (1, [scheduled_sender.release])
 
 
-def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
-    api: Api, number: PhoneNumber
-) -> None:
+def test_one_that_was_released_and_claimed_by_another_stays_the_others(api: Api, number: PhoneNumber) -> None:
     """A process that was paused for long releases a message that another process is now sending."""
     schedule_one(api, number)
     let_time_come()
@@ -423,7 +421,7 @@ def test_one_that_was_given_back_and_claimed_by_another_stays_the_others(
     assert len(scheduled_sender.claim([])) == 1
 
 
-def test_what_was_claimed_long_ago_is_given_back_unsent(
+def test_what_was_claimed_long_ago_is_released_unsent(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message's claim may expire during the call. Then another process would report it as interrupted."""

@@ -68,7 +68,7 @@ def test_lacking_only_the_endpoint_is_pending(f: ConnectionFacts) -> None:
 
 
 @given(facts, st.booleans())
-def test_mending_one_fact_never_makes_it_worse(f: ConnectionFacts, ever: bool) -> None:
+def test_fixing_one_fact_never_makes_it_worse(f: ConnectionFacts, ever: bool) -> None:
     rank = {"disconnected": 0, "pending": 1, "connected": 2}
     before = connection_of(f)
     for mended in (
@@ -203,7 +203,7 @@ def test_the_event_names_account_and_number(tenant: Tenant, endpoint: Endpoint, 
 
 
 @pytest.mark.django_db
-def test_a_failing_token_is_told_once_and_disconnects(
+def test_a_failing_token_is_reported_once_and_disconnects(
     tenant: Tenant, endpoint: Endpoint, number: PhoneNumber
 ) -> None:
     state.recompute(tenant_id=tenant.id)
@@ -349,7 +349,7 @@ def test_an_endpoint_that_is_verified_beside_an_onboarding_connects_the_number(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_token_that_fails_in_many_threads_is_told_once(tenant: Tenant) -> None:
+def test_a_token_that_fails_in_many_threads_is_reported_once(tenant: Tenant) -> None:
     number = make_number(make_account(tenant))
     verified_endpoint(tenant)
     state.recompute(tenant_id=tenant.id)

@@ -89,7 +89,7 @@ def test_a_refused_token_is_one_mail_for_its_numbers_and_one_a_day(tenant: Tenan
     assert "+91 98000 00000, +91 98000 00001" in OutboundMail.objects.get().text
 
 
-def test_a_token_that_ends_is_told_before(tenant: Tenant) -> None:
+def test_the_end_of_a_token_is_mailed_in_advance(tenant: Tenant) -> None:
     account = connected(tenant)
     BusinessAccount.objects.filter(pk=account.pk).update(token_expires_at=now() + timedelta(days=5))
     assert tokens.warn_of_ends() == 1

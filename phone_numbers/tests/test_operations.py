@@ -240,7 +240,7 @@ def test_a_profile_that_is_no_object_is_refused(api: Api, account: SimulatedAcco
     assert_error(api.post(path(account, "business-profile"), body), 400, "invalid_request")
 
 
-def test_a_token_that_the_upstream_refuses_is_401_and_told(
+def test_a_token_that_meta_refuses_is_401_and_reported(
     api: Api, tenant: Tenant, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
     token = BusinessAccount.objects.get().access_token

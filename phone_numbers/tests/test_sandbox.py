@@ -93,7 +93,7 @@ def test_nobody_reaches_anothers_world(tenant: Tenant, other_tenant: Tenant) -> 
     assert other.get("/v1/test/conversations").json()["data"] == []
 
 
-def test_a_number_outside_of_the_sandbox_is_not_of_the_test_world(
+def test_a_number_connected_elsewhere_is_not_in_the_sandbox(
     tenant: Tenant, simulator: RunningSimulator
 ) -> None:
     api = world_of(tenant)
@@ -106,7 +106,7 @@ def test_a_number_outside_of_the_sandbox_is_not_of_the_test_world(
     assert_error(api.post("/v1/test/inbound", body), 404, "not_found")
 
 
-def test_live_keys_have_no_test_world(api: Api) -> None:
+def test_live_keys_have_no_sandbox(api: Api) -> None:
     for answer in (
         api.get("/v1/test/recipients"),
         api.get("/v1/test/texts"),

@@ -333,7 +333,7 @@ def test_two_beats_that_look_at_the_same_moment_claim_an_account_once(
     assert len(queued) == 1
 
 
-def test_a_token_that_fails_the_daily_check_is_told_once_and_comes_back(
+def test_a_token_that_fails_the_daily_check_is_reported_once_and_comes_back(
     simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
 ) -> None:
     account = connect(simulator, tenant)
@@ -378,7 +378,7 @@ def test_190_during_the_sync_marks_the_token(
     assert len(published(tenant, "token.invalid")) == 1
 
 
-def test_the_end_of_a_token_is_told_seven_days_and_one_day_before(tenant: Tenant) -> None:
+def test_the_end_of_a_token_is_reported_seven_days_and_one_day_before(tenant: Tenant) -> None:
     account = make_account(tenant)
     lasting = make_account(tenant)
     BusinessAccount.objects.filter(pk=lasting.pk).update(token_expires_at=now() + timedelta(days=30))
@@ -401,7 +401,7 @@ def test_the_end_of_a_token_is_told_seven_days_and_one_day_before(tenant: Tenant
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_beats_at_once_tell_an_end_once(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_beats_at_once_report_an_end_once(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     make_account(tenant)
     BusinessAccount.objects.update(token_expires_at=now() + timedelta(hours=20), token_warned_days=7)
     both, token_expiring, told = threading.Barrier(2), state.token_expiring, []
@@ -468,7 +468,7 @@ def test_what_is_said_of_a_former_token_is_not_stored_for_the_new_one(
     assert (row.access_token, row.token_expires_at, row.token_checked_at) == ("a new token", None, None)
 
 
-def test_a_new_token_is_warned_of_anew(simulator: RunningSimulator, tenant: Tenant) -> None:
+def test_the_end_of_a_new_token_is_reported_again(simulator: RunningSimulator, tenant: Tenant) -> None:
     account = connect(simulator, tenant, variant="expiring")
     assert tokens.warn_of_ends() == 1
     fresh = simulator.control("POST", "tokens", {"waba_id": account.waba_id, "variant": "60_days"})
@@ -518,7 +518,7 @@ def test_a_ban_that_ended_without_a_word_is_lifted_by_the_sync(
     assert state_of(number) == (("connected", None) if lifted else restricted)
 
 
-def test_tokens_of_old_codes_are_forgotten(tenant: Tenant) -> None:
+def test_tokens_of_old_codes_are_pruned(tenant: Tenant) -> None:
     for age in (timedelta(hours=1), timedelta(hours=25)):
         RedeemedCode.objects.create(
             tenant=tenant,

@@ -229,7 +229,7 @@ async def test_hang_until_the_client_leaves(graph: Graph) -> None:
     assert log["data"][0]["fault"] == "hang"
 
 
-async def test_reset_forgets(graph: Graph) -> None:
+async def test_reset_clears_the_state(graph: Graph) -> None:
     await graph.send()
     await graph.control("PUT", "faults", [{"action": "html"}])
     await graph.control("POST", "reset", {"keep": "accounts"})
@@ -312,7 +312,7 @@ async def test_a_stuck_call_does_not_delay_the_stop(graph: Graph) -> None:
     await asyncio.wait_for(graph.client.close(), 5)
 
 
-async def test_a_busy_number_forgets_its_own_messages(graph: Graph) -> None:
+async def test_a_busy_number_drops_only_its_own_messages(graph: Graph) -> None:
     await graph.control("PUT", "settings", {"preset": "benchmark", "keep": {"messages_of_number": 3}})
     other = (await graph.control("POST", "accounts", {}))["phone_numbers"][0]["id"]
     kept = await graph.control("POST", "inbound", {"phone_number_id": other, "from": CUSTOMER, "text": "hi"})

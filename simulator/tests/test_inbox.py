@@ -91,7 +91,7 @@ def test_a_changed_byte_breaks_the_signature() -> None:
     )
 
 
-async def test_counters_tell_unique_from_repeated(graph: Graph, post: Post) -> None:
+async def test_counters_separate_unique_from_repeated(graph: Graph, post: Post) -> None:
     for event_id, kind in (
         ("evt_1", "message.inbound"),
         ("evt_2", "message.status"),

@@ -79,7 +79,7 @@ async def test_statuses_follow_with_pricing_and_contacts(graph: Graph, gateway: 
     assert "pricing" not in by_status["read"][1]
 
 
-async def test_read_waits_for_the_customer_when_told_to(graph: Graph, gateway: Gateway) -> None:
+async def test_without_auto_read_read_waits_for_the_customer(graph: Graph, gateway: Gateway) -> None:
     await graph.control("PUT", "settings", {"statuses": {"auto_read": False}})
     _, body = await graph.send()
     wamid = body["messages"][0]["id"]

@@ -64,7 +64,7 @@ async def test_coexistence_numbers_are_left_alone(graph: Graph) -> None:
     assert (await graph.call("POST", f"{number}/smb_app_data", json=sync))[1]["error"]["code"] == 2593107
 
 
-async def test_old_chats_keep_their_ids_when_a_number_is_connected_anew(
+async def test_old_chats_keep_their_ids_when_a_number_is_connected_again(
     graph: Graph, gateway: Gateway
 ) -> None:
     number = (await graph.control("POST", f"accounts/{WABA}/phone_numbers", {"coexistence": True}))["id"]

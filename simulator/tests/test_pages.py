@@ -56,7 +56,7 @@ async def next_change(response: object) -> dict[str, object]:
     raise AssertionError("the stream ended")
 
 
-async def test_the_phone_hears_of_messages(graph: Graph) -> None:
+async def test_the_phone_receives_messages(graph: Graph) -> None:
     async with graph.client.get("/sim/messages/stream") as response:
         assert response.content_type == "text/event-stream"
         await graph.control("POST", "inbound", {"phone_number_id": NUMBER, "from": CUSTOMER, "text": "hi"})
@@ -64,7 +64,7 @@ async def test_the_phone_hears_of_messages(graph: Graph) -> None:
         assert change["message"]["body"]["text"] == {"body": "hi"}  # type: ignore[index]
 
 
-async def test_the_inbox_page_hears_of_deliveries(graph: Graph) -> None:
+async def test_the_inbox_page_receives_deliveries(graph: Graph) -> None:
     async with graph.client.get("/sim/inboxes/shop/stream") as response:
         async with graph.client.post("/inbox/shop", json={"id": "evt_1", "type": "message.inbound"}):
             pass

@@ -211,7 +211,7 @@ async def test_webhooks_are_signed_and_repeated_until_answered(payer: Payer) -> 
     assert json.loads(body)["event"] == "payment.failed"
 
 
-async def test_bad_controls_are_refused_and_reset_forgets(payer: Payer) -> None:
+async def test_bad_controls_are_refused_and_reset_clears_the_orders(payer: Payer) -> None:
     async with payer.graph.client.post("/sim/scenario", json={"scenario": "luck"}) as answer:
         assert answer.status == 400
     async with payer.graph.client.post("/sim/clock/advance", json={"hours": -1}) as answer:

@@ -165,7 +165,7 @@ async def test_a_sign_up_link_is_made_changed_and_disabled(graph: Graph) -> None
     assert (await graph.call("GET", "signups/999"))[1]["error"]["error_subcode"] == 33
 
 
-async def test_the_contact_book_forgets_a_customer_once(graph: Graph, gateway: Gateway) -> None:
+async def test_the_contact_book_deletes_a_customer_once(graph: Graph, gateway: Gateway) -> None:
     inbound = {"phone_number_id": NUMBER, "from": CUSTOMER, "type": "text", "text": {"body": "Hi"}}
     await graph.control("POST", "inbound", inbound)
 

@@ -186,7 +186,9 @@ def test_a_decision_that_cannot_be_audited_does_not_happen(waiting: Tenant) -> N
     ],
     ids=["approve", "reject", "suspend"],
 )
-def test_of_two_reviewers_at_once_one_wins_and_the_other_is_told(decision: Callable[..., Tenant]) -> None:
+def test_of_two_reviewers_at_once_one_wins_and_the_other_gets_a_conflict(
+    decision: Callable[..., Tenant],
+) -> None:
     tenant = Tenant.objects.create(name="Dev Motors", contact_email="owner@dev.example")
     reviewers = 4
     barrier = threading.Barrier(reviewers)

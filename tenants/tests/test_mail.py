@@ -68,7 +68,7 @@ def test_a_mail_whose_cause_is_undone_is_not_sent(smtp: None) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_smtp_sends_text_and_html_and_forgets(smtp: None) -> None:
+def test_smtp_sends_text_and_html_and_deletes_the_mail(smtp: None) -> None:
     send()
     assert mail.deliver_waiting() == 1
     message = django_mail.outbox[0]
@@ -106,7 +106,7 @@ def test_console_mode_prints_at_once(settings: Any, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.django_db
-def test_old_mails_are_forgotten(db: None) -> None:
+def test_old_mails_are_deleted(db: None) -> None:
     send()
     OutboundMail.objects.update(created_at=now() - timedelta(days=8))
     mail.deliver_waiting()

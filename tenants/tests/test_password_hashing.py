@@ -33,7 +33,7 @@ def test_a_new_hash_is_argon2id_with_the_parameters_of_owasp() -> None:
 
 
 @pytest.mark.django_db
-def test_an_older_hash_opens_and_is_made_anew() -> None:
+def test_an_older_hash_opens_and_is_rehashed() -> None:
     person = User.objects.create_user("shop@example.com", PASSWORD)
     person.password = make_password(PASSWORD, hasher="pbkdf2_sha256")
     person.save()

@@ -101,7 +101,7 @@ def test_a_known_address_gets_the_same_page_and_another_mail(browser: Client) ->
     assert User.objects.get().check_password(PASSWORD)
 
 
-def test_whoever_types_an_address_first_wins_nothing(browser: Client) -> None:
+def test_the_first_to_enter_an_address_wins_nothing(browser: Client) -> None:
     sign_up(browser, company="Squatter Ltd", password="the squatter knows this")
     squatters_link = last_link()
     sign_up(browser)
@@ -171,7 +171,7 @@ def test_one_mailbox_is_not_flooded(browser: Client) -> None:
     assert OutboundMail.objects.count() == 5
 
 
-def test_unconfirmed_sign_ups_are_forgotten_after_a_week(browser: Client) -> None:
+def test_unconfirmed_sign_ups_are_pruned_after_a_week(browser: Client) -> None:
     sign_up(browser)
     assert sign_ups.prune_unconfirmed() == 0
     sign_up(browser, email="other@infosys.com")

@@ -134,7 +134,7 @@ def test_a_dialog_whose_script_did_not_take_the_form_over_leads_on_too(
     )
 
 
-def test_the_second_reviewer_is_told(browser: Client, waiting: Tenant) -> None:
+def test_the_second_reviewer_sees_the_conflict(browser: Client, waiting: Tenant) -> None:
     decide(member(roles.REVIEWER), waiting, "approve")
     where = decide(browser, waiting, "approve")["HX-Redirect"]
     assert "Another person decided before you" in browser.get(where).content.decode()

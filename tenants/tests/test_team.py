@@ -98,7 +98,7 @@ class TestInvitation:
         Invitation.objects.update(created_at=now() - timedelta(days=8))
         assert invitations.prune() == 3
 
-    def test_an_address_with_an_account_is_told_so_to_its_owner_alone(
+    def test_only_the_owner_of_an_address_sees_that_it_has_an_account(
         self, browser: Client, other_tenant: Tenant
     ) -> None:
         elsewhere = person(other_tenant, "owner", "meena")

@@ -113,7 +113,7 @@ def test_looking_up(whabuzz: CommandLine, number: PhoneNumber) -> None:
     )
 
 
-def test_the_test_world_does_what_one_says(whabuzz: CommandLine, simulator: RunningSimulator) -> None:
+def test_the_sandbox_follows_the_commands(whabuzz: CommandLine, simulator: RunningSimulator) -> None:
     wrote = whabuzz("trigger", "inbound", "Hello", "--from", "919812345678", "--json")
     assert wrote.json["customer"] == "919812345678"
     assert whabuzz("trigger", "inbound", "--type", "image").status == 0
@@ -270,7 +270,7 @@ def test_operations_of_a_resource_are_commands(
         (["media", "upload", "nowhere.jpg", "--from", "1"], "does not exist"),
     ],
 )
-def test_wrong_commands_are_told_and_reach_nobody(
+def test_wrong_commands_are_errors_and_send_nothing(
     stranger: CommandLine, command: list[str], said: str
 ) -> None:
     done = stranger(*command)

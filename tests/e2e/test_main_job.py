@@ -116,7 +116,7 @@ def test_a_command_beside_the_run_reaches_its_servers(stack: Stack) -> None:
     assert {"id": app["id"], "name": "Platform", "tenants": 1} in apps
 
 
-def test_the_demo_is_its_own_test_world(stack: Stack) -> None:
+def test_the_demo_is_its_own_sandbox(stack: Stack) -> None:
     """`/v1/test/*` with the printed key creates no second account. With two accounts, template calls must name one
     of them.
     """

@@ -106,7 +106,7 @@ def service(tmp_path: Path, simulator: RunningSimulator) -> Iterator[Service]:
     running.close()
 
 
-def test_what_the_upstream_does_is_told_and_no_message_goes_out_twice(
+def test_what_meta_does_is_reported_and_no_message_goes_out_twice(
     tenant: Tenant, key: NewKey, simulator: RunningSimulator, service: Service
 ) -> None:
     account = simulator.account([{"throughput": "HIGH"}])

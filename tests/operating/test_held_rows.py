@@ -172,7 +172,7 @@ def test_templates_of_others_are_read(two: tuple[Tenant, Tenant]) -> None:
         assert [row.account_id for row in TemplateMirror.objects.all()] == [accounts[1].pk]
 
 
-def test_old_batches_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None:
+def test_old_batches_of_others_are_pruned(two: tuple[Tenant, Tenant]) -> None:
     batches = [
         Batch.objects.create(
             tenant=each_tenant,
@@ -189,7 +189,7 @@ def test_old_batches_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None
         assert list(Batch.objects.all()) == [batches[0]]
 
 
-def test_old_codes_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None:
+def test_old_codes_of_others_are_pruned(two: tuple[Tenant, Tenant]) -> None:
     codes = [
         RedeemedCode.objects.create(
             tenant=each_tenant, environment="live", code_hash="c", access_token="t", created_at=long_ago()
@@ -201,7 +201,7 @@ def test_old_codes_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None:
         assert list(RedeemedCode.objects.all()) == [codes[0]]
 
 
-def test_old_connect_sessions_of_others_are_forgotten_and_younger_ones_stay(
+def test_old_connect_sessions_of_others_are_pruned_and_younger_ones_stay(
     two: tuple[Tenant, Tenant], settings: Settings
 ) -> None:
     def session(of: Tenant, days: int) -> ConnectSession:
@@ -221,7 +221,7 @@ def test_old_connect_sessions_of_others_are_forgotten_and_younger_ones_stay(
         assert set(ConnectSession.objects.all()) == {held_one, younger}
 
 
-def test_old_notifications_beside_one_that_is_held_are_forgotten(db: None) -> None:
+def test_old_notifications_beside_one_that_is_held_are_pruned(db: None) -> None:
     kept = [
         KeptNotification.objects.create(
             body=b"{}", body_sha256=str(number), reason="unroutable", received_at=long_ago()
@@ -233,7 +233,7 @@ def test_old_notifications_beside_one_that_is_held_are_forgotten(db: None) -> No
         assert list(KeptNotification.objects.all()) == [kept[0]]
 
 
-def test_old_answers_of_others_are_forgotten(two: tuple[Tenant, Tenant]) -> None:
+def test_old_answers_of_others_are_pruned(two: tuple[Tenant, Tenant]) -> None:
     Tenant.objects.update(retention_days=7)
     ten_days_ago = now() - timedelta(days=10)
     deliveries = [

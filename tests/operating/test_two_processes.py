@@ -54,7 +54,7 @@ def webs(tmp_path: Path) -> Iterator[TwoWebs]:
         valkey.close()
 
 
-def test_what_one_process_is_told_reaches_the_other(webs: TwoWebs) -> None:
+def test_changes_in_one_process_reach_the_other(webs: TwoWebs) -> None:
     staff = bearer_tokens.open_session(User.objects.create_superuser("staff@service.example", "pw")).token
     assert_told(webs, staff, within=AT_ONCE_SECONDS)
     assert_told(webs, staff, within=SECONDS, loses=webs.valkey.flush)

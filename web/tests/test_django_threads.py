@@ -169,7 +169,9 @@ class TestRequest:
 
         return ask
 
-    def test_the_request_is_told_as_wsgi_has_it(self, environ: Callable[[bytes], dict[str, Any]]) -> None:
+    def test_the_request_is_described_as_wsgi_requires(
+        self, environ: Callable[[bytes], dict[str, Any]]
+    ) -> None:
         told = environ(
             b"PATCH /a%2Fb/caf%C3%A9/%ff?q=%20%C3%A9&q=2 HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
             b"Content-Length: 2\r\nX-Name: caf\xc3\xa9\r\nX-Twice: a\r\nX-Twice: b\r\n\r\nhi"
@@ -211,7 +213,7 @@ class TestBodies:
         assert answer.partition(b"\r\n\r\n")[2].decode() == f"{size} {hashlib.sha256(body).hexdigest()}"
 
     @pytest.mark.parametrize("size", [10, 500_000])
-    def test_a_client_that_asks_first_is_told_to_go_on(self, address: tuple[str, int], size: int) -> None:
+    def test_a_client_that_expects_100_continue_gets_it(self, address: tuple[str, int], size: int) -> None:
         with connect(address, post("/echo", length(size) + CLOSE + b"\r\nExpect: 100-continue")) as client:
             assert client.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
             client.sendall(b"x" * size)

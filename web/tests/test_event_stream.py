@@ -316,7 +316,7 @@ def test_a_stream_that_left_while_news_for_it_were_looked_for_is_not_kept(
     assert not hub._due
 
 
-def test_a_place_beyond_all_transactions_begins_anew(listen: Open, tenant: Tenant) -> None:
+def test_a_position_beyond_all_transactions_restarts_the_stream(listen: Open, tenant: Tenant) -> None:
     """As after a restore without a new epoch."""
     first = publish_one(tenant)
     place = reading.Position(2**62, ids.uuid7())
@@ -344,7 +344,7 @@ def test_filters(listen: Open, tenant: Tenant) -> None:
         assert listen(query).response.status == 400
 
 
-def test_a_key_that_is_limited_to_numbers_hears_of_them_alone(listen: Open, tenant: Tenant) -> None:
+def test_a_key_that_is_limited_to_numbers_receives_only_their_events(listen: Open, tenant: Tenant) -> None:
     limited = api_keys.create(
         name="n", environment="live", tenant=tenant, phone_number_ids=["100", "200"]
     ).key
@@ -374,7 +374,7 @@ def test_a_credential_without_the_scope_is_not_admitted_any_longer(tenant: Tenan
     assert async_to_sync(admission.still_admitted)(credentials) == [True, False]
 
 
-def test_another_tenant_and_the_other_environment_hear_nothing(
+def test_another_tenant_and_the_other_environment_receive_nothing(
     listen: Open, tenant: Tenant, other_tenant: Tenant
 ) -> None:
     test_key = api_keys.create(name="t", environment="test", tenant=tenant).key

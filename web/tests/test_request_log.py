@@ -54,7 +54,7 @@ def test_a_refused_standing_is_logged(front: FrontClient, key: api_keys.NewKey) 
     assert ApiRequest.objects.get().error_code == "tenant_suspended"
 
 
-def test_the_log_has_one_form_whoever_answers(
+def test_django_and_the_listener_log_in_one_form(
     front: FrontClient, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = io.StringIO()

@@ -30,7 +30,7 @@ class TestHealth:
         )
 
     @pytest.mark.parametrize("path", ["/v1/health", "/v1/health/live", "/v1/health/ready"])
-    def test_answers_whoever_asks_by_address(self, front: FrontClient, path: str) -> None:
+    def test_answers_a_caller_that_uses_an_address(self, front: FrontClient, path: str) -> None:
         assert front.ask("GET", path, Host="10.1.2.3:8000").status_code == 200
 
     def test_503_without_a_database(self, front: FrontClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,7 +237,7 @@ class TestAbsent:
         queries()
         assert queries() > 0, "it is remembered for a while only"
 
-    def test_a_revoked_key_is_told_so_each_time(self, key: api_keys.NewKey, api: Api) -> None:
+    def test_a_revoked_key_is_reported_as_revoked_each_time(self, key: api_keys.NewKey, api: Api) -> None:
         api_keys.revoke(keys=ApiKey.objects.all(), key_id=key.row.id)
         key_cache.clear_process_cache()
         for _ in range(2):
@@ -340,13 +340,13 @@ class TestKnownKeys:
         key_cache.key_by_hash(api_keys.hash_of(key.key))
         assert not strangers.is_known(scope(bearer(key.key)))
 
-    def test_the_end_of_a_key_is_heard_of_from_other_processes(self, key: api_keys.NewKey) -> None:
+    def test_the_end_of_a_key_is_received_from_other_processes(self, key: api_keys.NewKey) -> None:
         key_hash = api_keys.hash_of(key.key)
         key_cache.key_by_hash(key_hash)
         key_cache._invalidate(f"key:{key_hash}")
         assert not strangers.is_known(scope(bearer(key.key)))
 
-    def test_an_end_that_nobody_told_of_is_found_at_the_next_use(self, key: api_keys.NewKey) -> None:
+    def test_an_end_without_a_notification_is_found_at_the_next_use(self, key: api_keys.NewKey) -> None:
         key_hash = api_keys.hash_of(key.key)
         key_cache.key_by_hash(key_hash)
         ApiKey.objects.update(revoked_at=now())
@@ -456,7 +456,7 @@ def is_known(client: Client) -> bool:
 
 
 class TestAddress:
-    def test_an_address_that_no_trusted_proxy_tells_does_not_count(self, settings: Any) -> None:
+    def test_an_address_from_no_trusted_proxy_does_not_count(self, settings: Any) -> None:
         settings.ALLAUTH_TRUSTED_PROXY_COUNT = 0
         assert strangers.network_of(request({"x-forwarded-for": "198.51.100.1"})) == "192.0.2.1"
 
@@ -471,7 +471,7 @@ class TestAddress:
             (1, "198.51.100.1,", "192.0.2.1"),
         ],
     )
-    def test_only_what_trusted_proxies_tell_of_the_address_counts(
+    def test_only_the_address_from_trusted_proxies_counts(
         self, settings: Any, proxies: int, told: str, address: str
     ) -> None:
         """Earlier entries of the header are claims of the client itself."""

@@ -173,7 +173,7 @@ def test_while_traces_are_off_a_callers_trace_is_not_kept(
     assert Event.objects.get().traceparent is None
 
 
-def test_what_was_stored_is_not_told_once_traces_are_off(
+def test_a_stored_trace_is_not_sent_once_traces_are_off(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:
     event_id = publish_one(tenant)
@@ -183,7 +183,7 @@ def test_what_was_stored_is_not_told_once_traces_are_off(
     assert "traceparent" not in {name.lower() for name in got.headers}
 
 
-def test_the_upstream_is_told_nothing(
+def test_meta_gets_no_trace_headers(
     front: FrontClient, key: api_keys.NewKey, tenant: Tenant, graph: ScriptedGraph, traced: Collector
 ) -> None:
     number = known_number(tenant)

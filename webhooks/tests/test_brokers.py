@@ -249,7 +249,7 @@ def test_a_service_without_the_client_says_so(
     assert (last(endpoint).status, last(endpoint).last_error) == ("failed", "client_missing")
 
 
-def test_a_user_whom_a_broker_refuses_is_told_why(
+def test_a_user_whom_a_broker_refuses_sees_why(
     api: Api, kafka: KafkaBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_: object) -> None:

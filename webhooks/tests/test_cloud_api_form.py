@@ -277,7 +277,7 @@ def test_a_new_token_is_taken_when_the_receiver_takes_it(api: Api, receiver: Rec
 
 
 @with_database
-def test_a_token_that_no_key_opens_is_set_anew(api: Api, receiver: Receiver, settings: Settings) -> None:
+def test_a_token_that_no_key_opens_can_be_set_again(api: Api, receiver: Receiver, settings: Settings) -> None:
     endpoint = make(api, receiver)
     settings.ENCRYPTION_KEYS = ["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="]
     path = f"/v1/webhooks/{endpoint['id']}"

@@ -126,7 +126,7 @@ class TestMonths:
         row = Message.objects.get()
         assert (row.id, row.event_id, row.status) == (event_id, event_id, "read")
 
-    def test_a_send_that_is_told_late_finds_the_status_that_came_first(self, tenant: Tenant) -> None:
+    def test_a_send_that_is_reported_late_finds_the_status_that_came_first(self, tenant: Tenant) -> None:
         write(tenant, [status("read")])
         event_id = self.message_of(tenant, now() - timedelta(days=40))
         row = Message.objects.get()

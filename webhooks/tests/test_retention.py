@@ -182,7 +182,7 @@ class TestDrop:
 
 
 @pytest.mark.django_db
-def test_keys_are_forgotten_after_eight_days(tenant: Tenant) -> None:
+def test_keys_are_pruned_after_eight_days(tenant: Tenant) -> None:
     for hours in (0, 8 * 24 - 1, 8 * 24 + 1, 500):
         EventKey.objects.create(
             tenant_id=tenant.id, dedupe_key=str(hours), created_at=now() - timedelta(hours=hours)

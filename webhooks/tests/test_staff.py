@@ -110,7 +110,7 @@ def test_who_may_only_look_may_not_act(tenant: Tenant, failed: Delivery, receive
     assert not AuditEntry.objects.filter(actor_user_id=support.pk).exists()
 
 
-def test_a_flows_refusal_is_told(staff: User, failed: Delivery, api: Api) -> None:
+def test_a_flows_refusal_is_shown(staff: User, failed: Delivery, api: Api) -> None:
     Endpoint.objects.update(status="pending", verified_at=None)
     answer = press(staff, Endpoint, "resume", failed.endpoint_id)
     assert "HX-Redirect" not in answer

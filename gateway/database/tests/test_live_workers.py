@@ -111,7 +111,7 @@ def test_a_worker_that_lost_its_connection_and_came_back_is_alive() -> None:
     with_workers(check)
 
 
-def test_a_worker_whose_own_registration_broke_meanwhile_judges_nobody() -> None:
+def test_a_worker_whose_own_registration_broke_reports_nobody_as_dead() -> None:
     """After a restart of Postgres all locks are free, and not every worker may have its lock again yet."""
 
     async def check(workers: Workers) -> None:

@@ -132,7 +132,7 @@ async def test_a_statement_that_hangs_fails_in_time_and_the_next_is_well(
     assert await doubler.do("6") == 12
 
 
-async def test_without_a_database_everyone_waiting_is_told_at_once(
+async def test_without_a_database_all_waiting_callers_fail_at_once(
     commit: Callable[..., tuple[Doubler, Writer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doubler, _ = commit(most=1)

@@ -9,7 +9,7 @@ from psycopg.pq import PGconn, PollingStatus
 MOST_SECONDS = 15
 
 
-def test_the_kernel_is_told_how_long_to_wait_for_a_host_that_says_nothing() -> None:
+def test_the_kernel_gets_the_timeouts_for_a_silent_host() -> None:
     options = settings.DATABASES["default"]["OPTIONS"]
     bounds = {name: value for name, value in options.items() if name.startswith(("tcp_", "keepalives"))}
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -40,6 +40,6 @@ def test_what_runs_on_commit_is_outside(django_capture_on_commit_callbacks: obje
 
 
 @pytest.mark.django_db
-def test_the_synchronous_doors_ask() -> None:
+def test_synchronous_calls_are_checked() -> None:
     with transaction.atomic(), pytest.raises(NetworkInTransactionError):
         get_once("https://receiver.test/", {}, allow_private=False)

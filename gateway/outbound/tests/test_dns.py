@@ -32,7 +32,7 @@ async def test_a_name_that_does_not_exist(client: Outbound, host: str) -> None:
 
 
 @pytest.mark.usefixtures("dns_server")
-async def test_a_name_is_resolved_and_its_address_is_judged(serve: Serve, client: Outbound) -> None:
+async def test_a_name_is_resolved_and_its_address_is_checked(serve: Serve, client: Outbound) -> None:
     receiver = await serve(answers_ok)
 
     assert (await client.post(receiver.url(host="good.test"), b"", {})).ok

@@ -69,7 +69,7 @@ def only_this_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("only_this_is_public")
-async def test_a_delivery_goes_through_the_proxy_to_the_address_that_was_judged(
+async def test_a_delivery_goes_through_the_proxy_to_the_address_that_was_checked(
     serve: Serve, settings: Any
 ) -> None:
     receiver = await serve(answers_ok)

@@ -327,9 +327,7 @@ def read_only_server(db: None) -> Iterator[None]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_service_tells_why_lines_are_missing(
-    tenant: Tenant, write: Write, read_only_server: None
-) -> None:
+def test_the_service_logs_why_lines_are_missing(tenant: Tenant, write: Write, read_only_server: None) -> None:
     with structlog.testing.capture_logs() as logged:
         store(call_of(tenant), call_of(tenant))
     told = {"event": "request_log_unavailable", "error": "ReadOnlySqlTransaction", "dropped": 2}

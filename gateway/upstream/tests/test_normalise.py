@@ -95,7 +95,7 @@ def test_the_same_words_at_another_time_are_another_event() -> None:
     assert len(keys) == 2
 
 
-def test_items_that_lack_their_identifier_are_told_apart() -> None:
+def test_items_that_lack_their_identifier_have_distinct_keys() -> None:
     value = {**ENVELOPE, "messages": [message("a", id=None), message("b", id=""), message("b", id=[])]}
     keys = [draft.dedupe_key for draft in drafts_of(notification("messages", value))]
     assert len(set(keys)) == 3

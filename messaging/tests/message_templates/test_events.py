@@ -128,7 +128,7 @@ def test_a_template_that_is_not_known_yet_is_read_from_the_upstream(api: Api, nu
     assert listed(api)["status"] == "PENDING"
 
 
-def test_without_an_id_the_name_and_language_tell_which(api: Api, number: PhoneNumber) -> None:
+def test_without_an_id_the_name_and_language_select_the_template(api: Api, number: PhoneNumber) -> None:
     tell("message_template_status_update", message_template_id=..., event="APPROVED")
     assert listed(api)["status"] == "APPROVED"
 

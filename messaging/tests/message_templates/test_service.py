@@ -379,7 +379,7 @@ def test_a_token_that_fails_is_401_and_marks_the_account(
 # --- Sync ---------------------------------------------------------------------------------------------------
 
 
-def test_sync_tells_what_it_added_updated_and_removed(
+def test_sync_counts_what_it_added_updated_and_removed(
     api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
     made_elsewhere(simulator, account, order_update(), order_update("second"), order_update("third"))

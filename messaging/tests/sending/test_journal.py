@@ -114,7 +114,7 @@ def test_a_send_that_was_recorded_before_its_process_ended_is_not_doubled(
     assert Event.objects.count() == 1
 
 
-def test_a_send_without_an_answer_is_told_as_unknown(tenant: Tenant, number: PhoneNumber) -> None:
+def test_a_send_without_an_answer_is_reported_as_unknown(tenant: Tenant, number: PhoneNumber) -> None:
     abandon(journal.begin(begun(tenant, number)))
     assert journal_replay.replay()
     data = data_of(Event.objects.get())

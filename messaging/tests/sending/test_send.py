@@ -132,7 +132,7 @@ def test_all_that_is_missing_is_named_at_once(api: Api, path: str, fields: list[
     assert list(error["details"]["fields"]) == fields
 
 
-def test_a_sender_without_quotes_is_told_to_be_a_text(api: Api, number: PhoneNumber) -> None:
+def test_a_sender_without_quotes_gets_an_error_that_names_quotes(api: Api, number: PhoneNumber) -> None:
     answer = api.post("/v1/messages", text(number, **{"from": 919812345678}))
     error = assert_error(answer, 400, "invalid_request")
     assert "in quotes" in error["details"]["fields"]["from"][0]
@@ -601,7 +601,7 @@ def test_after_24_hours_a_key_is_new(api: Api, number: PhoneNumber, simulator: R
     assert len(sent_bodies(simulator, number)) == 2
 
 
-def test_of_two_at_once_one_sends_and_the_other_is_told(
+def test_of_two_at_once_one_sends_and_the_other_gets_409(
     tenant: Tenant, key: api_keys.NewKey, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
     number = connected_number(tenant, account)

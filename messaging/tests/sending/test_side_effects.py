@@ -150,7 +150,7 @@ def test_what_a_notification_says_of_a_number_is_stored(
 
 
 @pytest.mark.parametrize("field", sorted(sync.HANDLERS))
-def test_every_hint_has_the_account_read_anew(number: PhoneNumber, field: str) -> None:
+def test_every_hint_schedules_a_sync_of_the_account(number: PhoneNumber, field: str) -> None:
     later = now() + timedelta(hours=6)
     BusinessAccount.objects.update(next_sync_at=later)
     tell(field, {"event": "SOMETHING_NEW", "display_phone_number": DIGITS})

@@ -93,7 +93,7 @@ def test_the_console_offers_the_repair(browser: Client, account: SimulatedAccoun
     assert "/connect/" in browser.post("/console/numbers/connect")["Location"]
 
 
-def test_the_test_world_is_not_bounded(tenant: Tenant) -> None:
+def test_the_sandbox_is_not_bounded(tenant: Tenant) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
     key = api_keys.create(name="test", environment="test", tenant=tenant).key
     assert Api(key).post(SESSIONS, RETURN).status_code == 201

@@ -102,7 +102,7 @@ def test_an_omitted_pin_is_generated_and_kept(api: Api, simulator: RunningSimula
     assert pin not in api.get(f"/v1/numbers/{account.phone_number_id}").content.decode()
 
 
-def test_an_invented_pin_is_told_by_the_registration_that_went_through(
+def test_an_invented_pin_is_returned_by_the_registration_that_succeeded(
     api: Api, simulator: RunningSimulator
 ) -> None:
     account = simulator.account()
@@ -113,7 +113,7 @@ def test_an_invented_pin_is_told_by_the_registration_that_went_through(
     assert api.post(f"/v1/numbers/{account.phone_number_id}/register").json() == {"success": True, "pin": pin}
 
 
-def test_a_callers_own_pin_is_told_to_nobody(api: Api, simulator: RunningSimulator) -> None:
+def test_a_callers_own_pin_is_not_returned(api: Api, simulator: RunningSimulator) -> None:
     account = simulator.account()
     assert "pin" not in signup(api, account, pin="424242").json()
     path = f"/v1/numbers/{account.phone_number_id}"
@@ -198,7 +198,7 @@ def test_the_longest_code_reaches_the_upstream(api: Api, simulator: RunningSimul
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_the_same_calls_at_the_same_moment_one_connects_and_the_others_are_told_so(
+def test_of_the_same_calls_at_once_one_connects_and_the_others_report_it(
     api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meta answers all calls before any of them continues. It returns a token for only one of them."""

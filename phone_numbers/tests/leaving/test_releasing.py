@@ -119,7 +119,7 @@ def test_a_number_leaves_and_the_last_one_takes_its_account_along(
     assert audited(tenant) == ["account.connect", "number.release", "number.release", "account.release"]
 
 
-def test_a_number_of_the_test_world_does_not_count_for_one_that_left(
+def test_a_number_of_the_sandbox_does_not_count_for_one_that_left(
     api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
 ) -> None:
     control.ensure(tenant.id)

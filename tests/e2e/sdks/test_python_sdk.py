@@ -317,7 +317,7 @@ wrong: types.OutgoingMessage = {"from": "1", "type": "text", "text": {"text": "x
 MYPY = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir"]
 
 
-def test_types_tell_right_from_wrong(python_home: Path, tmp_path: Path) -> None:
+def test_types_accept_right_calls_and_reject_wrong_ones(python_home: Path, tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(TYPED)
     (tmp_path / "wrong.py").write_text(WRONG)
     done = subprocess.run(

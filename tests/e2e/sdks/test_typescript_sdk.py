@@ -119,7 +119,7 @@ def test_it_is_required_as_well_as_imported(node_home: Path) -> None:
     assert run(node_command("required.cjs"), node_home).split() == ["function", "true"]
 
 
-def test_types_tell_right_from_wrong(home: Path) -> None:
+def test_types_accept_right_calls_and_reject_wrong_ones(home: Path) -> None:
     options = ["--noEmit", "--strict", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022,DOM"]
     options += ["--moduleResolution", "NodeNext", "--skipLibCheck", "false"]
     # Check the declaration files of the package, but not those of TypeScript.

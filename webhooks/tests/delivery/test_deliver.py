@@ -145,7 +145,7 @@ def test_nothing_is_attempted_while_the_tenant_is_suspended(
     receiver.wait_for(1)
 
 
-def test_while_the_tenant_waits_for_approval_its_test_world_alone_is_delivered(
+def test_while_the_tenant_waits_for_approval_only_its_sandbox_is_delivered(
     tenant: Tenant, api: Api, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:
     Endpoint.objects.create(

@@ -107,7 +107,7 @@ def test_deliveries_arrive_at_the_rate_and_others_do_not_wait(
     assert max(free) < slow[10], "the other business is done long before"
 
 
-def test_a_dispatcher_that_stops_gives_back_what_waits_for_its_slot(
+def test_a_dispatcher_that_stops_releases_what_waits_for_its_slot(
     api: Api, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatcher, "LONGEST_RUN_SECONDS", 0.3)

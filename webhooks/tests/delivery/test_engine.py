@@ -193,7 +193,7 @@ def test_a_lost_database_connection_heals(
     }
 
 
-def test_a_stopping_worker_finishes_what_is_under_way_and_gives_back_the_rest(
+def test_a_stopping_worker_finishes_what_is_under_way_and_releases_the_rest(
     tenant: Tenant,
     endpoint: dict[str, Any],
     receiver: Receiver,

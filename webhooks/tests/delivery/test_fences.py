@@ -108,7 +108,7 @@ def test_what_one_worker_is_claiming_another_passes_over(tenant: Tenant, endpoin
     assert (len(claimed), others) == (1, [])
 
 
-def test_giving_back_leaves_what_another_worker_has_claimed(tenant: Tenant, endpoint: dict[str, Any]) -> None:
+def test_a_release_leaves_what_another_worker_has_claimed(tenant: Tenant, endpoint: dict[str, Any]) -> None:
     late, newer = overtaken(tenant)
     lease = Delivery.objects.get().leased_until
     with transaction.atomic():

@@ -332,7 +332,7 @@ def test_the_next_event_goes_as_soon_as_the_one_before_has_arrived(
     assert Delivery.objects.filter(status="delivered").count() == 12
 
 
-def test_a_dispatcher_that_stops_gives_back_what_waits_in_a_line(
+def test_a_dispatcher_that_stops_releases_what_waits_in_a_line(
     tenant: Tenant, ordered: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())

@@ -70,7 +70,9 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_lone_success_is_counted_without_another_delivery(tenant: Tenant, endpoint: dict[str, Any]) -> None:
+def test_a_single_success_is_counted_without_another_delivery(
+    tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
     (delivery,) = claimed(tenant, 1)
 
     async def work(recorder: Recorder) -> None:

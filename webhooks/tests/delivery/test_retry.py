@@ -49,7 +49,7 @@ def test_retry_after_lengthens_the_wait_up_to_the_longest_step(status: int, wait
     assert min(wait, max(STEPS)) <= delay <= max(6.0, min(wait, max(STEPS)))
 
 
-def test_retry_after_of_another_status_is_not_heard() -> None:
+def test_retry_after_of_another_status_is_ignored() -> None:
     delay = decide(answer(500, 3600.0), attempt=1, steps=STEPS).delay
     assert delay is not None
     assert delay <= 6

@@ -208,7 +208,7 @@ def test_hand_overs_that_wait_are_bounded(room: redis.Redis) -> None:
     assert signals(room)[-1] == LOOK, "what was refused is found by a look"
 
 
-def test_what_a_closing_dispatcher_has_not_heard_goes_to_another(
+def test_what_a_closing_dispatcher_has_not_received_goes_to_another(
     room: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery = one()
@@ -499,7 +499,7 @@ def test_a_large_body_is_not_sent_along(tenant: Tenant, endpoint: dict[str, Any]
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("gone", ["dispatcher", "Valkey"])
-def test_what_no_dispatcher_takes_is_given_back(
+def test_what_no_dispatcher_takes_is_released(
     tenant: Tenant,
     endpoint: dict[str, Any],
     room: redis.Redis,
@@ -741,7 +741,7 @@ def test_an_endpoint_whose_secret_cannot_be_read_holds_no_other_back(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_dispatcher_that_ends_gives_back_what_awaits_a_claim(
+def test_a_dispatcher_that_ends_releases_what_awaits_a_claim(
     tenant: Tenant,
     endpoint: dict[str, Any],
     receiver: Receiver,
@@ -833,7 +833,7 @@ def test_a_secret_that_became_unreadable_is_found_by_a_look(
 # --- Room
 
 
-def test_a_lone_quick_tenant_uses_what_nobody_else_wants() -> None:
+def test_a_single_quick_tenant_uses_what_nobody_else_wants() -> None:
     tenant, endpoints = uuid4(), [uuid4() for _ in range(4)]
     room = Room(400, 16, caps=dict.fromkeys(endpoints, 192), per_tenant=128)
     shares = room.shares([(endpoint, tenant, False) for endpoint in endpoints])

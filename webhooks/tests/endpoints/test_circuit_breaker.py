@@ -155,7 +155,7 @@ def test_late_failures_of_an_open_circuit_do_not_lengthen_it_but_a_failed_probe_
     assert waits == [60, 120, 240, 480, 900, 900, 900, 900]
 
 
-def test_hopeless_after_five_days_and_twenty_failures_without_a_success() -> None:
+def test_past_recovery_after_five_days_and_twenty_failures_without_a_success() -> None:
     figures = circuit_breaker.after(EndpointCounters(), [AttemptResult(False)] * FAILURES_IN_A_ROW, START)
     for _ in range(10):
         assert not figures.is_past_recovery(START + timedelta(days=9))

@@ -153,7 +153,7 @@ def test_exactly_four_kibibytes_are_taken_and_sent(api: Api, tenant: Tenant, rec
         ("credentials", '{"tls": null, "oauth2": null, "seed": "00"}', {"asymmetric_signature": True}),
     ],
 )
-def test_what_no_key_opens_holds_deliveries_back_until_it_is_given_anew(
+def test_what_no_key_opens_holds_deliveries_back_until_it_is_set_again(
     api: Api, tenant: Tenant, receiver: Receiver, settings: Any, column: str, text: str, given: dict[str, Any]
 ) -> None:
     endpoint = make(api, receiver)

@@ -78,7 +78,7 @@ def mails() -> list[str]:
     return list(OutboundMail.objects.order_by("id").values_list("subject", flat=True))
 
 
-def test_failing_and_recovered_are_told_once_to_the_others_and_by_mail(
+def test_failing_and_recovered_are_reported_once_to_the_others_and_by_mail(
     tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:
     fail(tenant, broken)
@@ -111,7 +111,7 @@ def test_failing_and_recovered_are_told_once_to_the_others_and_by_mail(
         {"failing_since": None},
     ],
 )
-def test_what_is_no_news_is_not_told(
+def test_what_is_no_news_is_not_reported(
     tenant: Tenant, broken: Endpoint, other: Endpoint, change: dict[str, Any]
 ) -> None:
     fail(tenant, broken)
@@ -120,13 +120,15 @@ def test_what_is_no_news_is_not_told(
     assert (told(other), mails()) == ([], [])
 
 
-def test_a_short_failure_is_not_told(tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
+def test_a_short_failure_is_not_reported(tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
     fail(tenant, broken, since=timedelta(minutes=14))
     assert notify_changes() == 0
     assert (told(other), mails()) == ([], [])
 
 
-def test_of_a_suspended_tenant_nothing_is_told(tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
+def test_nothing_is_reported_for_a_suspended_tenant(
+    tenant: Tenant, broken: Endpoint, other: Endpoint
+) -> None:
     fail(tenant, broken)
     Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
     assert notify_changes() == 0
@@ -145,7 +147,7 @@ def test_an_endpoint_that_was_only_resumed_has_not_recovered(
     assert told(other) == ["webhook.failing"]
 
 
-def test_disabled_is_told_once_and_a_passed_ping_tells_the_recovery(
+def test_disabled_is_reported_once_and_a_passed_ping_reports_the_recovery(
     api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:
     fail(tenant, broken)
@@ -164,7 +166,7 @@ def test_disabled_is_told_once_and_a_passed_ping_tells_the_recovery(
     assert b'"cause":"failing"' in found.data
 
 
-def test_an_endpoint_that_says_it_is_gone_is_told_of(
+def test_an_endpoint_that_says_it_is_gone_is_reported(
     tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:
     receiver.answer = lambda request: web.Response(status=410 if "broken" in request.path else 200)
@@ -190,7 +192,7 @@ def test_the_failure_of_an_operational_event_makes_none(
     assert told(broken) == []
 
 
-def test_endpoints_of_which_nothing_is_told_keep_no_other_out(
+def test_endpoints_without_a_report_keep_no_other_out(
     api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in range(2):
@@ -216,7 +218,7 @@ def test_endpoints_that_fail_together_make_one_mail(
     assert all(endpoint.url in text for endpoint in (broken, *more))
 
 
-def test_the_other_environment_and_other_tenants_hear_nothing(
+def test_the_other_environment_and_other_tenants_receive_nothing(
     api: Api, other_api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver
 ) -> None:
     test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
@@ -226,7 +228,7 @@ def test_the_other_environment_and_other_tenants_hear_nothing(
     assert [told(endpoint) for endpoint in others] == [[], []]
 
 
-def test_an_endpoint_hears_nothing_of_itself_even_as_a_missed_event(
+def test_an_endpoint_receives_no_notice_about_itself_even_as_a_missed_event(
     api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver
 ) -> None:
     fail(tenant, broken)
@@ -237,7 +239,7 @@ def test_an_endpoint_hears_nothing_of_itself_even_as_a_missed_event(
     assert api.post(f"/v1/webhooks/{broken.id}/replay", body).json()["count"] == 0
 
 
-def test_two_processes_tell_once(
+def test_two_processes_notify_once(
     tenant: Tenant, broken: Endpoint, other: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(tenant, broken)
@@ -312,7 +314,7 @@ class TestExhausted:
     def _one_attempt(self, settings: Any) -> None:
         settings.WEBHOOK_RETRY_SCHEDULE = []
 
-    def test_they_are_told_together_and_once(
+    def test_they_are_reported_together_and_once(
         self, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
     ) -> None:
         for key in ("k1", "k2"):
@@ -341,7 +343,7 @@ class TestExhausted:
         }
         assert (told(broken), told(other)) == ([], [EXHAUSTED])
 
-    def test_one_that_is_about_a_notice_or_a_single_replay_is_not_told(
+    def test_one_that_is_about_a_notice_or_a_single_replay_is_not_reported(
         self, api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
     ) -> None:
         receiver.answer = lambda request: web.Response(status=503)
@@ -389,7 +391,7 @@ class TestExhausted:
         bodies = [body for body in envelope.load(found, tenant_id=tenant.id).values() if body is not None]
         assert {json.loads(body.data)["endpoint_id"] for body in bodies[:2]} == endpoints
 
-    def test_nothing_is_told_of_a_deleted_endpoint(
+    def test_nothing_is_reported_for_a_deleted_endpoint(
         self, api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint
     ) -> None:
         publish_one(tenant)
