@@ -1,6 +1,5 @@
 """Sign-up: the form, the confirmation of the address, and the correction of an application."""
 
-import re
 from typing import Any, cast
 from uuid import UUID
 
@@ -26,7 +25,6 @@ from tenants.signup import screening, sign_ups, tax_ids
 
 SIGN_UP = "sign_up"
 """The session key of the sign-up's id in this browser. The id is None for an address that has an account."""
-_PHONE = re.compile(r"\+[1-9]\d{7,14}")
 
 
 class ApplicationForm(forms.Form):
@@ -97,12 +95,10 @@ class ApplicationForm(forms.Form):
             raise ValidationError(str(error)) from None
 
     def clean_phone(self) -> str:
-        phone = re.sub(r"[\s().-]", "", self.cleaned_data["phone"])
-        if re.fullmatch(r"0?[6-9]\d{9}", phone):
-            phone = f"+91{phone[-10:]}"
-        if not _PHONE.fullmatch(phone):
-            raise ValidationError("Give the number with its country code, e.g. +91 98000 00001.")
-        return phone
+        try:
+            return sign_ups.parse_phone(self.cleaned_data["phone"])
+        except sign_ups.InvalidPhoneError as error:
+            raise ValidationError(str(error)) from None
 
     def application(self) -> sign_ups.Application:
         """The form's values as an application."""

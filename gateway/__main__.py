@@ -24,7 +24,7 @@ from typing import Any, cast
 
 ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 LOOPS = {"deliveries": "webhooks.delivery.dispatcher", "batches": "messaging.batches.runner"}
-"""Modules with the loop of a role, by role: each has `work` and `stop` (`gateway/loop_thread.py`)."""
+"""Modules with the loop of a role, by role: each has `work` and `stop` (`gateway/role_loop.py`)."""
 QUEUES = {"deliveries": "deliveries", "batches": "batches", "tasks": "default"}
 """The Celery queue of a role."""
 TASK_THREADS = 2
@@ -79,7 +79,7 @@ def _run(
     name: str,
 ) -> int:
     from gateway.database import pool
-    from gateway.loop_thread import LoopThread
+    from gateway.role_loop import LoopThread
 
     with ExitStack() as running:
         if serve is not None:

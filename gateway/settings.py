@@ -493,7 +493,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # No interval exceeds an hour. On a replaced host, beat does not know when each task last ran, and would wait a whole
 # interval at each roll-out.
 CELERY_BEAT_SCHEDULE = {
-    # Fallbacks. Dispatchers and runners restart and poll by themselves (`gateway/loop_thread.py`), and each release of
+    # Fallbacks. Dispatchers and runners restart and poll by themselves (`gateway/role_loop.py`), and each release of
     # a replay queues the next one.
     "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 30.0, "options": {"expires": 30}},
     "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 30.0, "options": {"expires": 30}},

@@ -33,9 +33,9 @@ from gateway.api.errors import (
 from gateway.api.json import parse_object
 from gateway.api.limits import API_BODY_BYTES, SMALL_BODY_BYTES
 from gateway.api.middleware import API_PATHS
-from gateway.loop_thread import Loop, keep_running
 from gateway.meta_errors import explained
 from gateway.monitoring import tracing
+from gateway.role_loop import Loop, keep_running
 from gateway.roles import KeyScope
 from messaging import idempotency
 from messaging.cloud_api import parameters as graph_sends

@@ -2,7 +2,7 @@
 
 A signal hands over a few fresh deliveries (`events/publish.py`), or asks a dispatcher to poll for due ones. A lost
 request to poll costs half a second, because dispatchers poll that often, or five seconds while no delivery is open. A
-worker has a dispatcher from its start to its end, and starts another when it fails (`gateway/loop_thread.py`). A lost
+worker has a dispatcher from its start to its end, and starts another when it fails (`gateway/role_loop.py`). A lost
 hand-over waits until its lease ends. If its dispatcher died, that takes a second.
 
 The running dispatchers are registered in Valkey, and the first one with room gets each signal. At a moderate rate,

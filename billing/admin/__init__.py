@@ -5,13 +5,13 @@ from billing.admin import (
     finders,  # noqa: F401 - registers its part of the staff's search
     invoices,
     payments,
-    profiles_and_terms,
+    profiles_and_prices,
 )
 from billing.pricing.money import rupees
 from tenants.audit_labels import register_unit
 from tenants.staff.site import NavigationLink, register_navigation
 
-__all__ = ["invoices", "payments", "profiles_and_terms"]
+__all__ = ["invoices", "payments", "profiles_and_prices"]
 
 register_unit("paise", rupees)
 register_navigation(

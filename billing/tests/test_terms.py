@@ -135,7 +135,7 @@ def test_terms_are_never_changed(statement: str) -> None:
 
 
 def test_staff_set_terms_with_a_reason(browser: Client, staff: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("billing.admin.profiles_and_terms.now", lambda: ist(2026, 11, 20))
+    monkeypatch.setattr("billing.admin.profiles_and_prices.now", lambda: ist(2026, 11, 20))
     url = reverse("admin:billing_planversion_add")
     assert b"Each further number" in browser.get(url).content
     body = {**DEARER, "first_number_paise": "600.50", "additional_number_paise": "300", "included_numbers": 1}

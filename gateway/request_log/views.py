@@ -20,7 +20,7 @@ from gateway.api.errors import InvalidRequest, NotFound
 from gateway.api.pagination import NewestFirst, before_of, bounded_page, limit_of, represent
 from gateway.api.viewsets import ResourceViewSet
 from gateway.clock import now
-from gateway.database import pool
+from gateway.database import replica
 from gateway.database.bounded_walk import LAST_ID, MOST_WALKED, BoundedList, Page, Walk
 from gateway.database.statements import StoredRows
 from gateway.request_log.models import ApiRequest
@@ -59,7 +59,7 @@ def counts_by_key(*, tenant_id: UUID, environment: str) -> dict[str, int]:
             cursor.execute(_BY_KEY, [tenant_id, environment, first, MOST_WALKED])
             return list(cursor.fetchall())
 
-    return {prefix: count for prefix, count in pool.read(ask) if prefix}
+    return {prefix: count for prefix, count in replica.read(ask) if prefix}
 
 
 def search(
@@ -78,7 +78,7 @@ def search(
     moment = now()
     first = max(_oldest(moment), begin or _oldest(moment))
     last = min(moment + timedelta(minutes=1), end or moment + timedelta(minutes=1))
-    return pool.read(
+    return replica.read(
         lambda alias: _CALLS.page(
             [_WALK],
             conditions=[FILTERS[name] for name in equal],

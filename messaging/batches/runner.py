@@ -2,7 +2,7 @@
 scheduled messages that are due.
 
 It starts with the process (`gateway/__main__.py`), and has an event loop for messages and threads for the database and
-for Valkey. It ends when it is stopped or has been idle for long; `gateway/loop_thread.py` then starts the next one.
+for Valkey. It ends when it is stopped or has been idle for long; `gateway/role_loop.py` then starts the next one.
 After a crash nothing is lost or sent twice: the leases end with the runner's registration, and another runner
 continues. It reports claimed items without a result as `outcome_unknown`.
 """

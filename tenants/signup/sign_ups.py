@@ -5,6 +5,7 @@ form never reveals who has an account. The confirmation creates the user and the
 nobody can set a password or a business for another person's address.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -33,6 +34,23 @@ _SIGNER = signing.TimestampSigner(salt="tenants.signup.registration")
 
 class ConfirmationLinkError(Exception):
     """The confirmation link is wrong, too old or used."""
+
+
+class InvalidPhoneError(ValueError):
+    """The phone number has no country code, or is none. The text is for the person who typed it."""
+
+
+def parse_phone(typed: str) -> str:
+    """The phone number with its country code, as digits after a plus. An Indian mobile number needs no code.
+
+    Raises InvalidPhoneError.
+    """
+    phone = re.sub(r"[\s().-]", "", typed)
+    if re.fullmatch(r"0?[6-9]\d{9}", phone):
+        phone = f"+91{phone[-10:]}"
+    if not re.fullmatch(r"\+[1-9]\d{7,14}", phone):
+        raise InvalidPhoneError("Give the number with its country code, e.g. +91 98000 00001.")
+    return phone
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import connections
 
 from gateway.api.errors import InvalidRequest
-from gateway.database import pool
+from gateway.database import replica
 
 HOURS = {"hour": 1, "day": 24}
 MOST_HOURS = {"hour": 7 * 24, "day": 92 * 24}
@@ -131,7 +131,7 @@ def read(
             cursor.execute(_PENDING, parameters)
             return sums, *cursor.fetchone()
 
-    rows, pending, as_of = pool.read(ask)
+    rows, pending, as_of = replica.read(ask)
     if len(rows) > MOST_ROWS:
         raise InvalidRequest.of(group_by="Too many groups: choose a shorter range, a filter or fewer groups.")
     found: dict[tuple[Any, ...], Sums] = {}

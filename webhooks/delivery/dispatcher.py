@@ -2,7 +2,7 @@
 
 Each process with the role `deliveries` has one dispatcher from its start on (`gateway/__main__.py`). The dispatcher
 claims due deliveries, sends many requests at once and writes results in bulk. At rest it waits for the next wake-up. It
-ends when it is stopped, or after a long time without work. `gateway/loop_thread.py` then starts the next one. A crash
+ends when it is stopped, or after a long time without work. `gateway/role_loop.py` then starts the next one. A crash
 loses nothing: the leases end with the registration, and the deliveries are claimed again (docs/architecture.md).
 """
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
-from gateway.database import pool
+from gateway.database import replica
 from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
 from gateway.database.distribution import of_tenant
 from gateway.database.statements import StoredRows, bulk_cursor, uuids
@@ -111,7 +111,7 @@ def search(
     conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
     if types:
         conditions.append("type = ANY(%(types)s)")
-    return pool.read(
+    return replica.read(
         lambda alias: _EVENTS.page(
             _walks(environment, types, equal),
             conditions=conditions,

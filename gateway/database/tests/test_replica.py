@@ -20,7 +20,7 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway import embedded_addresses
 from gateway.clock import now
-from gateway.database import pool
+from gateway.database import replica
 from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 from gateway.request_log import views as request_log
@@ -114,7 +114,7 @@ def standby_in(directory: Path) -> Iterator[Standby]:
 @contextmanager
 def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use the standby as `DATABASE_REPLICA_URL`. It is up to date, and even a slow machine finds it so."""
-    monkeypatch.setattr(pool, "MOST_LAG_SECONDS", 60.0)
+    monkeypatch.setattr(replica, "MOST_LAG_SECONDS", 60.0)
     reader = connections.create_connection("default")
     host = str(embedded_addresses.socket_dir(standby.directory))
     reader.settings_dict = {
@@ -122,20 +122,20 @@ def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         "HOST": host,
         "OPTIONS": {**reader.settings_dict["OPTIONS"], "host": host},
     }
-    connections.databases[pool.REPLICA] = reader.settings_dict
-    connections[pool.REPLICA] = reader
+    connections.databases[replica.REPLICA] = reader.settings_dict
+    connections[replica.REPLICA] = reader
     with connection.cursor() as cursor:
         # By default the tests' Postgres confirms commits before they are written, but only written ones are replicated.
         cursor.execute("SET synchronous_commit = local")
     wait_until(standby.has_replayed_all, "the standby follows", seconds=30)
-    wait_until(lambda: source(monkeypatch) == pool.REPLICA, "it is fit", seconds=30)
+    wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it is fit", seconds=30)
     try:
         yield
     finally:
         connection.close()
-        connections[pool.REPLICA].close()
-        del connections[pool.REPLICA]
-        del connections.databases[pool.REPLICA]
+        connections[replica.REPLICA].close()
+        del connections[replica.REPLICA]
+        del connections.databases[replica.REPLICA]
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def replicated(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the next read check the standby again."""
-    monkeypatch.setattr(pool, "_looked_at", float("-inf"))
+    monkeypatch.setattr(replica, "_looked_at", float("-inf"))
 
 
 def read_everything(tenant: Tenant, api: Api) -> None:
@@ -199,7 +199,7 @@ def listed(api: Api) -> list[str]:
 def test_lists_and_analytics_are_read_from_the_replica(replicated: Standby, tenant: Tenant, api: Api) -> None:
     write(tenant, "msg:first")
     wait_until(replicated.has_replayed_all, "the standby follows")
-    assert reads(pool.REPLICA, tenant, api) == STATEMENTS
+    assert reads(replica.REPLICA, tenant, api) == STATEMENTS
     assert reads("default", tenant, api) == 0
     assert listed(api) == ["msg:first"]
 
@@ -207,27 +207,27 @@ def test_lists_and_analytics_are_read_from_the_replica(replicated: Standby, tena
 def test_a_replica_that_is_behind_is_left_until_it_has_caught_up(
     replicated: Standby, tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "MOST_LAG_SECONDS", 0.2)
+    monkeypatch.setattr(replica, "MOST_LAG_SECONDS", 0.2)
     replicated.run("SELECT pg_wal_replay_pause()")
     wait_until(lambda: replicated.run("SELECT pg_get_wal_replay_pause_state()") == "paused", "it pauses")
     write(tenant, "msg:later")
     wait_until(lambda: source(monkeypatch) == "default", "the lag is noticed")
     assert listed(api) == ["msg:later"]
     replicated.run("SELECT pg_wal_replay_resume()")
-    wait_until(lambda: source(monkeypatch) == pool.REPLICA, "it has caught up")
+    wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it has caught up")
     assert listed(api) == ["msg:later"]
 
 
 def test_a_replica_that_lost_its_primary_is_left(
     replicated: Standby, tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "MOST_LAG_SECONDS", 0.2)
+    monkeypatch.setattr(replica, "MOST_LAG_SECONDS", 0.2)
     replicated.follow("host=/nonexistent")
     wait_until(lambda: source(monkeypatch) == "default", "the loss is noticed", seconds=30)
     write(tenant, "msg:unseen")
     assert listed(api) == ["msg:unseen"]
     replicated.follow(replicated.primary)
-    wait_until(lambda: source(monkeypatch) == pool.REPLICA, "it follows again", seconds=30)
+    wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it follows again", seconds=30)
 
 
 def test_a_replica_that_ends_costs_no_read(
@@ -235,13 +235,13 @@ def test_a_replica_that_ends_costs_no_read(
 ) -> None:
     write(tenant, "msg:first")
     wait_until(replicated.has_replayed_all, "the standby follows")
-    assert reads(pool.REPLICA, tenant, api) == STATEMENTS
+    assert reads(replica.REPLICA, tenant, api) == STATEMENTS
     replicated.stop()
     # The last check found the standby fit. The primary also answers the read that finds the standby gone.
     assert listed(api) == ["msg:first"]
     assert reads("default", tenant, api) == STATEMENTS
     replicated.start()
-    wait_until(lambda: source(monkeypatch) == pool.REPLICA, "it is back", seconds=30)
+    wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it is back", seconds=30)
 
 
 def test_a_read_that_the_replica_breaks_off_is_repeated_and_one_that_is_too_slow_is_not(
@@ -253,20 +253,20 @@ def test_a_read_that_the_replica_breaks_off_is_repeated_and_one_that_is_too_slow
         def query(alias: str) -> Any:
             asked.append(alias)
             with connections[alias].cursor() as cursor:
-                cursor.execute(statement if alias == pool.REPLICA else "SELECT 1")
+                cursor.execute(statement if alias == replica.REPLICA else "SELECT 1")
                 return cursor.fetchone()[0]
 
         return query
 
-    assert pool.read(ask("SELECT pg_terminate_backend(pg_backend_pid())")) == 1
-    assert asked == [pool.REPLICA, "default"]
+    assert replica.read(ask("SELECT pg_terminate_backend(pg_backend_pid())")) == 1
+    assert asked == [replica.REPLICA, "default"]
     asked.clear()
     forget(monkeypatch)
-    with connections[pool.REPLICA].cursor() as cursor:
+    with connections[replica.REPLICA].cursor() as cursor:
         cursor.execute("SET statement_timeout = '10ms'")
     with pytest.raises(Exception, match="statement timeout"):
-        pool.read(ask("SELECT pg_sleep(5)"))
-    assert asked == [pool.REPLICA]
+        replica.read(ask("SELECT pg_sleep(5)"))
+    assert asked == [replica.REPLICA]
 
 
 def test_a_replica_that_was_promoted_is_left(
@@ -280,10 +280,10 @@ def test_a_replica_that_was_promoted_is_left(
 
 
 def test_without_a_replica_the_primary_serves() -> None:
-    assert pool.read(lambda alias: alias) == "default"
+    assert replica.read(lambda alias: alias) == "default"
 
 
 def source(monkeypatch: pytest.MonkeyPatch) -> str:
     """The database that reads use after a new check."""
     forget(monkeypatch)
-    return pool.read(lambda alias: alias)
+    return replica.read(lambda alias: alias)

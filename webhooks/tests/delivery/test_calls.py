@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from django.db import connection
 
-from gateway.loop_thread import LoopThread
+from gateway.role_loop import LoopThread
 from tenants.models import Tenant
 from tests.receiver import Received, Receiver
 from webhooks import wake_up

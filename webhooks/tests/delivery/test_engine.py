@@ -20,12 +20,12 @@ from aiohttp import web
 from django.conf import settings as django_settings
 from django.db import connection, connections
 
-from gateway import clock, ids, loop_thread
+from gateway import clock, ids, role_loop
 from gateway.celery import app as celery_app
 from gateway.clock import now
-from gateway.loop_thread import LoopThread
 from gateway.outbound import addresses
 from gateway.outbound.addresses import UnknownNameError
+from gateway.role_loop import LoopThread
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
@@ -101,7 +101,7 @@ def test_a_dispatcher_that_fails_begins_again_without_beat_or_a_wake_up(
 ) -> None:
     monkeypatch.setattr(wake_up, "soon", lambda _fresh: None)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
-    monkeypatch.setattr(loop_thread, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(role_loop, "PAUSE_SECONDS", 0.01)
     claim_until_idle, failed = dispatcher._Dispatcher._claim_until_idle, threading.Event()
 
     async def fail_once(self: dispatcher._Dispatcher) -> None:

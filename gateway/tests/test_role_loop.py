@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway import loop_thread
-from gateway.loop_thread import LoopThread
+from gateway import role_loop
+from gateway.role_loop import LoopThread
 
 SECONDS = 10.0
 
@@ -51,7 +51,7 @@ def test_a_loop_that_ends_by_itself_begins_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(loop_thread, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(role_loop, "PAUSE_SECONDS", 0.01)
     loop = _Loop(*earlier)
     with LoopThread(loop):
         assert loop.lasts.wait(SECONDS)
@@ -64,7 +64,7 @@ def test_a_loop_that_ends_by_itself_begins_again(
 def test_it_pauses_after_a_failure_and_a_stop_does_not_wait_for_that(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(loop_thread, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(role_loop, "PAUSE_SECONDS", 3600.0)
     failed = threading.Event()
 
     def fail_and_tell() -> bool:
