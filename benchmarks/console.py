@@ -34,7 +34,7 @@ def run(harness: Harness) -> list[Result]:
     own = business()
     target, _ = endpoint(own.tenant_id, "https://shop.example/hook")
     growth._load([own.tenant_id] * growth.TENANTS, [target] * growth.TENANTS, MESSAGES, salt="console")
-    _tell_who_wrote(own)
+    _set_contents(own)
     batch_id = _fill(own)
     client = _browser(own.tenant_id)
     return [_measured(client, path) for path in _paths(client, own, batch_id)]
@@ -76,7 +76,7 @@ def _fill(own: Business) -> str:
     return batch.public_id
 
 
-def _tell_who_wrote(own: Business) -> None:
+def _set_contents(own: Business) -> None:
     """Set number, customer, kind and text of the loaded events and messages."""
     document = (
         """'{"contacts":[{"profile":{"name":"Asha ' || e.n %% 10000 || '"}}],"""

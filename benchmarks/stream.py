@@ -30,7 +30,7 @@ class Listeners:
         parts = urlsplit(url)
         self._address = parts.hostname, parts.port
         self.milliseconds: list[float] = []
-        self.heard: dict[str, int] = {}
+        self.received: dict[str, int] = {}
         self.open = 0
         self._gate = asyncio.Semaphore(CONNECT_AT_ONCE)
 
@@ -51,7 +51,7 @@ class Listeners:
                 made = ids.decode(ids.EVENT, event_id)
                 assert made is not None
                 self.milliseconds.append(time.time() * 1000 - ids.milliseconds(made))
-                self.heard[event_id] = self.heard.get(event_id, 0) + 1
+                self.received[event_id] = self.received.get(event_id, 0) + 1
 
 
 def run(harness: Harness) -> list[Result]:
@@ -108,7 +108,7 @@ async def _measure(harness: Harness, url: str, businesses: list[Business], keys:
     result.what += f"; {memory:.0f} MB ({before:.0f} without), {idle:.1%} of a core at rest"
     result.expect(load.statuses == {200: count}, f"the service answered {load.statuses}")
     result.expect(len(listeners.milliseconds) == expected, f"{len(listeners.milliseconds)} of {expected}")
-    result.expect(set(listeners.heard.values()) == {LISTENERS_EACH}, "events were skipped or doubled")
+    result.expect(set(listeners.received.values()) == {LISTENERS_EACH}, "events were skipped or doubled")
     found = result.percentiles or {"p50": float("inf")}
     result.expect(found["p50"] <= P50, f"p50 {found['p50']:.1f} ms")
     result.expect(memory <= MOST_MEGABYTES, f"{memory:.0f} MB")

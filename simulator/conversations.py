@@ -24,8 +24,8 @@ async def preferences(request: web.Request) -> web.Response:
     """POST /sim/preferences: a customer stops or resumes marketing messages."""
     body = await read(request)
     customer = prefer(request.app[SIMULATOR], body)
-    told = {"phone_number_id": body["phone_number_id"], "customer": customer, "value": body["value"]}
-    return answer(told, status=201)
+    preference = {"phone_number_id": body["phone_number_id"], "customer": customer, "value": body["value"]}
+    return answer(preference, status=201)
 
 
 async def echoes(request: web.Request) -> web.Response:

@@ -38,9 +38,9 @@ def remember(state: State, account: Account, source: Mapping[str, Any]) -> str:
     if is_phone(customer):
         state.user_ids[business_scoped_id(account.business_id, customer)] = customer
     while len(own) > MOST_OF_ACCOUNT:
-        forgotten = next(iter(own))
-        del own[forgotten]
-        state.user_ids.pop(business_scoped_id(account.business_id, forgotten), None)
+        oldest = next(iter(own))
+        del own[oldest]
+        state.user_ids.pop(business_scoped_id(account.business_id, oldest), None)
     state.changed()
     return customer
 

@@ -375,7 +375,7 @@ class TestOperatorsTrouble:
         right, settings.RAZORPAY_KEY_SECRET = settings.RAZORPAY_KEY_SECRET, "wrong"
         mandates.cancel_replaced()
         old.refresh_from_db()
-        assert old.cancel_at_provider, "the provider still has to be told"
+        assert old.cancel_at_provider, "the provider still has to be notified"
         settings.RAZORPAY_KEY_SECRET = right
         mandates.cancel_replaced()
         old.refresh_from_db()

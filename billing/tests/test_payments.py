@@ -318,7 +318,7 @@ def test_the_mandate_of_a_tenant_that_closes_ends_at_the_provider_too(
     assert (mandate.status, mandate.cancel_at_provider) == ("cancelled", True)
     assert leaving.close(tenant_id=payer.id).ended["mandates"] == 0
     [token] = provider.control("GET", "payments")["tokens"]
-    assert token["recurring_details"]["status"] == "cancelled", "what the provider missed is told again"
+    assert token["recurring_details"]["status"] == "cancelled", "what the provider missed is sent again"
 
 
 def test_a_mandate_that_was_replaced_stays_so_while_it_lives_at_the_provider(

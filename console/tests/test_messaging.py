@@ -366,7 +366,7 @@ def test_a_batch_says_what_became_of_its_messages(
     browser: Client, batch: Batch, tenant: Tenant, other_tenant: Tenant
 ) -> None:
     path = f"/console/batches/{batch.public_id}"
-    told: dict[str, dict[str, Any]] = {
+    outcomes: dict[str, dict[str, Any]] = {
         "a": {"accepted_at": now()},
         "b": {"accepted_at": now(), "sent_at": now(), "delivered_at": now()},
         "c": {"delivered_at": now(), "read_at": now()},
@@ -375,7 +375,7 @@ def test_a_batch_says_what_became_of_its_messages(
         "f": {"failed_at": now()},
     }
     shared = {"month": now().date().replace(day=1), "batch_id": batch.id}
-    for key, times in told.items():
+    for key, times in outcomes.items():
         Message.objects.create(
             **{**shared, "tenant_id": tenant.id, "environment": "live", "direction": "outbound"},
             **{"key": f"wamid.{key}", "id": ids.uuid7(), **times},

@@ -290,7 +290,7 @@ def test_an_open_page_is_notified_only_of_its_own_environments_events(
     publish_one(tenant)
     is_new, seen = news(browser, begin)
     assert is_new
-    assert not news(browser, seen)[0], "it is told once"
+    assert not news(browser, seen)[0], "it is reported once"
     assert not news(browser, "nonsense")[0]
     assert not news(stranger, others)[0]
     browser.post("/console/preferences", {"environment": "test"})

@@ -10,15 +10,15 @@ from gateway.valkey.connection import valkey
 SECONDS = 10.0
 
 
-def told(channel: Channel, heard: "queue.Queue[str]") -> str:
+def first_news(channel: Channel, received: "queue.Queue[str]") -> str:
     """Send until a message is received, because a subscription takes a moment."""
     for attempt in range(int(SECONDS / 0.05)):
         channel.send(f"news {attempt}")
         try:
-            return heard.get(timeout=0.05)
+            return received.get(timeout=0.05)
         except queue.Empty:
             continue
-    raise AssertionError("nothing was heard")
+    raise AssertionError("nothing was received")
 
 
 @pytest.fixture
@@ -28,25 +28,25 @@ def connections() -> set[int]:
 
 
 def test_after_a_break_news_are_received_again_and_some_are_reported_missed(connections: set[int]) -> None:
-    heard: queue.Queue[str] = queue.Queue()
+    received: queue.Queue[str] = queue.Queue()
     missed: queue.Queue[None] = queue.Queue()
-    Channel("news:test", received=heard.put, missed=lambda: missed.put(None)).listen()
-    other = Channel("news:test", received=heard.put, missed=lambda: missed.put(None))
-    assert told(other, heard).startswith("news")
+    Channel("news:test", received=received.put, missed=lambda: missed.put(None)).listen()
+    other = Channel("news:test", received=received.put, missed=lambda: missed.put(None))
+    assert first_news(other, received).startswith("news")
     assert missed.empty(), "nothing can be missed before the first subscription"
     for client in valkey().client_list(_type="pubsub"):
         if int(client["id"]) not in connections:
             valkey().client_kill_filter(_id=client["id"])
     missed.get(timeout=SECONDS)
-    assert told(other, heard).startswith("news")
+    assert first_news(other, received).startswith("news")
 
 
 def test_a_process_does_not_receive_its_own_news() -> None:
-    heard: queue.Queue[str] = queue.Queue()
-    channel, other = (Channel("news:self", received=heard.put, missed=lambda: None) for _ in range(2))
+    received: queue.Queue[str] = queue.Queue()
+    channel, other = (Channel("news:self", received=received.put, missed=lambda: None) for _ in range(2))
     channel.listen()
-    assert told(other, heard).startswith("news")
+    assert first_news(other, received).startswith("news")
     channel.send("own")
     other.send("last")
-    while (news := heard.get(timeout=SECONDS)) != "last":
+    while (news := received.get(timeout=SECONDS)) != "last":
         assert news.startswith("news")

@@ -41,11 +41,13 @@ def answer(action: str, **path: str) -> Any:
 @pytest.mark.parametrize(("pk", "status"), [("1", 200), ("0", 404)])
 def test_each_answer_of_a_deprecated_operation_says_so(settings: Any, pk: str, status: int) -> None:
     settings.BASE_URL = "https://gateway.example"
-    told = answer("retrieve", pk=pk)
-    assert told.status_code == status
-    assert told["Deprecation"] == "@1799539200"
-    assert told["Sunset"] == "Mon, 10 Jan 2028 00:00:00 GMT"
-    assert told["Link"] == '<https://gateway.example/docs/changelog/>; rel="deprecation"; type="text/html"'
+    response = answer("retrieve", pk=pk)
+    assert response.status_code == status
+    assert response["Deprecation"] == "@1799539200"
+    assert response["Sunset"] == "Mon, 10 Jan 2028 00:00:00 GMT"
+    assert (
+        response["Link"] == '<https://gateway.example/docs/changelog/>; rel="deprecation"; type="text/html"'
+    )
 
 
 def test_the_other_operations_say_nothing() -> None:

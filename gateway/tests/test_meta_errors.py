@@ -65,22 +65,22 @@ def test_a_code_is_found_by_its_subcode_first(code: Any, subcode: Any, name: str
 
 
 def test_words_stand_beside_the_source_and_every_byte_of_meta_stays() -> None:
-    told = explained(error_body(ERROR), "req_1")
-    body = json.loads(told)
+    response = explained(error_body(ERROR), "req_1")
+    body = json.loads(response)
     known = error_code(131047)
     assert known is not None
     assert list(body) == ["source", "hint", "doc_url", "request_id", "error"]
     assert (body["hint"], body["request_id"]) == (f"{known.cause} {known.repair}", "req_1")
     assert body["doc_url"] == f"{settings.BASE_URL}/errors/131047"
-    assert told.endswith(ERROR[1:])
+    assert response.endswith(ERROR[1:])
 
 
 @pytest.mark.parametrize(
     "written", [b"{}", b'{"error":5}', b'{"error":{"code":999999}}', b' { "error":{"code":"x"}}']
 )
 def test_for_an_unknown_code_only_the_request_id_is_added(written: bytes) -> None:
-    told = explained(error_body(written), "req_1")
-    assert set(json.loads(told)) - {"error"} == {"source", "request_id"}
+    response = explained(error_body(written), "req_1")
+    assert set(json.loads(response)) - {"error"} == {"source", "request_id"}
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_for_an_unknown_code_only_the_request_id_is_added(written: bytes) -> Non
     [ERROR, b"{}", b' { "error": {"code": 131000, "x": ",\\"hint\\":"}}', b'{"a":1,"source":"meta"}'],
 )
 def test_on_the_cloud_apis_paths_metas_bytes_stand_alone(written: bytes) -> None:
-    for told in (
+    for response in (
         explained(error_body(written), None),
         explained(error_body(written), "req_1"),
         error_body(written),
     ):
-        assert in_metas_form(told) == written
+        assert in_metas_form(response) == written
 
 
 @pytest.mark.parametrize(

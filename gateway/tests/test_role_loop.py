@@ -67,11 +67,11 @@ def test_it_pauses_after_a_failure_and_a_stop_does_not_wait_for_that(
     monkeypatch.setattr(role_loop, "PAUSE_SECONDS", 3600.0)
     failed = threading.Event()
 
-    def fail_and_tell() -> bool:
+    def fail_and_signal() -> bool:
         failed.set()
         return fail()
 
-    loop = _Loop(fail_and_tell)
+    loop = _Loop(fail_and_signal)
     with LoopThread(loop) as thread:
         assert failed.wait(SECONDS)
     assert not thread._thread.is_alive()

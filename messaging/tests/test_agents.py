@@ -503,10 +503,10 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     body = json.dumps({**asked, "params": {"name": "why_is_endpoint_failing", "arguments": {}}}).encode()
     left = int(ask(other.key)["RateLimit-Remaining"])
-    told: list[FinishedCall] = []
-    monkeypatch.setattr(access_log, "_listeners", [told.append])
+    finished: list[FinishedCall] = []
+    monkeypatch.setattr(access_log, "_listeners", [finished.append])
     answered = ask(other.key, body=body)
-    calls = len([call for call in told if call.route != "/mcp"])
+    calls = len([call for call in finished if call.route != "/mcp"])
     assert calls > 3
     assert left - int(answered["RateLimit-Remaining"]) == calls
     # Flushes pending writes, which would otherwise count against the new burst.

@@ -714,8 +714,8 @@ def test_while_the_tenant_waits_for_approval_only_batches_of_its_sandbox_are_sen
     api: Api, number: PhoneNumber, tenant: Tenant, simulator: RunningSimulator
 ) -> None:
     of_live = create(api, number, 2)
-    (of_test_world,) = control.ensure(tenant.id)
-    body = orjson.dumps({"from": of_test_world.phone_number_id, "messages": [message(1), message(2)]})
+    (of_sandbox,) = control.ensure(tenant.id)
+    body = orjson.dumps({"from": of_sandbox.phone_number_id, "messages": [message(1), message(2)]})
     batch = lifecycle.create(tenant_id=tenant.id, environment="test", raw=body).batch
     Tenant.objects.update(status="pending_approval")
     runner.run()

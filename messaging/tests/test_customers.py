@@ -131,8 +131,8 @@ def test_the_last_template(api: Api, tenant: Tenant) -> None:
     write(tenant, [outbound("wamid.X", template=None, type="text")])
     shown = customer(api)
     assert shown["last_template"] is not None
-    told = {"id": "wamid.T", "name": "order_update", "language": "en_US", "status": "read"}
-    assert {name: shown["last_template"][name] for name in told} == told
+    expected = {"id": "wamid.T", "name": "order_update", "language": "en_US", "status": "read"}
+    assert {name: shown["last_template"][name] for name in expected} == expected
     assert shown["last_outbound_at"] is not None
 
 

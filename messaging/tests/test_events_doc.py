@@ -135,8 +135,8 @@ def test_the_events_of_connections_and_tokens_are_the_services(tenant: Tenant) -
     verified_endpoint(tenant)
     number_of(tenant, waba_id=WABA, phone_number_id=NUMBER, digits=DIGITS)
     state.recompute(tenant_id=tenant.id)
-    tell: dict[str, Any] = EXAMPLES["account.update"]["raw"]
-    assert post(json.dumps(tell).encode()).status_code == 200
+    update: dict[str, Any] = EXAMPLES["account.update"]["raw"]
+    assert post(json.dumps(update).encode()).status_code == 200
     BusinessAccount.objects.update(token_expires_at=datetime(2026, 11, 8, 6, 40, tzinfo=UTC))
     with transaction.atomic():
         state.token_expiring(BusinessAccount.objects.get(), days=7)

@@ -667,7 +667,7 @@ def test_less_known_calls_of_the_documentation_work_in_the_sandbox(
         given = orjson.loads(orjson.dumps(body).replace(b"{waba}", account.waba_id.encode()))
         answer = api.request(method, f"/v25.0/{path}", given)
         assert holds in answer.content.decode(), (method, path, answer.content)
-        told = answer.json()
-        known |= {name: told[name] for name in ("id", "sequence_id") if name in told}
-        if isinstance(told.get("data"), list) and told["data"] and "id" in told["data"][0]:
-            known["data[0].id"] = told["data"][0]["id"]
+        parsed = answer.json()
+        known |= {name: parsed[name] for name in ("id", "sequence_id") if name in parsed}
+        if isinstance(parsed.get("data"), list) and parsed["data"] and "id" in parsed["data"][0]:
+            known["data[0].id"] = parsed["data"][0]["id"]

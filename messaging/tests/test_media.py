@@ -390,8 +390,8 @@ def test_a_browser_saves_a_strangers_file_and_runs_nothing_of_it(
 ) -> None:
     """The URL is opened as a link at the console's own address. In the Graph paths, it contains the key."""
     graph.answers("GET", "/77777", {"id": "77777", "url": f"{graph.url}/bytes"})
-    told = f"Content-Disposition: {disposition}\r\n" if disposition else ""
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{told}Content-Length: 8\r\n\r\n"
+    header = f"Content-Disposition: {disposition}\r\n" if disposition else ""
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{header}Content-Length: 8\r\n\r\n"
     graph.script["GET", "/bytes"] = [head.encode() + b"<script>"]
     if path.startswith("/v1"):
         answer = Client().get(path, headers={"Authorization": f"Bearer {key.key}", "Accept": "text/html"})

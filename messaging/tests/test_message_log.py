@@ -126,7 +126,7 @@ class TestOne:
         shown = one(api, "wamid.F")
         known = error_code(131047)
         assert known is not None
-        told = {
+        expected = {
             "hint": known.hint,
             "doc_url": known.doc_url,
             "code": 131047,
@@ -134,8 +134,8 @@ class TestOne:
             "message": "Re-engagement message",
             "details": "More than 24 hours have passed.",
         }
-        assert (shown["status"], shown["error_code"], shown["error"]) == ("failed", 131047, told)
-        assert shown["statuses"][0]["error"] == told
+        assert (shown["status"], shown["error_code"], shown["error"]) == ("failed", 131047, expected)
+        assert shown["statuses"][0]["error"] == expected
 
     @pytest.mark.parametrize("is_dropped", [True, False], ids=["dropped", "still stored"])
     def test_past_retention_the_code_stays(self, api: Api, here: PhoneNumber, is_dropped: bool) -> None:

@@ -192,7 +192,7 @@ def test_its_time_can_be_changed_and_it_can_be_cancelled_while_it_waits(
     assert "send_at" in str(error["details"]["fields"])
     assert_error(api.patch(path, {"send_at": "2020-01-01T00:00:00Z"}), 400, "invalid_request")
     assert api.post(f"{path}/cancel").json()["status"] == "cancelled"
-    assert bytes(ScheduledMessage.objects.get().body) == b"", "what it said is forgotten"
+    assert bytes(ScheduledMessage.objects.get().body) == b"", "its text is deleted"
     let_time_come()
     runner.run()
     assert received(simulator, number) == []

@@ -71,14 +71,14 @@ def test_lacking_only_the_endpoint_is_pending(f: ConnectionFacts) -> None:
 def test_fixing_one_fact_never_makes_it_worse(f: ConnectionFacts, ever: bool) -> None:
     rank = {"disconnected": 0, "pending": 1, "connected": 2}
     before = connection_of(f)
-    for mended in (
+    for fixed in (
         replace(f, taken_away=None),
         replace(f, token_valid=True),
         replace(f, subscribed=True),
         replace(f, registered=True),
         replace(f, endpoint_verified=True),
     ):
-        assert rank[connection_of(mended).state] >= rank[before.state]
+        assert rank[connection_of(fixed).state] >= rank[before.state]
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def test_a_number_migrates_from_another_provider(
     assert answer.json()["success"] is True
     registered = api.post(f"{moved}/register").json()
     pin = PhoneNumber.objects.get(phone_number_id=moved.rpartition("/")[2]).pin
-    assert registered == {"success": True, "pin": pin}, "a PIN that was made is told"
+    assert registered == {"success": True, "pin": pin}, "a PIN that was made is returned"
     assert api.post(f"{moved}/register").json() == {"success": True}, "once"
     assert api.get(moved).json()["connection_state"] == "connected"
 

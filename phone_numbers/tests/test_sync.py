@@ -186,8 +186,8 @@ def test_an_account_that_cannot_be_warned_does_not_keep_others_from_it(
 
     monkeypatch.setattr(state, "token_expiring", expiring)
     tokens.warn_of_ends()
-    told = {data["waba_id"] for data in published(tenant, "token.expiring")}
-    assert told == {account.waba_id for account in accounts[1:]}
+    reported = {data["waba_id"] for data in published(tenant, "token.expiring")}
+    assert reported == {account.waba_id for account in accounts[1:]}
 
 
 def test_a_throttled_account_waits_as_long_as_the_upstream_says(
@@ -395,16 +395,16 @@ def test_the_end_of_a_token_is_reported_seven_days_and_one_day_before(tenant: Te
     assert [tokens.warn_of_ends(), tokens.warn_of_ends()] == [1, 0]
     ends_in(hours=20)
     assert [tokens.warn_of_ends(), tokens.warn_of_ends()] == [1, 0]
-    told = published(tenant, "token.expiring")
-    assert [data["waba_id"] for data in told] == [account.waba_id] * 2
-    assert all(data["expires_at"].endswith("Z") for data in told)
+    reported = published(tenant, "token.expiring")
+    assert [data["waba_id"] for data in reported] == [account.waba_id] * 2
+    assert all(data["expires_at"].endswith("Z") for data in reported)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_two_beats_at_once_report_an_end_once(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     make_account(tenant)
     BusinessAccount.objects.update(token_expires_at=now() + timedelta(hours=20), token_warned_days=7)
-    both, token_expiring, told = threading.Barrier(2), state.token_expiring, []
+    both, token_expiring, counts = threading.Barrier(2), state.token_expiring, []
 
     def expiring(account: BusinessAccount, *, days: int) -> None:
         with suppress(threading.BrokenBarrierError):
@@ -412,8 +412,8 @@ def test_two_beats_at_once_report_an_end_once(tenant: Tenant, monkeypatch: pytes
         token_expiring(account, days=days)
 
     monkeypatch.setattr(state, "token_expiring", expiring)
-    in_threads(*[lambda: told.append(tokens.warn_of_ends())] * 2)
-    assert sorted(told) == [0, 1]
+    in_threads(*[lambda: counts.append(tokens.warn_of_ends())] * 2)
+    assert sorted(counts) == [0, 1]
     assert len(published(tenant, "token.expiring")) == 1
 
 

@@ -23,7 +23,7 @@ def number(tenant: Tenant, endpoint: Endpoint) -> PhoneNumber:
     return number
 
 
-def tell(number: PhoneNumber, value: dict[str, Any], field: str = "account_update") -> None:
+def notify(number: PhoneNumber, value: dict[str, Any], field: str = "account_update") -> None:
     sync.apply_notification(
         field=field,
         value=value,
@@ -59,10 +59,10 @@ DISABLE = {
 def test_what_takes_the_account_away_disconnects(
     number: PhoneNumber, tenant: Tenant, value: dict[str, Any], detail: str
 ) -> None:
-    tell(number, value)
+    notify(number, value)
     assert state_of(number) == ("disconnected", detail)
     assert moves(tenant)[-1] == ("connected", "disconnected", detail)
-    tell(number, value)
+    notify(number, value)
     assert len(moves(tenant)) == 2
 
 
@@ -80,15 +80,15 @@ def test_what_takes_the_account_away_disconnects(
     ],
 )
 def test_what_takes_nothing_away_leaves_it_connected(number: PhoneNumber, value: dict[str, Any]) -> None:
-    tell(number, value)
+    notify(number, value)
     assert state_of(number) == ("connected", None)
 
 
 def test_a_reinstated_account_is_connected_again(number: PhoneNumber) -> None:
-    tell(number, DISABLE)
-    tell(number, {"event": "ACCOUNT_RECONNECTED"})
+    notify(number, DISABLE)
+    notify(number, {"event": "ACCOUNT_RECONNECTED"})
     assert state_of(number) == ("disconnected", "account_restricted")
-    tell(number, {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "REINSTATE"}})
+    notify(number, {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "REINSTATE"}})
     assert state_of(number) == ("connected", None)
 
 
@@ -96,17 +96,17 @@ def test_offboarding_concerns_the_coexistence_numbers_alone(number: PhoneNumber,
     shared = make_number(number.account, "919800000009")
     PhoneNumber.objects.filter(pk=shared.pk).update(coexistence=True)
     state.recompute(tenant_id=tenant.id)
-    tell(number, {"event": "ACCOUNT_OFFBOARDED"})
+    notify(number, {"event": "ACCOUNT_OFFBOARDED"})
     assert state_of(shared) == ("disconnected", "account_removed")
     assert state_of(number) == ("connected", None)
-    tell(number, {"event": "ACCOUNT_RECONNECTED"})
+    notify(number, {"event": "ACCOUNT_RECONNECTED"})
     assert state_of(shared) == ("connected", None)
 
 
 def test_other_accounts_are_untouched(number: PhoneNumber, other_tenant: Tenant) -> None:
     sync.apply_notification(field="account_update", value={"event": "ACCOUNT_DELETED"}, waba_id="404")
     foreign = make_number(make_account(other_tenant))
-    tell(foreign, {"event": "ACCOUNT_DELETED"})
+    notify(foreign, {"event": "ACCOUNT_DELETED"})
     assert state_of(number) == ("connected", None)
 
 
@@ -128,14 +128,14 @@ def test_other_accounts_are_untouched(number: PhoneNumber, other_tenant: Tenant)
 def test_a_new_messaging_limit_is_stored(
     number: PhoneNumber, field: str, value: dict[str, Any], tier: str | None
 ) -> None:
-    tell(number, value, field)
+    notify(number, value, field)
     number.refresh_from_db()
     assert number.messaging_limit_tier == tier
 
 
 def test_an_approved_name_is_stored(number: PhoneNumber) -> None:
-    tell(number, {"decision": "REJECTED", "requested_verified_name": "No"}, "phone_number_name_update")
-    tell(number, {"decision": "APPROVED", "requested_verified_name": "Asha"}, "phone_number_name_update")
+    notify(number, {"decision": "REJECTED", "requested_verified_name": "No"}, "phone_number_name_update")
+    notify(number, {"decision": "APPROVED", "requested_verified_name": "Asha"}, "phone_number_name_update")
     number.refresh_from_db()
     assert (number.verified_name, number.name_status) == ("Asha", "APPROVED")
 
@@ -146,7 +146,7 @@ def test_each_such_notification_has_the_account_read_again_after_the_commit(
 ) -> None:
     BusinessAccount.objects.update(sync_lease_until=None)
     with django_capture_on_commit_callbacks(execute=True):
-        tell(number, {}, field)
+        notify(number, {}, field)
     assert BusinessAccount.objects.get().sync_lease_until is not None
 
 

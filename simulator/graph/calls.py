@@ -113,8 +113,8 @@ def _publish_call(sim: Simulator, number: Number, row: Row, event: str, **more: 
     wa_id, user_id = names(sim.state, account, row["customer"])
     theirs, ours = ("from", "to") if row["direction"] == _USER else ("to", "from")
     sides = {theirs: wa_id, ours: number.digits, f"{theirs}_user_id": user_id}
-    told = {name: value for name, value in sides.items() if value}
-    item = {"id": row["id"], **told, "event": event, "timestamp": str(int(time.time()))}
+    parties = {name: value for name, value in sides.items() if value}
+    item = {"id": row["id"], **parties, "event": event, "timestamp": str(int(time.time()))}
     contacts = [contact(sim.state, account, row["customer"])]
     _publish(sim, number, contacts=contacts, calls=[{**item, "direction": row["direction"], **more}])
 
@@ -123,8 +123,8 @@ def _publish_status(sim: Simulator, number: Number, row: Row, status: str) -> No
     account = sim.state.accounts[number.waba_id]
     wa_id, user_id = names(sim.state, account, row["customer"])
     item = {"id": row["id"], "type": "call", "status": status, "timestamp": str(int(time.time()))}
-    told = {"recipient_id": wa_id, "recipient_user_id": user_id}
-    _publish(sim, number, statuses=[{**item, **{name: value for name, value in told.items() if value}}])
+    recipient = {"recipient_id": wa_id, "recipient_user_id": user_id}
+    _publish(sim, number, statuses=[{**item, **{name: value for name, value in recipient.items() if value}}])
 
 
 def _publish(sim: Simulator, number: Number, **lists: Any) -> None:

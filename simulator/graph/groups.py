@@ -42,8 +42,8 @@ def _group(call: Call) -> tuple[Number, Row]:
 
 def _notify(call: Call, number: Number, field: str, group: dict[str, Any]) -> None:
     metadata = {"display_phone_number": number.digits, "phone_number_id": number.id}
-    told = {"timestamp": str(int(time.time())), **group}
-    value = {"messaging_product": "whatsapp", "metadata": metadata, "groups": [told]}
+    stamped = {"timestamp": str(int(time.time())), **group}
+    value = {"messaging_product": "whatsapp", "metadata": metadata, "groups": [stamped]}
     call.sim.notifier.publish(waba_id=number.waba_id, field=field, value=value)
 
 
@@ -75,8 +75,8 @@ async def create_group(call: Call) -> Row:
     call.sim.state.changed()
     request_id = secrets.token_hex(8)
     shown: Row = {name: group[name] for name in ("subject", "description", "invite_link") if name in group}
-    told: Row = {"group_id": group_id, "type": "group_create", "request_id": request_id, **shown}
-    _notify(call, number, "group_lifecycle_update", told)
+    change: Row = {"group_id": group_id, "type": "group_create", "request_id": request_id, **shown}
+    _notify(call, number, "group_lifecycle_update", change)
     return {"messaging_product": "whatsapp", "request_id": request_id}
 
 
@@ -111,10 +111,10 @@ async def update_group(call: Call) -> Row:
     group.update(changes)
     call.sim.state.changed()
     request_id = secrets.token_hex(8)
-    told: Row = {"group_id": group["id"], "type": "group_settings_update", "request_id": request_id}
+    change: Row = {"group_id": group["id"], "type": "group_settings_update", "request_id": request_id}
     for name, value in changes.items():
-        told[f"group_{name}"] = {"text": value, "update_successful": True}
-    _notify(call, number, "group_settings_update", told)
+        change[f"group_{name}"] = {"text": value, "update_successful": True}
+    _notify(call, number, "group_settings_update", change)
     return {"messaging_product": "whatsapp", "request_id": request_id}
 
 
@@ -124,8 +124,8 @@ async def delete_group(call: Call) -> Row:
     del _groups(call.sim, number.id)[group["id"]]
     call.sim.state.changed()
     request_id = secrets.token_hex(8)
-    told = {"group_id": group["id"], "type": "group_delete", "request_id": request_id}
-    _notify(call, number, "group_lifecycle_update", told)
+    change = {"group_id": group["id"], "type": "group_delete", "request_id": request_id}
+    _notify(call, number, "group_lifecycle_update", change)
     return {"messaging_product": "whatsapp", "request_id": request_id}
 
 
@@ -155,13 +155,13 @@ async def participants(call: Call) -> Row:
     request_id = secrets.token_hex(8)
     rows = [{"wa_id": wa_id, "input": name} for wa_id, name in zip(wa_ids, named, strict=True)]
     what = "add" if is_added else "remove"
-    told = {
+    change = {
         "group_id": group["id"],
         "type": f"group_participants_{what}",
         "request_id": request_id,
         "added_participants" if is_added else "removed_participants": rows,
     }
-    _notify(call, number, "group_participants_update", told)
+    _notify(call, number, "group_participants_update", change)
     return {"messaging_product": "whatsapp", "request_id": request_id}
 
 

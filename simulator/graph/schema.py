@@ -406,15 +406,15 @@ def _owner_of_signup(call: Call) -> str | None:
     return next((waba_id for waba_id in accounts if call.edge in objects.get(f"{waba_id}/signups", {})), None)
 
 
-async def forget_contact(call: Call) -> Row:
+async def delete_contact(call: Call) -> Row:
     """DELETE /{number}/contact_book: remove the phone number behind a user id from the portfolio."""
     number, user_id = call.number(), text_of(call.params(), "bsuid")
     if ".ENT." in user_id:
         raise invalid_parameter("Param bsuid must not be a parent business-scoped user ID")
-    forgotten = call.sim.state.objects.setdefault(f"{number.id}/contact_book", {})
-    is_known = user_id in call.sim.state.user_ids and user_id not in forgotten
+    deleted = call.sim.state.objects.setdefault(f"{number.id}/contact_book", {})
+    is_known = user_id in call.sim.state.user_ids and user_id not in deleted
     if is_known:
-        forgotten[user_id] = {}
+        deleted[user_id] = {}
         call.sim.state.changed()
     return {"messaging_product": "whatsapp", "success": True, "deleted": is_known}
 
@@ -478,7 +478,7 @@ def register(table: Table) -> None:
         declared.register(table)
     for method in ("GET", "POST", "DELETE"):
         table.edge(method, "block_users", block_users)
-    table.edge("DELETE", "contact_book", forget_contact)
+    table.edge("DELETE", "contact_book", delete_contact)
     for method in ("GET", "POST"):
         table.root(method, "signups/*", signup)
     table.edge("GET", "username_suggestions", username_suggestions)

@@ -274,7 +274,7 @@ class Book:
 
     def announce(self, order_id: str, token_id: str, status: str, scenario: str) -> None:
         """Record whether the bank notified the payer of a debit."""
-        told = entity(
+        notification = entity(
             "notification",
             id=_id("notification"),
             order_id=order_id,
@@ -282,7 +282,7 @@ class Book:
             status=status,
             payment_after=self.now(),
         )
-        self.publish(f"order.notification.{status}", {"notification": told}, scenario)
+        self.publish(f"order.notification.{status}", {"notification": notification}, scenario)
 
     def wait(self, payment: Row, hours: float) -> None:
         """Let a payment end when the book's clock has advanced by these hours. If nobody ever advances the clock, a

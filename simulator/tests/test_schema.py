@@ -98,11 +98,11 @@ async def test_a_group_from_its_making_to_its_end(graph: Graph, gateway: Gateway
     body = {"messaging_product": "whatsapp", "subject": "Friends"}
     request_id = (await answer(graph, "POST", f"{NUMBER}/groups", json=body))["request_id"]
 
-    def told() -> Any:
+    def created() -> Any:
         groups = [group for change in gateway.changes for group in change["value"].get("groups", ())]
         return next((group for group in groups if group["request_id"] == request_id), None)
 
-    group_id = (await until(told))["group_id"]
+    group_id = (await until(created))["group_id"]
     assert (await answer(graph, "GET", f"{NUMBER}/groups"))["data"]["groups"][0]["id"] == group_id
     assert await answer(graph, "GET", group_id) == {"messaging_product": "whatsapp", "id": group_id}
     await answer(graph, "POST", group_id, data={"description": "All of us"})
@@ -339,8 +339,8 @@ async def test_no_sample_of_the_documentation_is_unknown(graph: Graph) -> None:
         for name, value in ids.items():
             path = path.replace(name, value)
         given = {"params": sample.get("query"), "json": sample.get("json"), "data": sample.get("form")}
-        status, told = await graph.call(sample["method"], path, **given)
-        assert status < 500, (path, told)
-        if UNKNOWN.search(str(told)):
-            unknown.append(f"{sample['method']} {sample['path']} {told['error']['message'][:60]}")
+        status, content = await graph.call(sample["method"], path, **given)
+        assert status < 500, (path, content)
+        if UNKNOWN.search(str(content)):
+            unknown.append(f"{sample['method']} {sample['path']} {content['error']['message'][:60]}")
     assert unknown == []

@@ -84,9 +84,9 @@ class ConversationLog:
             self.open_window(message.phone_number_id, message.customer, message.timestamp)
         of_number = self._bytes_of_number
         while len(own) > most_of_number or of_number[message.phone_number_id] > MOST_BYTES_OF_NUMBER:
-            self._forget(own[0])
+            self._remove(own[0])
         while len(self._by_id) > most or self._bytes > MOST_BYTES:
-            self._forget(next(iter(self._by_id.values())))
+            self._remove(next(iter(self._by_id.values())))
 
     def open_window(self, phone_number_id: str, customer: str, timestamp: float) -> None:
         """Record that a customer wrote to a number. Expired entries, and the oldest beyond the limit, are dropped."""
@@ -109,7 +109,7 @@ class ConversationLog:
         self._bytes += size
         self._bytes_of_number[message.phone_number_id] += size
 
-    def _forget(self, message: Message) -> None:
+    def _remove(self, message: Message) -> None:
         """Drop a message, which must be the oldest of its number and so also of its conversation."""
         self._by_id.pop(message.id, None)
         self._count_bytes(message, -message.size)

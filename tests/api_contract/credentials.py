@@ -1,7 +1,7 @@
 """The credentials of the authorisation matrix, and the answer that each of them gets at a route.
 
 `refusal` specifies the admission in a few lines. It reads only the fields of a `Credential` and the declarations of a
-route, so nobody has to write down the expected answers for a new route or credential.
+route, so a new route or credential needs no list of expected answers.
 """
 
 import re

@@ -57,7 +57,7 @@ class Answered:
 
     status: int
     output: str
-    told: str
+    stderr: str
 
     @property
     def json(self) -> Any:
@@ -89,8 +89,8 @@ class CommandLine:
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
         # The service answers in this process and logs to the same standard error.
-        told = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("{")]
-        return Answered(done.exit_code, done.stdout, "".join(told))
+        lines = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("{")]
+        return Answered(done.exit_code, done.stdout, "".join(lines))
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

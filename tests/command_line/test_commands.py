@@ -26,7 +26,7 @@ def sent_body(whabuzz: CommandLine, wamid: str) -> Any:
 
 def test_a_text_goes_from_the_only_number(whabuzz: CommandLine, number: PhoneNumber) -> None:
     done = whabuzz("send", TO, "Hello", "--json")
-    assert done.status == 0, done.told
+    assert done.status == 0, done.stderr
     wamid = done.json["messages"][0]["id"]
     assert Event.objects.get(type="message.outbound").wamid == wamid
     assert sent_body(whabuzz, wamid)["text"] == {"body": "Hello"}
@@ -37,14 +37,14 @@ def test_templates_files_and_json(whabuzz: CommandLine, number: PhoneNumber, tmp
     picture = tmp_path / "a.jpg"
     picture.write_bytes(b"\xff\xd8\xff\xe0" + b"0" * 100)
     sent = whabuzz("send", TO, "Look", "--file", str(picture), "--json")
-    assert sent.status == 0, sent.told
+    assert sent.status == 0, sent.stderr
     assert sent_body(whabuzz, sent.json["messages"][0]["id"])["image"]["caption"] == "Look"
     data = '{"type": "location", "location": {"latitude": 1.5, "longitude": 2.5}}'
     sent = whabuzz("send", TO, "--data", "-", "--json", stdin=data)
     assert sent_body(whabuzz, sent.json["messages"][0]["id"])["location"]["latitude"] == 1.5
     assert whabuzz("send", TO, "x", "--template", "y").status == 2
     assert whabuzz("send", TO).status == 2
-    assert "--data" in whabuzz("send", TO, "--data", "[1]").told
+    assert "--data" in whabuzz("send", TO, "--data", "[1]").stderr
 
 
 def test_a_repeat_with_the_same_key_sends_nothing(whabuzz: CommandLine, number: PhoneNumber) -> None:
@@ -56,8 +56,8 @@ def test_a_repeat_with_the_same_key_sends_nothing(whabuzz: CommandLine, number: 
 def test_what_the_service_refuses_is_one_sentence(whabuzz: CommandLine, number: PhoneNumber) -> None:
     done = whabuzz("send", "+919812340030", "Hi")
     assert (done.status, done.output) == (1, "")
-    assert "Error: 400 131030" in done.told
-    assert "req_" in done.told
+    assert "Error: 400 131030" in done.stderr
+    assert "req_" in done.stderr
     assert whabuzz("events", "get", "evt_01M6AYX330E008000000000001").status == 1
 
 
@@ -66,7 +66,7 @@ def test_any_operation_by_method_and_path(whabuzz: CommandLine, number: PhoneNum
     (tmp_path / "body.json").write_text(json.dumps(body))
     call = ("api", "post", "/v1/messages", "--data", f"@{tmp_path / 'body.json'}", "--idempotency-key", "k")
     first, again = whabuzz(*call), whabuzz(*call)
-    assert first.status == 0, first.told
+    assert first.status == 0, first.stderr
     assert first.json == again.json
     wamid = first.json["messages"][0]["id"]
     listed = whabuzz("api", "GET", f"/v1/events?type=message.outbound&wamid={wamid}&limit=1")
@@ -74,20 +74,20 @@ def test_any_operation_by_method_and_path(whabuzz: CommandLine, number: PhoneNum
     assert whabuzz("api", "GET", "/v1/openapi.yaml").output.startswith("openapi: 3.1")
     refused = whabuzz("api", "GET", "/v1/events?limit=0")
     assert (refused.status, refused.output) == (1, "")
-    assert "400 invalid_request" in refused.told
+    assert "400 invalid_request" in refused.stderr
 
 
 @pytest.mark.parametrize("path", ["https://elsewhere.example/v1/numbers", "v1/numbers", "@elsewhere.example"])
 def test_a_key_goes_to_no_other_host(whabuzz: CommandLine, path: str) -> None:
     done = whabuzz("api", "GET", path)
     assert done.status == 2
-    assert "slash" in done.told
+    assert "slash" in done.stderr
 
 
 def test_without_one_connected_number_it_asks_which(whabuzz: CommandLine, tenant: Tenant) -> None:
     done = whabuzz("send", TO, "Hi")
     assert done.status == 2
-    assert "--from" in done.told
+    assert "--from" in done.stderr
 
 
 def test_looking_up(whabuzz: CommandLine, number: PhoneNumber) -> None:
@@ -102,9 +102,9 @@ def test_looking_up(whabuzz: CommandLine, number: PhoneNumber) -> None:
     assert whabuzz("events", "list", "--since", "yesterday").status == 2
     assert [row["wamid"] for row in whabuzz("messages", "list", "--json").lines] == wamids[::-1]
     assert "accepted" in whabuzz("messages", "list").output
-    told = whabuzz("messages", "get", wamids[0]).output
-    assert wamids[0] in told
-    assert "message.outbound" in told
+    shown = whabuzz("messages", "get", wamids[0]).output
+    assert wamids[0] in shown
+    assert "message.outbound" in shown
     assert number.phone_number_id in whabuzz("numbers", "list").output
     [row] = whabuzz("numbers", "list", "--json").lines
     assert row["connection_state"] == "connected"
@@ -124,7 +124,7 @@ def test_the_sandbox_follows_the_commands(whabuzz: CommandLine, simulator: Runni
     assert whabuzz("trigger", "status", wamid, "lost").status == 1
     assert whabuzz("trigger", "number", "NAME_APPROVED", "--json").json["name_status"] == "APPROVED"
     refused = whabuzz("trigger", "template", "410000000000001", "REJECTED", "--reason", "SCAM")
-    assert "Error: 404" in refused.told
+    assert "Error: 404" in refused.stderr
     assert whabuzz("trigger", "example", "message.inbound", "--endpoint", "x").status == 1
 
 
@@ -171,9 +171,9 @@ def test_a_file_is_checked_and_shown_before_anything_is_sent(
     people.write_text("name,to\nAsha,12\n,919800001002\n")
     done = whabuzz("batch", "send", str(people), "--template", "order", "--param", "name")
     assert done.status == 1
-    assert f"{people}:2: '12' is not a phone number" in done.told
-    assert f"{people}:3: name is empty" in done.told
-    assert "Its columns: name, to" in whabuzz("batch", "send", str(people), "--text", "{age}").told
+    assert f"{people}:2: '12' is not a phone number" in done.stderr
+    assert f"{people}:3: name is empty" in done.stderr
+    assert "Its columns: name, to" in whabuzz("batch", "send", str(people), "--text", "{age}").stderr
     assert whabuzz("batch", "send", str(people)).status == 2
     assert not Batch.objects.exists()
 
@@ -238,7 +238,7 @@ def test_operations_of_a_resource_are_commands(
         "keys", "create", "--name", "server", "--scopes", "messages", "--scopes", "events",
         "--data", '{"name": "another"}',
     )  # fmt: skip
-    assert made.status == 0, made.told
+    assert made.status == 0, made.stderr
     assert (made.json["name"], made.json["scopes"]) == ("server", ["events", "messages"])
     assert made.json["prefix"] in whabuzz("keys", "list").output
     assert whabuzz("keys", "revoke", made.json["id"]).json["id"] == made.json["id"]
@@ -247,14 +247,14 @@ def test_operations_of_a_resource_are_commands(
     picture.write_bytes(b"\xff\xd8\xff\xe0" + b"0" * 100)
     sender = number.phone_number_id
     media = whabuzz("media", "upload", str(picture), "--from", sender)
-    assert media.status == 0, media.told
+    assert media.status == 0, media.stderr
     copy = tmp_path / "b.jpg"
     assert whabuzz("media", "get", media.json["id"], "--from", sender, "--output", str(copy)).status == 0
     assert copy.read_bytes() == picture.read_bytes()
 
     endpoint = endpoint_of(tenant, environment="test")
     changed = whabuzz("webhooks", "update", str(endpoint.id), "--metadata", '{"team": "a"}', "--ordered")
-    assert changed.status == 0, changed.told
+    assert changed.status == 0, changed.stderr
     assert (changed.json["metadata"], changed.json["ordered"]) == ({"team": "a"}, True)
     assert not whabuzz("webhooks", "update", str(endpoint.id), "--no-ordered").json["ordered"]
     assert whabuzz("webhooks", "delete", str(endpoint.id)).status == 0
@@ -274,7 +274,7 @@ def test_wrong_commands_are_errors_and_send_nothing(
     stranger: CommandLine, command: list[str], said: str
 ) -> None:
     done = stranger(*command)
-    assert (done.status, said in done.told) == (2, True), done.told
+    assert (done.status, said in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize(("no_color", "is_coloured"), [("", True), ("1", False)])

@@ -87,7 +87,7 @@ def test_a_break_loses_and_doubles_nothing(listening: Listening) -> None:
     done = whabuzz("listen", "--json", "--count", "4")
     assert [line["event"]["id"] for line in done.lines] == ["evt_1", "evt_2", "evt_3", "evt_4"]
     assert service.places == [None, "9.b", "9.b", "9.b", "12.c"]
-    assert "cannot be reached" in done.told
+    assert "cannot be reached" in done.stderr
     assert whabuzz.slept == [1.0, 1.0, 2.0, 1.0]
 
 
@@ -106,13 +106,13 @@ def test_some_endings_are_for_good(listening: Listening, reason: str) -> None:
     whabuzz, service = listening(sse(("8.a", event_of(1)), ending=reason))
     done = whabuzz("listen")
     assert done.status == 1
-    assert "Error: " in done.told
+    assert "Error: " in done.stderr
     assert len(service.asked) == 1
 
 
 def test_a_refused_key_ends_it(listening: Listening) -> None:
     whabuzz, service = listening(401)
-    assert "Error: 401" in whabuzz("listen").told
+    assert "Error: 401" in whabuzz("listen").stderr
     assert len(service.asked) == 1
 
 
@@ -127,14 +127,14 @@ def test_a_key_with_a_line_break_is_used_and_an_address_without_a_scheme_is_name
     assert service.asked[0].headers["Authorization"] == f"Bearer {key}"
     assert service.asked[0].url.path == "/v1/events/stream"
     monkeypatch.setenv("WHABUZZ_BASE_URL", "gateway.example")
-    assert "does not begin with https://" in whabuzz("listen").told
+    assert "does not begin with https://" in whabuzz("listen").stderr
     assert len(service.asked) == 1
 
 
 def test_a_local_program_gets_a_signed_webhook(listening: Listening, receiver: Receiver) -> None:
     whabuzz, _ = listening(sse(("8.a", event_of(1)), ("9.b", event_of(2))))
     done = whabuzz("listen", "--json", "--count", "2", "--forward-to", receiver.url)
-    secret = done.told.split("signed with ")[1].split()[0]
+    secret = done.stderr.split("signed with ")[1].split()[0]
     verifier = importlib.import_module("whabuzz").WebhookVerifier(secret)
     verified = [verifier.verify(request.body, request.headers) for request in receiver.received]
     assert [event["id"] for event in verified] == ["evt_1", "evt_2"]
@@ -170,7 +170,7 @@ def test_it_waits_for_a_program_that_is_not_there_yet(
     monkeypatch.setattr(importlib.import_module("whabuzz.cli.listen"), "ANSWER_SECONDS", 0.2)
     done = whabuzz("listen", "--count", "1", "--forward-to", str(port))
     started[0].close()
-    assert "waiting for it" in done.told
+    assert "waiting for it" in done.stderr
     assert "ReadTimeout" in done.output
     assert len(started) == 1
 

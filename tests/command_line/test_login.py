@@ -73,12 +73,12 @@ LOGIN = ("login", "--base-url", f"{BASE_URL}/", "--no-browser")
 
 
 def test_from_nothing_to_a_key_and_back(laptop: Person, tenant: Tenant) -> None:
-    assert "You are not logged in" in laptop("whoami").told
+    assert "You are not logged in" in laptop("whoami").stderr
     done = laptop(*LOGIN, "--no-keyring", "--json")
-    assert done.status == 0, done.told
+    assert done.status == 0, done.stderr
     code = device_login.shown(DeviceLogin.objects.get().user_code)
-    assert f"Your code is {code}" in done.told
-    assert f"/console/device?code={code}" in done.told
+    assert f"Your code is {code}" in done.stderr
+    assert f"/console/device?code={code}" in done.stderr
     assert laptop.slept == [3, 3], "it asks as often as the service says"
     key = ApiKey.objects.get()
     assert done.json["tenant_name"] == tenant.name
@@ -105,7 +105,7 @@ def test_the_file_is_for_its_owner_alone(laptop: Person) -> None:
     assert stat.S_IMODE(laptop.home.stat().st_mode) == 0o700
     assert [path.name for path in laptop.home.iterdir()] == ["profiles.json"]
     file.chmod(0o644)
-    assert "chmod 600" in laptop("whoami").told
+    assert "chmod 600" in laptop("whoami").stderr
 
 
 def test_a_keyring_keeps_the_key(laptop: Person, in_memory: InMemory) -> None:
@@ -143,11 +143,11 @@ def test_a_refusal_ends_the_wait(laptop: Person) -> None:
     laptop.decision = {"deny": "yes"}
     done = laptop(*LOGIN)
     assert done.status == 1
-    assert "refused" in done.told
+    assert "refused" in done.stderr
     assert not laptop.home.exists()
 
 
 def test_a_key_of_the_environment_goes_before_the_profile(whabuzz: CommandLine, tmp_path: Path) -> None:
     assert whabuzz("whoami", "--json").json["kept_in"] == "environment"
-    assert "WHABUZZ_API_KEY" in whabuzz("logout").told
+    assert "WHABUZZ_API_KEY" in whabuzz("logout").stderr
     assert ApiKey.objects.get().revoked_at is None

@@ -32,7 +32,7 @@ def test_every_call_of_the_java_sdk_works(
     picture.write_bytes(PICTURE)
     (tmp_path / "hosts").write_text("127.0.0.1 gateway.example\n")
     received = image(stack, "917000304321")
-    told = subprocess.run(
+    output = subprocess.run(
         [
             "java",
             f"-Djdk.net.hosts.file={tmp_path / 'hosts'}",
@@ -56,7 +56,7 @@ def test_every_call_of_the_java_sdk_works(
         timeout=300,
         check=True,
     ).stdout
-    rows = [json.loads(line) for line in told.splitlines() if line.startswith('{"call"')]
+    rows = [json.loads(line) for line in output.splitlines() if line.startswith('{"call"')]
     assert len(rows) == CALLS
     failed = {row["call"]: row["error"] for row in rows if row["error"]}
     assert set(failed) == set(FAILING), failed

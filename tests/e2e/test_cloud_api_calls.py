@@ -118,9 +118,9 @@ def test_every_call_of_a_library_works(
         program("calls", name), env=environment, capture_output=True, text=True, timeout=300, check=False
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
-    told = [json.loads(line) for line in made.stdout.splitlines() if line.startswith('{"call"')]
-    assert len(told) == CALLS[name]
-    failed = {row["call"]: row["error"] for row in told if row["error"]}
+    results = [json.loads(line) for line in made.stdout.splitlines() if line.startswith('{"call"')]
+    assert len(results) == CALLS[name]
+    failed = {row["call"]: row["error"] for row in results if row["error"]}
     assert set(failed) == {call for library, call in FAILING if library == name}, failed
 
 

@@ -96,7 +96,7 @@ def press_and_confirm(hands: Keyboard, name: str) -> None:
     hands.press(hands.page.locator("#dialog").get_by_role("button", name=name))
 
 
-def in_test_world(hands: Keyboard) -> None:
+def switch_to_test(hands: Keyboard) -> None:
     hands.button("Test")
     expect(hands.page.get_by_role("button", name="Test", exact=True)).to_have_attribute(
         "aria-pressed", "true"
@@ -120,7 +120,7 @@ def test_from_sign_up_to_a_delivered_message_in_25_actions_and_5_minutes(busines
     hands, page = business.hands, business.person.page
     page.goto("/console")
     before, began = hands.actions, time.monotonic()
-    in_test_world(hands)
+    switch_to_test(hands)
     hands.link("Send a test")
     hands.press(page.get_by_role("button", name="write “Hello”"))
     send(hands, "Hello from the journey")
@@ -140,7 +140,7 @@ def test_from_sign_up_to_a_delivered_message_in_25_actions_and_5_minutes(busines
 def test_a_message_that_failed_says_why_and_is_repaired_with_a_template(approved: Business) -> None:
     hands, page = approved.hands, approved.person.page
     page.goto("/console")
-    in_test_world(hands)
+    switch_to_test(hands)
     send(hands, "Your order is ready", to="+91 98123 40047")
     expect(page.locator("#message-events").get_by_text("Failed", exact=True)).to_be_visible(timeout=20_000)
     make_template(hands)
@@ -245,7 +245,7 @@ def connects(hands: Keyboard) -> str:
 def test_a_developer_receives_events_and_staff_send_one_again(approved: Business, stack: Stack) -> None:
     hands, page = approved.hands, approved.person.page
     page.goto("/console")
-    in_test_world(hands)
+    switch_to_test(hands)
     hands.link("API keys")
     hands.field("Name", "web shop")
     hands.button("Create key")

@@ -206,5 +206,5 @@ def test_what_whatsapp_refused_for_a_moment_goes_out_with_the_same_key(stack: St
     code = stack.simulator("POST", "/sim/codes", {"waba_id": waba_id, "seconds": -1})["code"]
     asked = {"code": code, "waba_id": waba_id, "phone_number_id": stack.ready["phone_number_id"]}
     refused = stack.api("POST", "/v1/numbers/embedded-signup", asked)
-    told = refused.json()
-    assert (refused.status_code, told["source"], told["error"]["error_subcode"]) == (400, "meta", 36007)
+    body = refused.json()
+    assert (refused.status_code, body["source"], body["error"]["error_subcode"]) == (400, "meta", 36007)

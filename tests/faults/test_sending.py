@@ -328,10 +328,10 @@ def test_of_many_at_once_on_four_web_processes_one_sends_and_all_get_its_answer(
     for thread in threads:
         thread.join(120)
     for race, own in answers.items():
-        told = [answer for answer in own if answer.status_code == 409]
-        assert {answer.json()["error"]["code"] for answer in told} <= {"idempotency_conflict"}
+        refused = [answer for answer in own if answer.status_code == 409]
+        assert {answer.json()["error"]["code"] for answer in refused} <= {"idempotency_conflict"}
         sent = [answer for answer in own if answer.status_code == 200]
-        assert (len(sent), len(sent) + len(told)) == (clients, len(own)), race
+        assert (len(sent), len(sent) + len(refused)) == (clients, len(own)), race
         assert len({answer.content for answer in sent}) == 1
         assert sum("Idempotent-Replayed" not in answer.headers for answer in sent) == 1
     times_sent = Counter(orjson.loads(row["body"])["text"]["body"] for row in received(simulator, number))

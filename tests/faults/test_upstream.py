@@ -126,10 +126,10 @@ def test_what_meta_does_is_reported_and_no_message_goes_out_twice(
 
     for name, place in EVERY:
         answer, repeated = first[name, place], again[name, place]
-        assert_told(answer, FAULTS[name])
+        assert_reported(answer, FAULTS[name])
         if answer.status_code == 429:
             # A throttled message was certainly not sent, so the repeat is a new attempt (decision "Messages").
-            assert_told(repeated, FAULTS[name])
+            assert_reported(repeated, FAULTS[name])
             assert "Idempotent-Replayed" not in repeated.headers
             continue
         assert (repeated.status_code, repeated.content) == (answer.status_code, answer.content)
@@ -197,7 +197,7 @@ class Callers:
         return answers
 
 
-def assert_told(answer: requests.Response, fault: Fault) -> None:
+def assert_reported(answer: requests.Response, fault: Fault) -> None:
     body = answer.json()
     assert answer.status_code == fault.status, body
     if fault.status == 200:

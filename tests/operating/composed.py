@@ -106,7 +106,7 @@ def documented_settings() -> dict[str, str]:
     return {**shown, "POSTGRES_PASSWORD": "postgres-password", "VALKEY_PASSWORD": "valkey-password"}
 
 
-class TcpDoor(socketserver.ThreadingTCPServer):
+class TcpForwarder(socketserver.ThreadingTCPServer):
     """A loopback port that forwards to a Unix socket, for processes whose user may not open the socket."""
 
     daemon_threads = True
@@ -127,7 +127,7 @@ class TcpDoor(socketserver.ThreadingTCPServer):
 
 
 class _Relay(socketserver.BaseRequestHandler):
-    server: TcpDoor
+    server: TcpForwarder
 
     def handle(self) -> None:
         with socket.socket(socket.AF_UNIX) as behind:
@@ -154,7 +154,7 @@ class Composed:
         self._variables = dict(variables)
         self._services = services(variables)
         self._group = ProcessGroup(grace_seconds=0.2)
-        self._doors: list[TcpDoor] = []
+        self._forwarders: list[TcpForwarder] = []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports = {name: free_port() for name in ("gateway", "simulator", "proxy")}
         self._places = {
@@ -180,15 +180,15 @@ class Composed:
         """A URL of the same server that uses a port. A server with only a Unix socket gets a forwarded port."""
         parts = urlsplit(url)
         if parts.scheme == "unix":
-            door = TcpDoor(unquote(parts.path))
-            self._doors.append(door)
-            return f"redis://{door.address}/{parse_qs(parts.query).get('db', ['0'])[0]}"
+            forwarder = TcpForwarder(unquote(parts.path))
+            self._forwarders.append(forwarder)
+            return f"redis://{forwarder.address}/{parse_qs(parts.query).get('db', ['0'])[0]}"
         query = parse_qs(parts.query)
         if "host" not in query:
             return url
-        door = TcpDoor(f"{query['host'][0]}/.s.PGSQL.{query['port'][0]}")
-        self._doors.append(door)
-        return f"postgresql://gateway:{self._variables['POSTGRES_PASSWORD']}@{door.address}{parts.path}"
+        forwarder = TcpForwarder(f"{query['host'][0]}/.s.PGSQL.{query['port'][0]}")
+        self._forwarders.append(forwarder)
+        return f"postgresql://gateway:{self._variables['POSTGRES_PASSWORD']}@{forwarder.address}{parts.path}"
 
     def here(self, text: str) -> str:
         """Replace addresses and folders in a value of the compose file with those of this machine."""
@@ -280,8 +280,8 @@ class Composed:
             process.kill()
             process.wait(10)
         self._group.close()
-        for door in self._doors:
-            door.close()
+        for forwarder in self._forwarders:
+            forwarder.close()
 
 
 def _as_image_user() -> list[str]:

@@ -500,7 +500,7 @@ def _run(stack: _Stack) -> None:
     finally:
         business.stop()
     _settle(business, receiver)
-    _judge(stack, business, receiver)
+    _check_outcome(stack, business, receiver)
     # The simulator restarts last, because a restart deletes the messages that it received.
     business.start()
     try:
@@ -567,13 +567,13 @@ def _lost(business: _Calls, receiver: _Receiver) -> list[str]:
 
 
 def _settle(business: _Calls, receiver: _Receiver) -> None:
-    """Wait until no event is missing, or the time is over. `_judge` reports missing events."""
+    """Wait until no event is missing, or the time is over. `_check_outcome` reports missing events."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while _lost(business, receiver) and time.monotonic() < deadline:
         time.sleep(1)
 
 
-def _judge(stack: _Stack, business: _Calls, receiver: _Receiver) -> None:
+def _check_outcome(stack: _Stack, business: _Calls, receiver: _Receiver) -> None:
     """Check that nothing was lost or doubled, according to the receiver and the simulator."""
     lost = _lost(business, receiver)
     ids: dict[str, set[str]] = defaultdict(set)

@@ -56,13 +56,13 @@ def webs(tmp_path: Path) -> Iterator[TwoWebs]:
 
 def test_changes_in_one_process_reach_the_other(webs: TwoWebs) -> None:
     staff = bearer_tokens.open_session(User.objects.create_superuser("staff@service.example", "pw")).token
-    assert_told(webs, staff, within=AT_ONCE_SECONDS)
-    assert_told(webs, staff, within=SECONDS, loses=webs.valkey.flush)
+    assert_effect_in_both(webs, staff, within=AT_ONCE_SECONDS)
+    assert_effect_in_both(webs, staff, within=SECONDS, loses=webs.valkey.flush)
     webs.valkey.stop()
-    assert_told(webs, staff, within=SECONDS)
+    assert_effect_in_both(webs, staff, within=SECONDS)
 
 
-def assert_told(
+def assert_effect_in_both(
     webs: TwoWebs, staff: str, *, within: float, loses: Callable[[], None] = lambda: None
 ) -> None:
     """Check that changes in one process take effect in both in time. `loses` runs right after the changes."""

@@ -26,7 +26,7 @@ STUCK_SECONDS = 240.0
 """The longest time for a part of the load after a fault. After it, the run ends with StuckError."""
 MOST_GROWTH, GROWTH_FLOOR_MB = 1.25, 15.0
 """Limits for the memory of the last third of a run, compared with the middle third."""
-JUDGED_PARTS = 60
+SETTLED_PARTS = 60
 """With fewer faults, the memory of a process has not settled, so the report shows it without a verdict."""
 SERVERS = {"postgres", "valkey"}
 REPORTED_PARTS = 20
@@ -107,7 +107,7 @@ def _soak(events: int, sends: int, faults: int, seed: int) -> list[str]:
     ]
     if broken:
         findings.append(f"the logs are in {stack.data_dir / 'logs'}")
-    return [*findings, *(grown(memory) if len(memory) >= JUDGED_PARTS else [])]
+    return [*findings, *(grown(memory) if len(memory) >= SETTLED_PARTS else [])]
 
 
 def _cause(

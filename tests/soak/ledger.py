@@ -57,7 +57,7 @@ class Ledger(ctypes.Structure):
     """1 for each event whose notification was answered 200."""
     arrived: "ctypes.Array[ctypes.c_uint8]"
     event_ids: "ctypes.Array[ctypes.c_uint64]"
-    told: "ctypes.Array[ctypes.c_uint16]"
+    statuses: "ctypes.Array[ctypes.c_uint16]"
     """For each message the last status that its client got; `NO_ANSWER` when the connection broke."""
     taken: "ctypes.Array[ctypes.c_uint8]"
     """How often Meta may have accepted each message. Every response except 429 counts."""
@@ -94,7 +94,7 @@ def open_ledger(file: Path, *, events: int, sends: int) -> Ledger:
             ("receiving", ctypes.c_uint8 * TENANTS),
             *((name, ctypes.c_uint8 * events) for name in ("accepted", "arrived")),
             *((name, ctypes.c_uint8 * sends) for name in ("taken", "outbound")),
-            ("told", ctypes.c_uint16 * sends),
+            ("statuses", ctypes.c_uint16 * sends),
         ]
 
     with file.open("a+b") as opened:

@@ -170,7 +170,7 @@ class _Load:
             while has_key and status in {NO_ANSWER, *NOT_NOW}:
                 await asyncio.sleep(TRY_AGAIN_SECONDS)
                 status = await self._status("POST", "/v1/messages", body, headers)
-            self.ledger.told[number] = status
+            self.ledger.statuses[number] = status
             self.ledger.sends_done += 1
             await asyncio.sleep(SENDERS / SINGLES_A_SECOND)
 

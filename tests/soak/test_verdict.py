@@ -23,7 +23,7 @@ def ledger(tmp_path: Path) -> Ledger:
     for send in range(SENDS):
         ledger.taken[send] = ledger.outbound[send] = 1
     for single in range(ledger.singles):
-        ledger.told[single] = 200
+        ledger.statuses[single] = 200
     return ledger
 
 
@@ -35,7 +35,7 @@ def items(ledger: Ledger) -> dict[int, Item]:
 
 def test_nothing_is_found_where_all_went_well_or_said_so(ledger: Ledger, items: dict[int, Item]) -> None:
     for single, status, taken in ((0, 502, 1), (1, 502, 0), (2, 429, 0), (3, NO_ANSWER, 1)):
-        ledger.told[single], ledger.taken[single], ledger.outbound[single] = status, taken, 0
+        ledger.statuses[single], ledger.taken[single], ledger.outbound[single] = status, taken, 0
     for place, (item, taken) in enumerate(
         (
             (Item("failed", None, is_unknown=True), 1),
@@ -60,8 +60,8 @@ def test_nothing_is_found_where_all_went_well_or_said_so(ledger: Ledger, items: 
         ("messages sent twice", lambda ledger, _: ledger.taken.__setitem__(SINGLE, 2)),
         ("messages sent twice", lambda ledger, _: ledger.taken.__setitem__(ITEM, 2)),
         ("messages answered 200 that were not sent", lambda ledger, _: ledger.taken.__setitem__(SINGLE, 0)),
-        ("messages refused that were sent", lambda ledger, _: ledger.told.__setitem__(SINGLE, 503)),
-        ("messages without any answer", lambda ledger, _: ledger.told.__setitem__(SINGLE, 0)),
+        ("messages refused that were sent", lambda ledger, _: ledger.statuses.__setitem__(SINGLE, 503)),
+        ("messages without any answer", lambda ledger, _: ledger.statuses.__setitem__(SINGLE, 0)),
         ("items accepted that were not sent", lambda ledger, _: ledger.taken.__setitem__(ITEM, 0)),
         ("items that are not finished", lambda _, items: items.update({ITEM: Item("pending", None, False)})),
         (

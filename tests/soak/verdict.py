@@ -57,7 +57,7 @@ def broken(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, list[int]]:
                 number for number in _singles(ledger, NOT_SENT) if taken[number]
             ],
             "messages without any answer": [
-                number for number in range(ledger.singles) if not ledger.told[number]
+                number for number in range(ledger.singles) if not ledger.statuses[number]
             ],
             "items accepted that were not sent": [
                 number for number, item in items.items() if item.status == "accepted" and not taken[number]
@@ -81,12 +81,12 @@ def broken(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, list[int]]:
 
 def outcomes(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, int]:
     """The results of the messages, for the report."""
-    told = list(ledger.told[: ledger.singles])
+    answered = list(ledger.statuses[: ledger.singles])
     found = {
-        "single sends answered 200": told.count(ACCEPTED),
-        "answered 500 or 502": told.count(500) + told.count(502),
-        "answered 409, 429 or 503": sum(map(told.count, NOT_SENT)),
-        "without a key and without an answer": told.count(NO_ANSWER),
+        "single sends answered 200": answered.count(ACCEPTED),
+        "answered 500 or 502": answered.count(500) + answered.count(502),
+        "answered 409, 429 or 503": sum(map(answered.count, NOT_SENT)),
+        "without a key and without an answer": answered.count(NO_ANSWER),
         "items accepted": sum(item.status == "accepted" for item in items.values()),
         "items whose outcome is unknown": sum(item.is_unknown for item in items.values()),
     }
@@ -96,7 +96,7 @@ def outcomes(ledger: Ledger, items: Mapping[int, Item]) -> dict[str, int]:
 
 
 def _singles(ledger: Ledger, statuses: set[int]) -> list[int]:
-    return [number for number in range(ledger.singles) if ledger.told[number] in statuses]
+    return [number for number in range(ledger.singles) if ledger.statuses[number] in statuses]
 
 
 def _found(findings: dict[str, list[int]]) -> dict[str, list[int]]:

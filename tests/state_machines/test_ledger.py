@@ -81,7 +81,7 @@ class Books(Machine):
     @precondition(lambda self: self.transfers)
     @rule(picked=PICKED, paise=PAISE)
     @unless_away
-    def give_back(self, picked: int, paise: int) -> None:
+    def refund_transfer(self, picked: int, paise: int) -> None:
         transfer = one(self.transfers, picked)
         arguments: dict[str, Any] = {"amount_paise": paise, "reference": "UTR", "at": self.at}
         if paise > min(self.transfers[transfer], ledger.balance_paise(self.tenant.pk)):

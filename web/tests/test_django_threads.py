@@ -157,43 +157,45 @@ def assert_served_at_once(address: tuple[str, int]) -> None:
 class TestRequest:
     @pytest.fixture
     def environ(self, views: Views, address: tuple[str, int]) -> Callable[[bytes], dict[str, Any]]:
-        def tell(environ: dict[str, Any]) -> HttpResponseBase:
-            told = {name: value for name, value in environ.items() if isinstance(value, str)}
-            return HttpResponse(json.dumps(told).encode())
+        def respond(environ: dict[str, Any]) -> HttpResponseBase:
+            values = {name: value for name, value in environ.items() if isinstance(value, str)}
+            return HttpResponse(json.dumps(values).encode())
 
         def ask(sent: bytes) -> dict[str, Any]:
             path = sent.split(b" ")[1].partition(b"?")[0]
-            views.at[unquote_to_bytes(path).decode("latin-1")] = tell
-            told: dict[str, Any] = json.loads(talk(address, sent).partition(b"\r\n\r\n")[2])
-            return told
+            views.at[unquote_to_bytes(path).decode("latin-1")] = respond
+            values: dict[str, Any] = json.loads(talk(address, sent).partition(b"\r\n\r\n")[2])
+            return values
 
         return ask
 
     def test_the_request_is_described_as_wsgi_requires(
         self, environ: Callable[[bytes], dict[str, Any]]
     ) -> None:
-        told = environ(
+        values = environ(
             b"PATCH /a%2Fb/caf%C3%A9/%ff?q=%20%C3%A9&q=2 HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
             b"Content-Length: 2\r\nX-Name: caf\xc3\xa9\r\nX-Twice: a\r\nX-Twice: b\r\n\r\nhi"
         )
-        assert told["REQUEST_METHOD"] == "PATCH"
-        assert told["PATH_INFO"] == "/a/b/caf\xc3\xa9/\xff"
-        assert (told["SCRIPT_NAME"], told["QUERY_STRING"]) == ("", "q=%20%C3%A9&q=2")
-        assert (told["CONTENT_TYPE"], told["CONTENT_LENGTH"]) == ("text/plain", "2")
-        assert (told["HTTP_X_NAME"], told["HTTP_X_TWICE"], told["HTTP_HOST"]) == (
+        assert values["REQUEST_METHOD"] == "PATCH"
+        assert values["PATH_INFO"] == "/a/b/caf\xc3\xa9/\xff"
+        assert (values["SCRIPT_NAME"], values["QUERY_STRING"]) == ("", "q=%20%C3%A9&q=2")
+        assert (values["CONTENT_TYPE"], values["CONTENT_LENGTH"]) == ("text/plain", "2")
+        assert (values["HTTP_X_NAME"], values["HTTP_X_TWICE"], values["HTTP_HOST"]) == (
             "caf\xc3\xa9",
             "a,b",
             "localhost",
         )
-        assert (told["REMOTE_ADDR"], told["wsgi.url_scheme"]) == ("127.0.0.1", "http")
-        assert told["SERVER_PROTOCOL"] == "HTTP/1.1"
-        assert not {"HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH"} & set(told)
+        assert (values["REMOTE_ADDR"], values["wsgi.url_scheme"]) == ("127.0.0.1", "http")
+        assert values["SERVER_PROTOCOL"] == "HTTP/1.1"
+        assert not {"HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH"} & set(values)
 
     def test_a_name_with_an_underscore_passes_for_no_other(
         self, environ: Callable[[bytes], dict[str, Any]]
     ) -> None:
-        told = environ(b"GET / HTTP/1.1\r\nHost: localhost\r\nX_Forwarded_For: 1.2.3.4\r\nX_Other: 1\r\n\r\n")
-        assert not [name for name in told if "FORWARDED" in name or "OTHER" in name]
+        values = environ(
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nX_Forwarded_For: 1.2.3.4\r\nX_Other: 1\r\n\r\n"
+        )
+        assert not [name for name in values if "FORWARDED" in name or "OTHER" in name]
 
 
 class TestBodies:

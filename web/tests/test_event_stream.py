@@ -78,7 +78,7 @@ Open = Callable[..., Stream]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _streams_are_judged_at_once() -> Iterator[None]:
+def _streams_are_checked_at_once() -> Iterator[None]:
     """Check credentials every 0.1 s, in the whole module.
 
     The hub outlives a test: an interval set by each test would begin only after the hub's current, long sleep.
@@ -104,7 +104,7 @@ def listen(front_address: tuple[str, int], key: api_keys.NewKey) -> Iterator[Ope
     for stream in streams:
         stream.close()
     hub = stream_response._hub
-    wait_until(lambda: hub is None or not hub._all(), "a closed stream was not forgotten")
+    wait_until(lambda: hub is None or not hub._all(), "a closed stream was not removed")
 
 
 def new(kind: str = "message.inbound", **values: Any) -> NewEvent:
@@ -310,7 +310,7 @@ def test_a_stream_that_left_while_news_for_it_were_looked_for_is_not_kept(
     monkeypatch.setattr(open_streams.Hub, "_with_news", finds_all)
     assert looking.wait(SECONDS)
     stream.close()
-    wait_until(lambda: not hub._all(), "the stream was not forgotten")
+    wait_until(lambda: not hub._all(), "the stream was not removed")
     has_left.set()
     assert was_asked.wait(SECONDS)
     assert not hub._due

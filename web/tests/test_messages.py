@@ -49,7 +49,7 @@ def test_a_message_is_sent_and_is_an_event(
         assert answer.status_code == 200, answer.content
         assert_service_headers(answer)
     assert "RateLimit-Limit" in {name.title().replace("Ratelimit", "RateLimit") for name in answer.headers}
-    assert float(answer["Server-Timing"].rpartition("=")[2]) > 0, "the upstream's part is told"
+    assert float(answer["Server-Timing"].rpartition("=")[2]) > 0, "Meta's part is shown"
     assert len(sent_bodies(simulator, number)) == 2
     assert Event.objects.filter(type="message.outbound", environment="live").count() == 2
     assert json.loads(answer.content)["messages"][0]["id"] in Event.objects.values_list("wamid", flat=True)

@@ -461,7 +461,7 @@ class TestAddress:
         assert strangers.network_of(request({"x-forwarded-for": "198.51.100.1"})) == "192.0.2.1"
 
     @pytest.mark.parametrize(
-        ("proxies", "told", "address"),
+        ("proxies", "header", "address"),
         [
             (1, "198.51.100.1", "198.51.100.1"),
             (1, "10.9.9.9, 198.51.100.1", "198.51.100.1"),
@@ -472,17 +472,17 @@ class TestAddress:
         ],
     )
     def test_only_the_address_from_trusted_proxies_counts(
-        self, settings: Any, proxies: int, told: str, address: str
+        self, settings: Any, proxies: int, header: str, address: str
     ) -> None:
         """Earlier entries of the header are claims of the client itself."""
         settings.ALLAUTH_TRUSTED_PROXY_COUNT = proxies
-        assert strangers.network_of(request({"x-forwarded-for": told})) == address
+        assert strangers.network_of(request({"x-forwarded-for": header})) == address
 
     def test_the_network_of_an_ipv6_address_is_one_caller(self, settings: Any) -> None:
         settings.ALLAUTH_TRUSTED_PROXY_COUNT = 1
         networks = {
-            strangers.network_of(request({"x-forwarded-for": told}))
-            for told in ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:0DB8:0001:0002::7")
+            strangers.network_of(request({"x-forwarded-for": header}))
+            for header in ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:0DB8:0001:0002::7")
         }
         assert networks == {"2001:db8:1:2::/64"}
         assert strangers.network_of(request({"x-forwarded-for": "2001:db8:1:3::1"})) not in networks

@@ -93,14 +93,14 @@ def test_figures_are_a_recount(api: Api, tenant: Tenant, seed: int) -> None:
         counts[f"category {row.pricing_category}"] += bool(row.pricing_category)
     assert set(shown) == set(recount)
     for key, counts in recount.items():
-        told = shown[key]
-        assert {name: told[name] for name in ("sent", "delivered", "read", "failed")} == {
+        listed = shown[key]
+        assert {name: listed[name] for name in ("sent", "delivered", "read", "failed")} == {
             name: counts[name] for name in ("sent", "delivered", "read", "failed")
         }
-        assert told["failed_by_code"] == {
+        assert listed["failed_by_code"] == {
             name[5:]: count for name, count in counts.items() if name.startswith("code 1") and count
         }
-        assert told["pricing"] == {
+        assert listed["pricing"] == {
             name[9:]: count
             for name, count in counts.items()
             if name.startswith("category ") and count and name != "category None"

@@ -25,7 +25,7 @@ from webhooks.tests.messages import AT, SECOND, outbound, status, write
 from webhooks.tests.publishing import uuid_at
 
 
-def told(message: Message) -> dict[str, Any]:
+def contents(message: Message) -> dict[str, Any]:
     """The contents of a row, without its creation time."""
     return {
         field.name: getattr(message, field.name)
@@ -55,7 +55,7 @@ class TestOneRow:
                     cursor.execute("DELETE FROM event_keys")
                 (row,) = Message.objects.all()
                 assert row.event_id is not None
-                found.add(orjson.dumps(told(row)))
+                found.add(orjson.dumps(contents(row)))
         (only,) = found
         row = orjson.loads(only)
         assert row["status"] == "read"

@@ -149,7 +149,7 @@ async def test_without_a_database_all_waiting_callers_fail_at_once(
         everyone = asyncio.gather(*(doubler.do(str(n)) for n in range(10)), return_exceptions=True)
         results = await asyncio.wait_for(everyone, 10)
     assert all(isinstance(result, OperationalError) for result in results)
-    assert len(tries) == 1, "one try told everyone"
+    assert len(tries) == 1, "one try failed all callers"
     assert await doubler.do("7") == 14
 
 

@@ -150,7 +150,7 @@ def replicated(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
         yield standby
 
 
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def expire_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the next read check the standby again."""
     monkeypatch.setattr(replica, "_looked_at", float("-inf"))
 
@@ -261,7 +261,7 @@ def test_a_read_that_the_replica_breaks_off_is_repeated_and_one_that_is_too_slow
     assert replica.read(ask("SELECT pg_terminate_backend(pg_backend_pid())")) == 1
     assert asked == [replica.REPLICA, "default"]
     asked.clear()
-    forget(monkeypatch)
+    expire_check(monkeypatch)
     with connections[replica.REPLICA].cursor() as cursor:
         cursor.execute("SET statement_timeout = '10ms'")
     with pytest.raises(Exception, match="statement timeout"):
@@ -285,5 +285,5 @@ def test_without_a_replica_the_primary_serves() -> None:
 
 def source(monkeypatch: pytest.MonkeyPatch) -> str:
     """The database that reads use after a new check."""
-    forget(monkeypatch)
+    expire_check(monkeypatch)
     return replica.read(lambda alias: alias)

@@ -330,8 +330,8 @@ def read_only_server(db: None) -> Iterator[None]:
 def test_the_service_logs_why_lines_are_missing(tenant: Tenant, write: Write, read_only_server: None) -> None:
     with structlog.testing.capture_logs() as logged:
         store(call_of(tenant), call_of(tenant))
-    told = {"event": "request_log_unavailable", "error": "ReadOnlySqlTransaction", "dropped": 2}
-    assert [line for line in logged if told.items() <= line.items()]
+    expected = {"event": "request_log_unavailable", "error": "ReadOnlySqlTransaction", "dropped": 2}
+    assert [line for line in logged if expected.items() <= line.items()]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -23,11 +23,11 @@ def test_golden(name: str) -> None:
         assert draft.data == orjson.dumps(wanted.pop("data"))
         columns = msgspec.structs.asdict(draft)
         del columns["data"]
-        columns["message"] = told(draft.message._asdict()) if draft.message else None
-        assert told(columns) == wanted
+        columns["message"] = without_none(draft.message._asdict()) if draft.message else None
+        assert without_none(columns) == wanted
 
 
-def told(members: dict[str, Any]) -> dict[str, Any]:
+def without_none(members: dict[str, Any]) -> dict[str, Any]:
     """The members of a draft or of its message that are not None."""
     return {name: value for name, value in members.items() if value is not None}
 

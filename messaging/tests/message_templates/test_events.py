@@ -43,7 +43,7 @@ def number(tenant: Tenant) -> PhoneNumber:
     return number
 
 
-def tell(field: str, *, waba_id: str = WABA, at: int = 1793500000, **value: Any) -> None:
+def notify(field: str, *, waba_id: str = WABA, at: int = 1793500000, **value: Any) -> None:
     """Post a notification about one template."""
     named = {
         "message_template_id": ID,
@@ -80,7 +80,7 @@ def read_again_soon() -> bool:
 def test_a_status_shows_at_once_and_is_read_again_soon(
     api: Api, number: PhoneNumber, event: str, status: str
 ) -> None:
-    tell("message_template_status_update", event=event, reason="NONE")
+    notify("message_template_status_update", event=event, reason="NONE")
     assert listed(api)["status"] == status
     assert listed(api)["components"] == [{"type": "BODY", "text": "Hello"}]
     assert [row["id"] for row in api.get(f"/v1/templates?status={status}").json()["data"]] == [str(ID)]
@@ -89,54 +89,56 @@ def test_a_status_shows_at_once_and_is_read_again_soon(
 
 
 def test_a_rejection_shows_its_reason(api: Api, number: PhoneNumber) -> None:
-    tell("message_template_status_update", event="REJECTED", reason="SCAM")
+    notify("message_template_status_update", event="REJECTED", reason="SCAM")
     assert (listed(api)["status"], listed(api)["rejected_reason"]) == ("REJECTED", "SCAM")
-    tell("message_template_status_update", at=1793500100, event="APPROVED", reason=None)
+    notify("message_template_status_update", at=1793500100, event="APPROVED", reason=None)
     assert (listed(api)["status"], listed(api)["rejected_reason"]) == ("APPROVED", "NONE")
 
 
 def test_a_deletion_takes_it_off_the_list(api: Api, number: PhoneNumber) -> None:
-    tell("message_template_status_update", event="DELETED")
+    notify("message_template_status_update", event="DELETED")
     assert api.get("/v1/templates").json()["data"] == []
-    tell("message_template_status_update", at=1793500100, event="PENDING_DELETION")
+    notify("message_template_status_update", at=1793500100, event="PENDING_DELETION")
     assert api.get("/v1/templates").json()["data"] == []
 
 
 def test_quality(api: Api, number: PhoneNumber) -> None:
-    tell("message_template_quality_update", previous_quality_score="GREEN", new_quality_score="YELLOW")
+    notify("message_template_quality_update", previous_quality_score="GREEN", new_quality_score="YELLOW")
     assert listed(api)["quality_score"] == {"score": "YELLOW"}
     assert Event.objects.get().type == "template.quality"
 
 
 def test_the_notice_of_a_category_and_its_change(api: Api, number: PhoneNumber) -> None:
-    tell("template_category_update", new_category="UTILITY", correct_category="MARKETING")
+    notify("template_category_update", new_category="UTILITY", correct_category="MARKETING")
     assert (listed(api)["category"], listed(api)["correct_category"]) == ("UTILITY", "MARKETING")
-    tell("template_category_update", at=1793500100, previous_category="UTILITY", new_category="MARKETING")
+    notify("template_category_update", at=1793500100, previous_category="UTILITY", new_category="MARKETING")
     assert (listed(api)["category"], listed(api)["previous_category"]) == ("MARKETING", "UTILITY")
     assert len(api.get("/v1/templates?category=MARKETING").json()["data"]) == 1
 
 
 def test_new_components_are_read_from_the_upstream(number: PhoneNumber) -> None:
-    tell("message_template_components_update", message_template_element="New text")
+    notify("message_template_components_update", message_template_element="New text")
     assert read_again_soon()
     assert Event.objects.get().type == "meta.other"
 
 
 def test_a_template_that_is_not_known_yet_is_read_from_the_upstream(api: Api, number: PhoneNumber) -> None:
-    tell("message_template_status_update", message_template_id=4, message_template_name="x", event="APPROVED")
+    notify(
+        "message_template_status_update", message_template_id=4, message_template_name="x", event="APPROVED"
+    )
     assert read_again_soon()
     assert listed(api)["status"] == "PENDING"
 
 
 def test_without_an_id_the_name_and_language_select_the_template(api: Api, number: PhoneNumber) -> None:
-    tell("message_template_status_update", message_template_id=..., event="APPROVED")
+    notify("message_template_status_update", message_template_id=..., event="APPROVED")
     assert listed(api)["status"] == "APPROVED"
 
 
 def test_a_repeat_that_comes_late_does_not_undo_what_came_after(api: Api, number: PhoneNumber) -> None:
-    tell("message_template_status_update", event="APPROVED")
-    tell("message_template_status_update", at=1793500100, event="PAUSED")
-    tell("message_template_status_update", event="APPROVED")
+    notify("message_template_status_update", event="APPROVED")
+    notify("message_template_status_update", at=1793500100, event="PAUSED")
+    notify("message_template_status_update", event="APPROVED")
     assert listed(api)["status"] == "PAUSED"
 
 
@@ -144,6 +146,6 @@ def test_another_accounts_event_does_not_touch_it(
     api: Api, number: PhoneNumber, other_tenant: Tenant
 ) -> None:
     number_of(other_tenant, waba_id=OTHER_WABA, phone_number_id="200300400500601")
-    tell("message_template_status_update", waba_id=OTHER_WABA, event="DISABLED")
+    notify("message_template_status_update", waba_id=OTHER_WABA, event="DISABLED")
     assert listed(api)["status"] == "PENDING"
     assert MessageTemplate.objects.count() == 1

@@ -34,7 +34,7 @@ def number(tenant: Tenant) -> PhoneNumber:
     return number
 
 
-def tell(field: str, value: dict[str, Any], *, entry: str = WABA, time: int = 1793500000) -> None:
+def notify(field: str, value: dict[str, Any], *, entry: str = WABA, time: int = 1793500000) -> None:
     """Post a notification with one change."""
     body = notification((entry, [{"field": field, "value": value}]), time=time)
     assert post(body).status_code == 200
@@ -63,7 +63,7 @@ REMOVED = {"event": "PARTNER_REMOVED", "waba_info": {"waba_id": WABA}}
 def test_what_takes_an_account_away_disconnects_its_numbers(
     number: PhoneNumber, tenant: Tenant, api: Api, entry: str, value: dict[str, Any], detail: str
 ) -> None:
-    tell("account_update", value, entry=entry)
+    notify("account_update", value, entry=entry)
     assert moves(tenant) == [("connected", "disconnected", detail)]
     cause, consequence = events_of(tenant)
     assert (cause.type, consequence.type) == ("account.update", "number.connection")
@@ -83,8 +83,8 @@ def test_what_takes_an_account_away_disconnects_its_numbers(
 def test_what_gives_it_back_connects_them_again(
     number: PhoneNumber, tenant: Tenant, away: dict[str, Any], back: dict[str, Any]
 ) -> None:
-    tell("account_update", away)
-    tell("account_update", back, time=1793500100)
+    notify("account_update", away)
+    notify("account_update", back, time=1793500100)
     assert [(before, after) for before, after, _ in moves(tenant)] == [
         ("connected", "disconnected"),
         ("disconnected", "connected"),
@@ -92,9 +92,9 @@ def test_what_gives_it_back_connects_them_again(
 
 
 def test_a_repeat_that_comes_later_undoes_no_repair(number: PhoneNumber, tenant: Tenant) -> None:
-    tell("account_update", DISABLE)
-    tell("account_update", REINSTATE, time=1793500100)
-    tell("account_update", DISABLE)
+    notify("account_update", DISABLE)
+    notify("account_update", REINSTATE, time=1793500100)
+    notify("account_update", DISABLE)
     number.refresh_from_db()
     assert number.connection_state == "connected"
     assert len(moves(tenant)) == 2
@@ -145,7 +145,7 @@ def test_only_the_account_that_the_change_names_is_touched(
 def test_what_a_notification_says_of_a_number_is_stored(
     number: PhoneNumber, api: Api, field: str, value: dict[str, Any], column: str, stored: str
 ) -> None:
-    tell(field, value)
+    notify(field, value)
     assert api.get(f"/v1/numbers/{NUMBER}").json()[column] == stored
 
 
@@ -153,7 +153,7 @@ def test_what_a_notification_says_of_a_number_is_stored(
 def test_every_hint_schedules_a_sync_of_the_account(number: PhoneNumber, field: str) -> None:
     later = now() + timedelta(hours=6)
     BusinessAccount.objects.update(next_sync_at=later)
-    tell(field, {"event": "SOMETHING_NEW", "display_phone_number": DIGITS})
+    notify(field, {"event": "SOMETHING_NEW", "display_phone_number": DIGITS})
     assert BusinessAccount.objects.get().next_sync_at < later
 
 
@@ -178,7 +178,7 @@ def test_an_effect_that_fails_loses_no_event(
         "decision": "APPROVED",
         "requested_verified_name": "Asha\0Traders",
     }
-    tell("phone_number_name_update", value)
+    notify("phone_number_name_update", value)
     assert [event.type for event in events_of(tenant)] == ["number.name"]
     number.refresh_from_db()
     assert number.verified_name is None

@@ -98,7 +98,7 @@ def test_an_omitted_pin_is_generated_and_kept(api: Api, simulator: RunningSimula
     assert answer.json()["pin"] == pin
     again = signup(api, account)
     assert again.status_code == 200
-    assert pin not in again.content.decode(), "it is told once"
+    assert pin not in again.content.decode(), "it is shown once"
     assert pin not in api.get(f"/v1/numbers/{account.phone_number_id}").content.decode()
 
 

@@ -109,14 +109,14 @@ def test_the_guide_leads_from_nothing_to_a_bot_that_answers(
     port = str(free_port())
     listen = ("listen", "--forward-to", f"localhost:{port}", "--type", "message.inbound")
     with (
-        shell.running(shell.program, *listen) as (_, heard),
+        shell.running(shell.program, *listen) as (_, listened),
         shell.running("bot.py", PORT=port),
     ):
-        until(lambda: "Listening to test events" in heard.read_text(), "the listener")
+        until(lambda: "Listening to test events" in listened.read_text(), "the listener")
         shell.run("trigger", "inbound", "Do you have it?", "--from", CUSTOMER)
-        until(lambda: "→ 200" in heard.read_text(), "the bot's answer to the webhook")
+        until(lambda: "→ 200" in listened.read_text(), "the bot's answer to the webhook")
         until(lambda: shell.run("messages", "list").count("→") == 1, "the bot's message")
-    assert "Do you have it?" in heard.read_text()
+    assert "Do you have it?" in listened.read_text()
     conversation = shell.run("messages", "list", "--json")
     assert conversation.count(f'"wa_id": "{CUSTOMER}"') == 2
     shell.run("logout")

@@ -132,9 +132,9 @@ def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endp
             public = ids.encode(ids.EVENT, event_id)
             (listed,) = api.get(f"/v1/webhook-deliveries?event_id={public}").json()["data"]
             one = api.get(f"/v1/webhook-deliveries/{listed['id']}").json()
-            told = {(row["last_error"], row["next_attempt_at"]) for row in (listed, one)}
-            assert len(told) == 1
-            answers[key] = told.pop()
+            states = {(row["last_error"], row["next_attempt_at"]) for row in (listed, one)}
+            assert len(states) == 1
+            answers[key] = states.pop()
         return answers
 
     for look in (lambda: None, claimed):

@@ -245,7 +245,7 @@ def test_a_request_to_look_outlives_the_hand_overs_after_it() -> None:
     listener.take_in([], looks=True)
     listener.take_in([], looks=False)
     assert listener.receive() == ([], True)
-    assert listener.receive() == ([], False), "it was told once"
+    assert listener.receive() == ([], False), "it was reported once"
 
 
 async def waiting_listener() -> WakeUpListener:
@@ -649,7 +649,7 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
         # A poll's result is reported once the next signal has been received.
         for _ in range(3):
             wake_up.wake()
-            wait_until(lambda: not signals(empty_valkey), "the dispatcher has heard the signal")
+            wait_until(lambda: not signals(empty_valkey), "the dispatcher has received the signal")
         wake_up.wake()
         assert wake_up.may_hand_over()
         with monkeypatch.context() as without_claims:
@@ -812,7 +812,7 @@ def test_an_old_hand_over_is_left_to_its_lease(
     # A dispatcher that has not polled yet does not know the database's time, and accepts no hand-over.
     with running(monkeypatch, room):
         room.rpush(SIGNAL, b"\x91" + late.packed().content)
-        wait_until(lambda: not room.exists(SIGNAL), "the dispatcher heard the signal")
+        wait_until(lambda: not room.exists(SIGNAL), "the dispatcher received the signal")
         publish_one(tenant, "fresh")
         receiver.wait_for(1)
     (sent,) = receiver.received

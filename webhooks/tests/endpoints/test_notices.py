@@ -68,7 +68,7 @@ def heal(endpoint: Endpoint, receiver: Receiver) -> None:
     dispatcher.run()
 
 
-def told(endpoint: Endpoint) -> list[str]:
+def reported(endpoint: Endpoint) -> list[str]:
     """The operational events that an endpoint gets, in order."""
     rows = Delivery.objects.filter(endpoint_id=endpoint.pk, event_type__startswith="webhook.").order_by("id")
     return [row.event_type for row in rows]
@@ -95,7 +95,7 @@ def test_failing_and_recovered_are_reported_once_to_the_others_and_by_mail(
 
     heal(broken, receiver)
     assert [notify_changes() for _ in range(3)] == [1, 0, 0]
-    assert (told(broken), told(other)) == ([], ["webhook.failing", "webhook.recovered"])
+    assert (reported(broken), reported(other)) == ([], ["webhook.failing", "webhook.recovered"])
     assert mails() == [
         "A webhook endpoint of “Asha Traders” is failing",
         "A webhook endpoint of “Asha Traders” works again",
@@ -117,13 +117,13 @@ def test_what_is_no_news_is_not_reported(
     fail(tenant, broken)
     Endpoint.objects.filter(pk=broken.pk).update(**change)
     assert notify_changes() == 0
-    assert (told(other), mails()) == ([], [])
+    assert (reported(other), mails()) == ([], [])
 
 
 def test_a_short_failure_is_not_reported(tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
     fail(tenant, broken, since=timedelta(minutes=14))
     assert notify_changes() == 0
-    assert (told(other), mails()) == ([], [])
+    assert (reported(other), mails()) == ([], [])
 
 
 def test_nothing_is_reported_for_a_suspended_tenant(
@@ -132,7 +132,7 @@ def test_nothing_is_reported_for_a_suspended_tenant(
     fail(tenant, broken)
     Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
     assert notify_changes() == 0
-    assert (told(other), mails()) == ([], [])
+    assert (reported(other), mails()) == ([], [])
 
 
 def test_an_endpoint_that_was_only_resumed_has_not_recovered(
@@ -144,7 +144,7 @@ def test_an_endpoint_that_was_only_resumed_has_not_recovered(
     assert notify_changes() == 0
     fail(tenant, broken)
     assert notify_changes() == 0, "it is the same failure"
-    assert told(other) == ["webhook.failing"]
+    assert reported(other) == ["webhook.failing"]
 
 
 def test_disabled_is_reported_once_and_a_passed_ping_reports_the_recovery(
@@ -158,7 +158,7 @@ def test_disabled_is_reported_once_and_a_passed_ping_reports_the_recovery(
     assert notify_changes() == 0
     assert api.post(f"/v1/webhooks/{broken.id}/verify").status_code == 200
     assert notify_changes() == 1
-    assert told(other) == ["webhook.failing", "webhook.disabled", "webhook.recovered"]
+    assert reported(other) == ["webhook.failing", "webhook.disabled", "webhook.recovered"]
     assert len(mails()) == 3
     (disabled,) = Event.objects.filter(type="webhook.disabled")
     found = envelope.load([disabled.id], tenant_id=disabled.tenant_id)[disabled.id]
@@ -189,7 +189,7 @@ def test_the_failure_of_an_operational_event_makes_none(
     assert (row.event_type, row.status) == ("webhook.failing", "failed")
     Endpoint.objects.filter(pk=watching.pk).update(failing_since=now() - LONG_AGO)
     assert notify_changes() == 0
-    assert told(broken) == []
+    assert reported(broken) == []
 
 
 def test_endpoints_without_a_report_keep_no_other_out(
@@ -212,7 +212,7 @@ def test_endpoints_that_fail_together_make_one_mail(
     fail(tenant, broken)
     Endpoint.objects.exclude(failing_since=None).update(failing_since=now() - LONG_AGO)
     assert notify_changes() == 4
-    assert told(other) == ["webhook.failing"] * 4
+    assert reported(other) == ["webhook.failing"] * 4
     assert mails() == ["4 webhook endpoints of “Asha Traders” are failing"]
     text = OutboundMail.objects.get().text
     assert all(endpoint.url in text for endpoint in (broken, *more))
@@ -225,7 +225,7 @@ def test_the_other_environment_and_other_tenants_receive_nothing(
     others = [make(test_api, receiver, "test"), make(other_api, receiver, "stranger")]
     fail(tenant, broken)
     assert notify_changes() == 1
-    assert [told(endpoint) for endpoint in others] == [[], []]
+    assert [reported(endpoint) for endpoint in others] == [[], []]
 
 
 def test_an_endpoint_receives_no_notice_about_itself_even_as_a_missed_event(
@@ -252,17 +252,17 @@ def test_two_processes_notify_once(
 
     monkeypatch.setattr(notices, "health_of", both_have_looked)
 
-    def tell() -> None:
+    def notify() -> None:
         counts.append(notify_changes())
         connection.close()
 
-    threads = [threading.Thread(target=tell) for _ in range(2)]
+    threads = [threading.Thread(target=notify) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(counts) == [0, 1]
-    assert (told(other), len(mails())) == (["webhook.failing"], 1)
+    assert (reported(other), len(mails())) == (["webhook.failing"], 1)
 
 
 def test_one_tenants_failure_does_not_stop_the_others(
@@ -322,9 +322,9 @@ class TestExhausted:
         dispatcher.run()
         assert [report_exhausted() for _ in range(2)] == [2, 0]
         dispatcher.run()
-        (told_of,) = [got.json for got in receiver.received if got.json["type"] == EXHAUSTED]
+        (report,) = [got.json for got in receiver.received if got.json["type"] == EXHAUSTED]
         dead = Delivery.objects.filter(endpoint_id=broken.pk, status="dead").order_by("id")
-        assert told_of["data"] == {
+        assert report["data"] == {
             "endpoint_id": str(broken.id),
             "url": broken.url,
             "uid": "shop-17",
@@ -341,7 +341,7 @@ class TestExhausted:
                 for row in dead
             ],
         }
-        assert (told(broken), told(other)) == ([], [EXHAUSTED])
+        assert (reported(broken), reported(other)) == ([], [EXHAUSTED])
 
     def test_one_that_is_about_a_notice_or_a_single_replay_is_not_reported(
         self, api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
@@ -399,7 +399,7 @@ class TestExhausted:
         api.delete(f"/v1/webhooks/{broken.id}")
         assert report_exhausted() == 0
         assert not ExhaustedDelivery.objects.exists()
-        assert told(other) == []
+        assert reported(other) == []
 
     def test_two_workers_report_each_once(self, tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
         publish_one(tenant)
@@ -419,7 +419,7 @@ class TestExhausted:
         for thread in threads:
             thread.join()
         assert sorted(counts) == [0, 1]
-        assert told(other) == [EXHAUSTED]
+        assert reported(other) == [EXHAUSTED]
 
 
 def test_answers_to_successes_are_kept_when_asked(

@@ -17,35 +17,35 @@ SOON = 1
 """Seconds of Retry-After if Meta names no time. Never 0, which would make clients retry at once."""
 
 
-def judged(code: int | None, status: int = 400, *, usage: str = "{}") -> Verdict:
+def verdict_of(code: int | None, status: int = 400, *, usage: str = "{}") -> Verdict:
     body = {"error": {} if code is None else {"code": code}}
     return classify(GraphAnswer(status, orjson.dumps(body), {"X-Business-Use-Case-Usage": usage}, 1.0))
 
 
 @pytest.mark.parametrize("code", [4, 17, 32, 613, 80007, 130429])
 def test_throttling_codes_are_429_whatever_their_status(code: int) -> None:
-    assert judged(code) == Verdict(429, code, SOON)
-    assert judged(code, 403) == Verdict(429, code, SOON)
+    assert verdict_of(code) == Verdict(429, code, SOON)
+    assert verdict_of(code, 403) == Verdict(429, code, SOON)
 
 
 def test_the_pair_rate_waits_for_its_next_message() -> None:
-    assert judged(131056) == Verdict(429, 131056, 6)
+    assert verdict_of(131056) == Verdict(429, 131056, 6)
 
 
 @pytest.mark.parametrize("code", [131048, 131064, 133016])
 def test_what_seconds_do_not_help_waits_an_hour(code: int) -> None:
-    assert judged(code) == Verdict(429, code, 3600)
+    assert verdict_of(code) == Verdict(429, code, 3600)
 
 
 @pytest.mark.parametrize("code", [0, 102, 190])
 def test_token_problems_are_401(code: int) -> None:
-    assert judged(code) == Verdict(401, code)
+    assert verdict_of(code) == Verdict(401, code)
 
 
 def test_a_status_speaks_where_no_code_does() -> None:
-    assert judged(None, 429) == Verdict(429, None, SOON)
-    assert judged(None, 401) == Verdict(401, None)
-    assert judged(131026) == Verdict(400, 131026)
+    assert verdict_of(None, 429) == Verdict(429, None, SOON)
+    assert verdict_of(None, 401) == Verdict(401, None)
+    assert verdict_of(131026) == Verdict(400, 131026)
 
 
 @pytest.mark.parametrize("code", [{}, [], [190], {"code": 190}, False, True, "190", 190.0, 4.0, None])
@@ -75,9 +75,9 @@ def test_whatever_an_error_holds_it_is_an_answer(error: object, status: int, min
 
 def test_the_usage_header_says_when_to_come_back() -> None:
     usage = '{"1": [{"estimated_time_to_regain_access": 2}, {"estimated_time_to_regain_access": 5}]}'
-    assert judged(80007, usage=usage).retry_after == 300
+    assert verdict_of(80007, usage=usage).retry_after == 300
     for nonsense in ("no JSON", "[]", '{"1": [{"estimated_time_to_regain_access": -5}]}'):
-        assert judged(80007, usage=nonsense).retry_after == SOON
+        assert verdict_of(80007, usage=nonsense).retry_after == SOON
 
 
 def test_an_empty_object_is_an_answer_where_it_is_no_error() -> None:
