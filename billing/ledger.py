@@ -293,7 +293,7 @@ def close_month(period: Period, *, at: datetime, actor_user_id: int | None = Non
         if period.end > at:
             raise Conflict("This month is not over.")
         if period.end <= closed_until():
-            raise Conflict("This month is closed already.")
+            raise Conflict("This month is already closed.")
         if any(due <= period and usage.uncounted(due).exists() for due in usage.due_periods(at)):
             raise Conflict("The usage of this month is not counted yet: the next billing run does.")
         ClosedMonth.objects.create(

@@ -77,11 +77,13 @@ def require_valid(version: PlanVersion, at: datetime) -> None:
     rate, which must be one of `gst.RATES`. A tenant's own version must have none.
     """
     if Period.parse(version.starts) < Period.of(at):
-        raise InvalidRequest.of(starts="A month that is over was billed already. Begin with a later one.")
+        raise InvalidRequest.of(starts="Past months were already billed. Begin with a later month.")
     if version.ends and version.ends < version.starts:
         raise InvalidRequest.of(ends="Must not be before the first month.")
     if (version.gst_percent is None) != (version.tenant_id is not None):
-        raise InvalidRequest.of(gst_percent="Everybody's terms have a GST rate; those of one tenant take it.")
+        raise InvalidRequest.of(
+            gst_percent="Terms of all tenants need a GST rate. Terms of one tenant use that rate."
+        )
     if version.gst_percent not in {None, *gst.RATES}:
         raise InvalidRequest.of(gst_percent=f"GST has the rates {', '.join(map(str, gst.RATES))} %.")
 

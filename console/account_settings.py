@@ -20,10 +20,13 @@ class SettingsForm(forms.Form):
         label="Keep the contents of events for",
         coerce=int,
         choices=[(value, f"{value} days") for value in Tenant.Retention.values],
-        help_text="Older contents are deleted, at once if you shorten this now. Times and ids stay longer.",
+        help_text="Older contents are deleted, at once if you shorten the time. Times and ids are kept longer.",
     )
     billing_email = forms.EmailField(
-        label="Billing email", required=False, max_length=254, help_text="Invoices and reminders go there."
+        label="Billing email",
+        required=False,
+        max_length=254,
+        help_text="Invoices and reminders are sent to this address.",
     )
 
 

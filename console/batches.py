@@ -206,7 +206,7 @@ def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
     found = _batch(visit, batch_id)
     with flash_errors(request):
         lifecycle.cancel(found)
-        messages.success(request, "Cancelled. What was under way may still arrive.")
+        messages.success(request, "Cancelled. Messages that were already being sent may still arrive.")
     return redirect("console_batch", batch_id)
 
 

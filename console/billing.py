@@ -83,7 +83,7 @@ class ProfileForm(forms.Form):
         coerce=int,
         required=False,
         choices=[(rate, f"{rate} % of the taxable value" if rate else "None") for rate in buyers.TDS_RATES],
-        help_text="You then pay the rest, and send us the certificate later. It applies to unpaid invoices too.",
+        help_text="You pay the rest, and send us the certificate later. This also applies to unpaid invoices.",
     )
 
     def __init__(self, data: Any = None, *, stored: BillingProfile) -> None:
@@ -139,7 +139,7 @@ class MandateForm(forms.Form):
         if "method" in cleaned and "max_rupees" in cleaned:
             largest = LARGEST_CAP_PAISE[Mandate.Method(cleaned["method"])]
             if self.max_amount_paise > largest:
-                raise ValidationError(f"With this way to pay, the limit is at most ₹{largest // 100:,}.")
+                raise ValidationError(f"With this payment method, the limit is at most ₹{largest // 100:,}.")
         return cleaned
 
 

@@ -59,9 +59,7 @@ def _trial(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     trying = seen.tenant.billing_status == Tenant.BillingStatus.TRIALING
     ready = seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE
     if trying and not ready and ends is not None and at < ends <= at + timedelta(days=max(TRIAL_DAYS)):
-        text = (
-            f"Your trial ends on {indian_date(ends)}. Set up autopay, so that invoices are paid without you."
-        )
+        text = f"Your trial ends on {indian_date(ends)}. Set up autopay, so that invoices are paid automatically."
         yield HomeWarning(text, "Set up autopay", reverse("console_billing"))
 
 

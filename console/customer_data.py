@@ -49,7 +49,7 @@ class EraseForm(forms.Form):
 class ExportForm(forms.Form):
     """The customer whose data is exported. Without a customer, the data of the whole account is exported."""
 
-    of = CustomerField(label="Only of this customer", required=False, help_text="Empty: the whole account.")
+    of = CustomerField(label="Only this customer", required=False, help_text="Empty: the whole account.")
 
 
 def data_page(request: HttpRequest, visit: Visit) -> HttpResponse:

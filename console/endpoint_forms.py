@@ -128,12 +128,10 @@ class EndpointForm(forms.Form):
         label="Headers",
         required=False,
         help_text=f"“Name: value” in each line, sent with every request. Values are stored encrypted and shown as "
-        f"{MASK}, which keeps them.",
+        f"{MASK}. Leave {MASK} to keep them.",
     )
     timeout_seconds = _number(_MEMBERS["timeout_seconds"], "Seconds to answer", "Empty: 15.")
-    rate_per_second = _number(
-        _MEMBERS["rate_per_second"], "Requests a second, at most", "Empty: as many as it takes."
-    )
+    rate_per_second = _number(_MEMBERS["rate_per_second"], "Requests a second, at most", "Empty: no limit.")
     ordered = forms.BooleanField(label="The events of one customer one after another", required=False)
     keep_answers = forms.BooleanField(
         label="Keep the start of each answer to a successful attempt", required=False
@@ -150,7 +148,9 @@ class EndpointForm(forms.Form):
         help_text="From each failed attempt to the next, such as 5, 30, 120. Empty: 12 attempts in about 76 hours.",
     )
     batch_events = _number(
-        _OF_BATCHES["events"], "Events in one request, at most", "Empty: each event has its own."
+        _OF_BATCHES["events"],
+        "Events in one request, at most",
+        "Empty: each event is sent in a separate request.",
     )
     batch_milliseconds = _number(
         _OF_BATCHES["milliseconds"], "Milliseconds to wait for more events", "Empty: 200."
@@ -158,13 +158,13 @@ class EndpointForm(forms.Form):
     quiet_seconds = _number(
         _MEMBERS["quiet_seconds"],
         "Seconds to collect a customer's messages",
-        "They then come in one request, in their order. Empty: each is sent at once.",
+        "The messages then arrive in one request, in order. Empty: each message is sent at once.",
     )
     tls_client_certificate = _text(
-        "Client certificate", "PEM, with its chain, for servers that ask for one.", rows=3
+        "Client certificate", "PEM, with its chain, for servers that require a client certificate.", rows=3
     )
     tls_client_key = _text(
-        "Its private key", f"Stored encrypted and shown as {MASK}, which keeps it.", rows=3
+        "Its private key", f"Stored encrypted and shown as {MASK}. Leave {MASK} to keep it.", rows=3
     )
     tls_ca = _text(
         "Your own CA",
@@ -176,14 +176,14 @@ class EndpointForm(forms.Form):
     oauth2_client_secret = _text("OAuth2 client secret", f"Stored encrypted and shown as {MASK}.")
     oauth2_scope = _text("OAuth2 scope", "Empty: none.")
     asymmetric_signature = forms.BooleanField(
-        label="Also sign with a key pair: anyone with the public key can verify, nobody can forge",
+        label="Also sign with a key pair: the public key can verify deliveries, but not forge them",
         required=False,
     )
     destination = LinesField(
         label="Settings of the queue or archive",
         required=False,
         help_text="“name: value” in each line, as <a href='/docs/destinations/'>the guide</a> lists them. Secrets are "
-        f"stored encrypted and shown as {MASK}, which keeps them.",
+        f"stored encrypted and shown as {MASK}. Leave {MASK} to keep them.",
         widget=forms.Textarea(
             attrs={
                 "rows": 6,
@@ -194,7 +194,7 @@ class EndpointForm(forms.Form):
         ),
     )
     uid = forms.CharField(
-        label="Your own id", required=False, max_length=255, help_text="Each endpoint needs a different one."
+        label="Your own id", required=False, max_length=255, help_text="Each endpoint needs a different id."
     )
     metadata = LinesField(
         label="Your own notes", required=False, help_text="“Name: value” in each line; never sent."
@@ -338,7 +338,7 @@ class RotateForm(forms.Form):
     """A new signing secret."""
 
     overlap_hours = forms.IntegerField(
-        label="Hours during which the old secret signs too",
+        label="Hours during which the old secret also signs",
         min_value=0,
         max_value=168,
         initial=24,

@@ -128,7 +128,7 @@ def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     require_open(visit)
     with flash_errors(request):
         lifecycle.resume(**_acting(visit), endpoint_id=endpoint_id)
-        messages.success(request, "What was waiting is being sent.")
+        messages.success(request, "The waiting deliveries are being sent.")
     return redirect("console_endpoint", endpoint_id)
 
 
@@ -138,7 +138,7 @@ def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse
     with flash_errors(request):
         changes = {"status": Endpoint.Status.PAUSED}
         lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=changes)
-        messages.success(request, "Paused. Its events wait until you resume it.")
+        messages.success(request, "Paused. The events wait until you resume the endpoint.")
     return redirect("console_endpoint", endpoint_id)
 
 
@@ -182,7 +182,7 @@ def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
         if not confirmed:
             return _endpoint_page(request, visit, found, recover_form=form, preview=queued)
         counted = "1 delivery is" if queued.count == 1 else f"{queued.count:,} deliveries are"
-        messages.success(request, f"{counted} queued behind fresh events.")
+        messages.success(request, f"{counted} queued behind new events.")
     return redirect("console_endpoint", endpoint_id)
 
 

@@ -154,7 +154,7 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
 
 def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
     """The members `data` and `raw` of an event's body, each as text and as collapsible lists."""
-    by_us = "The gateway made this event: Meta sent nothing."
+    by_us = "The gateway created this event itself: Meta sent no notification."
     titles = {"data": "What you get.", "raw": by_us if stored.raw == b"null" else "As Meta sent it."}
     return [
         {"name": name, "title": title, "text": indented(body), "tree": tree(body)}

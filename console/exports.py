@@ -231,7 +231,8 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
             )
     except IntegrityError:
         messages.error(
-            request, "A file of yours is still being written. Ask for the next one once you have its mail."
+            request,
+            "Another file of yours is still being written. Request the next file once you have the mail for that one.",
         )
     else:
         enqueue("console.tasks.write_export", export_id=str(export.pk))

@@ -101,7 +101,7 @@ STEPS = {
         FirstStep(
             step="api_key_created",
             title="Create an API key",
-            text="Your server identifies itself with it.",
+            text="Your server authenticates with it.",
             button="Create a key",
             url_name="console_api_keys",
             needs_approval=True,

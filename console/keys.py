@@ -40,7 +40,7 @@ SCOPES = [
     (KeyScope.EVENTS.value, "Events: log, stream, analytics, requests"),
     (KeyScope.BILLING.value, "Billing: invoices, autopay (live keys)"),
     (KeyScope.SETTINGS.value, "Settings: retention, billing email (live keys)"),
-    (KeyScope.KEYS.value, "Keys: make, rotate and revoke keys"),
+    (KeyScope.KEYS.value, "Keys: create, rotate and revoke keys"),
 ]
 KEYS_PER_PAGE = 50
 FORM_LIVES_SECONDS = 24 * 3600
@@ -65,8 +65,8 @@ class ApiKeyForm(forms.Form):
     phone_number_ids = IdsField(
         label="Only these numbers",
         required=False,
-        help_text="Ids of numbers, separated by spaces; empty for all. Of what is ticked, a key of certain numbers "
-        "keeps only messages, numbers and events.",
+        help_text="Ids of numbers, separated by spaces; empty for all. A key that is limited to numbers gets "
+        "only the scopes messages, numbers and events.",
     )
     days = forms.TypedChoiceField(
         label="Expires",
@@ -177,7 +177,7 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
     except Forbidden:
         messages.error(
             request,
-            "This key can do more than your role may give to a key. An owner of the account can rotate it.",
+            "This key has scopes that your role cannot give to a key. An owner of the account can rotate it.",
         )
         return redirect("console_api_keys")
     except Conflict as error:
@@ -212,7 +212,8 @@ def _sent_before(request: HttpRequest) -> bool:
     if not form_id or cache.add(f"key-form:{request.session.session_key}:{form_id}", 1, FORM_LIVES_SECONDS):
         return False
     messages.warning(
-        request, "This form was sent already. Its key was shown once; make a new one if it is lost."
+        request,
+        "This form was already sent, and its key was shown once. If you lost the key, create a new one.",
     )
     return True
 

@@ -21,7 +21,7 @@ class RegisterForm(forms.Form):
         r"^\d{6}\Z",
         label="Two-step PIN",
         required=False,
-        help_text="The number's six-digit PIN, if it already has one. Empty: the gateway makes and stores one.",
+        help_text="The number's six-digit PIN, if it already has one. Empty: the gateway creates and stores one.",
         error_messages={"invalid": "A PIN has six digits."},
         widget=forms.TextInput(attrs={"autocomplete": "off", "inputmode": "numeric"}),
     )

@@ -134,7 +134,7 @@ def profile(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRes
 
 _FLOWS_CHANGED = {
     "set": "The address of your server is saved.",
-    "key": "A new key pair is made, and its public key is uploaded to WhatsApp.",
+    "key": "A new key pair is created, and its public key is uploaded to WhatsApp.",
     "delete": "Flows are turned off for this number.",
 }
 

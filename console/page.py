@@ -161,7 +161,9 @@ def _follow_link(request: HttpRequest, visit: Visit) -> HttpResponse | None:
         return None
     if wanted != visit.environment:
         request.session[environment_key(visit.tenant)] = wanted
-        messages.info(request, f"The link that you followed is about {wanted}: you are in {wanted} now.")
+        messages.info(
+            request, f"The link belongs to the {wanted} environment, so the console was switched to {wanted}."
+        )
     return redirect(request.path)
 
 

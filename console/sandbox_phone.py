@@ -71,11 +71,11 @@ class CustomerForm(forms.Form):
     )
     name = forms.CharField(label="Name", max_length=100, required=False)
     identity = forms.ChoiceField(
-        label="What you learn about them",
+        label="Which of their ids you get",
         choices=(
             ("both", "Phone number and user id"),
             ("phone", "Phone number"),
-            ("user_id", "User id alone: a customer with a user name"),
+            ("user_id", "Only the user id, as of a customer with a user name"),
         ),
     )
 
@@ -297,7 +297,7 @@ def _prefer(request: HttpRequest, visit: Visit, customer: str, value: str) -> Ht
     with _acting(request, visit) as number:
         control.prefer(visit.tenant.id, customer=customer, value=value, phone_number_id=number)
         wish = "no marketing" if value == "stop" else "marketing again"
-        messages.success(request, f"The business learns that you want {wish}.")
+        messages.success(request, f"The business is notified that you want {wish}.")
     return _back(request, customer)
 
 

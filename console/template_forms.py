@@ -120,7 +120,7 @@ class DraftForm(forms.Form):
         if numbers and numbers != [str(number) for number in range(1, len(found) + 1)]:
             self.add_error("body", "Number the variables {{1}}, {{2}} … without a gap, or name all of them.")
         if found and (body.lstrip().startswith("{{") or body.rstrip().endswith("}}")):
-            self.add_error("body", "A variable may stand neither at the beginning nor at the end.")
+            self.add_error("body", "A variable cannot be at the beginning or at the end.")
         given = [line.strip() for line in cleaned.get("body_examples", "").splitlines() if line.strip()]
         if len(given) != len(found):
             self.add_error(

@@ -178,7 +178,9 @@ def edit(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse:
     try:
         form, buttons = _edited(request, visit, template)
     except CannotBeDrafted:
-        messages.error(request, "This template has parts that the form does not know. Edit it with the API.")
+        messages.error(
+            request, "This template has parts that the form does not support. Edit it with the API."
+        )
         return redirect("console_template", template_id)
     return _written(request, visit, form, buttons, template)
 

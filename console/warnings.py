@@ -35,7 +35,7 @@ def of_endpoints(tenant: Tenant, environment: str) -> list[HomeWarning]:
             text = f"{endpoint.url} was disabled: it gets no events."
             found.append(HomeWarning(text, "Repair it", page, "bad"))
         elif endpoint.status == Endpoint.Status.ACTIVE and endpoint.circuit_open_until is not None:
-            text = f"{endpoint.url} fails. Its deliveries wait and are tried again."
+            text = f"{endpoint.url} is failing. Its deliveries wait and are retried."
             found.append(HomeWarning(text, "See why", page, "bad"))
     return found
 
@@ -52,7 +52,7 @@ def of_numbers(tenant: Tenant, environment: str) -> list[HomeWarning]:
     accounts = BusinessAccount.objects.for_tenant(tenant.id).filter(ends_soon(), environment=environment)
     for account in accounts.defer("access_token").order_by("-id")[:MOST_WARNINGS]:
         ends = f"ends on {token_end(account):%d %B} (UTC)"
-        text = f"The token of account {account.waba_id} {ends}. Connect it again before."
+        text = f"The token of account {account.waba_id} {ends}. Connect the account again before that day."
         found.append(HomeWarning(text, "See the numbers", reverse("console_numbers")))
     return found
 

@@ -37,7 +37,7 @@ def main() -> None:
     """Run the roles until SIGTERM, then finish what is under way."""
     parser = argparse.ArgumentParser(
         prog="python -m gateway",
-        description="Run one process of the service. Without named roles it has all roles.",
+        description="Run one process of the service. Without arguments it has all roles.",
     )
     parser.add_argument(
         "roles", nargs="*", metavar="ROLE", help=f"the roles of the process: {', '.join(ROLES)}"

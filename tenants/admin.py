@@ -73,7 +73,7 @@ register_navigation(
 
 class LostFactorForm(DialogForm):
     reason = forms.CharField(
-        label="How you know that it is this person",
+        label="How you checked the person's identity",
         max_length=500,
         widget=UnfoldAdminTextInputWidget,
     )
@@ -123,7 +123,7 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
         """Redirect to the page of the new app, where its first key is created."""
         if "_addanother" in request.POST:
             return cast("HttpResponse", super().response_add(request, obj, post_url_continue))
-        messages.success(request, f"{obj.name} is added. Make its first key here.")
+        messages.success(request, f"{obj.name} is added. Create its first key here.")
         return HttpResponseRedirect(change_url(PlatformApp, obj.pk))
 
     def has_create_key_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
@@ -210,7 +210,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         icon="autorenew",
         dialog=dialog(
             "Rotate this key?",
-            "The old key works for 24 hours more. The new one is shown once, here.",
+            "The old key works for another 24 hours. The new key is shown here, once.",
             "Rotate",
         ),
     )
@@ -225,7 +225,9 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         icon="block",
         variant=ActionVariant.DANGER,
         dialog=dialog(
-            "Revoke this key?", "It stops working everywhere within 10 seconds, for good.", "Revoke"
+            "Revoke this key?",
+            "It stops working everywhere within 10 seconds. This cannot be undone.",
+            "Revoke",
         ),
     )
     def revoke_key(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
@@ -365,7 +367,7 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
         variant=ActionVariant.DANGER,
         dialog=dialog(
             "Remove the second factor?",
-            "The password and all sessions end too. The person gets a mail to choose a new password.",
+            "This also ends the password and all sessions. The person gets a mail to choose a new password.",
             "Remove it",
             LostFactorForm,
         ),

@@ -101,7 +101,7 @@ def require_room(tenant_id: UUID, *, actor_user_id: int | None, acting_key_id: U
         return
     seconds = math.ceil(room_in.total_seconds()) if room_in is not None else 1
     raise RateLimited(
-        f"This business has made {MOST_A_DAY:,} changes in 24 hours, the most that are possible.",
+        f"This business has made {MOST_A_DAY:,} changes in 24 hours, which is the maximum.",
         hint="Find what repeats a change: the audit log in the console names the key or the member.",
         details={"limit": MOST_A_DAY},
         headers={"Retry-After": str(max(1, seconds))},

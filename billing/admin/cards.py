@@ -25,7 +25,7 @@ def _cards(report: dict[str, Any]) -> list[Card]:
         Card(
             "Invoices overdue",
             Invoice.objects.unpaid().filter(due_at__lt=at).count(),
-            "see how late in Accounting",
+            "Accounting shows how late",
             reverse("admin:billing_invoice_accounting"),
             True,
         ),

@@ -53,7 +53,7 @@ def _period(month: str) -> Period:
     try:
         return Period.parse(month)
     except ValueError:
-        raise Http404("The month is written 2026-12.") from None
+        raise Http404("Write the month as 2026-12.") from None
 
 
 def _file(content: bytes, content_type: str, name: str) -> HttpResponse:

@@ -111,7 +111,7 @@ ACTS = {
         CreditForm,
         (
             "Issue a credit note?",
-            "It corrects this invoice and cannot be taken back. A live payment link is ended first.",
+            "It corrects this invoice and cannot be undone. An open payment link is closed first.",
             "Issue",
         ),
         credit_notes.issue,
@@ -127,8 +127,8 @@ ACTS = {
         ReasonForm,
         (
             "Replace this invoice?",
-            "For a wrong buyer: correct the billing profile first. A credit note of everything that is left is issued,"
-            " and a new invoice for the same month. What was paid counts for the new one.",
+            "For a wrong buyer: correct the billing profile first. Then a credit note for the remaining amount is"
+            " issued, and a new invoice for the same month. Payments of the old invoice count for the new one.",
             "Replace",
         ),
         issuing.replace,
@@ -170,8 +170,8 @@ ACTS = {
         TdsForm,
         (
             "Record tax deducted at source?",
-            "Everything that the buyer deducted for the tax office; 0 if it deducted nothing. With the number of its"
-            " certificate it is final.",
+            "The whole amount that the buyer deducted for the tax office; 0 if it deducted nothing. With the"
+            " certificate's number, the record is final.",
             "Record",
         ),
         bank_transfers.record_tds,
@@ -185,7 +185,7 @@ ACTS = {
         WriteOffForm,
         (
             "Write off what is due?",
-            "The business is no longer asked to pay it. Its tax is still owed: to lower it, issue a credit note.",
+            "The business is no longer asked to pay it. The tax is still owed: to lower the tax, issue a credit note.",
             "Write off",
         ),
         bank_transfers.write_off,
@@ -200,7 +200,7 @@ ACTS = {
         AmountForm,
         (
             "Pay back?",
-            "The provider returns the money to where it came from, at most the balance of the business.",
+            "The provider returns the money to its source, up to the balance of the business.",
             "Pay back",
         ),
         refunds.pay_back,

@@ -25,7 +25,7 @@ from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, 
 
 class EvidenceForm(DialogForm):
     evidence = forms.CharField(
-        label="Evidence (what shows it, and where it is kept)",
+        label="Evidence (what it is, and where it is kept)",
         max_length=500,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
     )
@@ -75,14 +75,14 @@ class BillingProfileAdmin(TenantRowsAdmin):
         icon="swap_horiz",
         dialog=dialog(
             "Change special economic zone?",
-            "A buyer in such a zone, which needs a GSTIN, is charged IGST from its next invoice on.",
+            "A buyer in such a zone needs a GSTIN, and is charged IGST from the next invoice on.",
             "Switch",
             EvidenceForm,
         ),
     )
     def switch_sez(self, request: HttpRequest, form: EvidenceForm, object_id: str) -> HttpResponse:
         is_sez = not BillingProfile.objects.get(pk=UUID(object_id)).is_sez
-        said = "In a special economic zone." if is_sez else "In no special economic zone."
+        said = "In a special economic zone." if is_sez else "Not in a special economic zone."
         return self._decided(request, form, object_id, {"is_sez": is_sez}, said)
 
     @action(
@@ -91,7 +91,7 @@ class BillingProfileAdmin(TenantRowsAdmin):
         icon="public",
         dialog=dialog(
             "Set the country of the buyer?",
-            "A buyer abroad is an export from its next invoice on: IGST, or none under a letter of undertaking.",
+            "Invoices abroad are exports from the next one on: with IGST, or without it under a letter of undertaking.",
             "Set",
             CountryForm,
         ),

@@ -56,7 +56,7 @@ def act(
         )
         if waits:
             _record(row, "billing.ask", actor_user_id)
-            return "This needs a second person: it waits under Staff acts."
+            return "A second person has to approve this. It waits under Staff acts."
     return _done(row, carry_out, undo=row.delete)
 
 
@@ -87,11 +87,11 @@ def decline(act_id: UUID, *, at: datetime, actor_user_id: int | None) -> None:
 def _decide(act_id: UUID, status: Status, action: str, at: datetime, actor_user_id: int | None) -> StaffAct:
     row = StaffAct.objects.get(pk=act_id)
     if status != Status.DECLINED and row.asked_by == actor_user_id:
-        raise Conflict("Another person has to approve what you asked for.")
+        raise Conflict("Another person has to approve your request.")
     with transaction.atomic():
         waiting = StaffAct.objects.filter(pk=act_id, status=Status.WAITING)
         if not waiting.update(status=status, decided_by=actor_user_id, decided_at=at):
-            raise Conflict("This was decided already.")
+            raise Conflict("This was already decided.")
         _record(row, action, actor_user_id)
     return row
 

@@ -120,7 +120,7 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
         before = invoice.credited_paise
         left = invoice.total_paise - before
         if left == 0 or Invoice.objects.filter(replaces=invoice).exists():
-            raise Conflict("This invoice was replaced or credited already.")
+            raise Conflict("This invoice was already replaced or credited.")
         credit_notes.write(invoice, total_paise=left, reason=reason, at=at, actor_user_id=actor_user_id)
         profile = buyers.profile_of(snapshot.tenant)
         new = create(snapshot=snapshot, profile=profile, at=at, replaces=invoice)

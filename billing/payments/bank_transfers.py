@@ -78,7 +78,7 @@ def record_tds(
         if not bool(certificate) <= amount_paise <= most:
             raise InvalidRequest.of(amount=f"At most {rupees(most)}: {TDS_PERCENT} % of the taxable value.")
         if _is_certified(invoice):
-            raise Conflict("The certificate of this invoice was recorded already.")
+            raise Conflict("The certificate of this invoice was already recorded.")
         deduct(invoice, amount_paise, at, certificate)
         details = {"amount_paise": amount_paise, "certificate": certificate}
         corrections.record(invoice, "billing.tds", actor_user_id, **details)
@@ -154,7 +154,7 @@ def write_off(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int
     with correcting(invoice_id, at) as invoice:
         left = ledger.open_paise(invoice)
         if left <= 0:
-            raise Conflict("Nothing is due of this invoice.")
+            raise Conflict("Nothing is due on this invoice.")
         ledger.write_off(invoice, left, at, reason)
         ledger.settle(invoice, at)
         corrections.record(invoice, "billing.write_off", actor_user_id, amount_paise=left, reason=reason)

@@ -128,7 +128,7 @@ def test_a_media_header_is_submitted_with_its_sample(
         ({"name": "Order Update"}, "Use only lowercase letters"),
         ({"language": "English"}, "Select a valid choice"),
         ({"body": ""}, "Type the text"),
-        ({"body": "Hi {{1}}"}, "neither at the beginning nor at the end"),
+        ({"body": "Hi {{1}}"}, "cannot be at the beginning or at the end"),
         ({"body": "Hi {{1}} and {{3}}."}, "without a gap"),
         ({"body_examples": "Asha"}, "Give 2 examples"),
         ({"header_text": "{{1}} {{2}}"}, "at most one variable"),

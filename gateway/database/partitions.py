@@ -196,11 +196,11 @@ def rows_in_default() -> dict[str, int]:
 
 
 metrics.labelled_gauge(
-    "gateway_default_partition_rows", "Rows that no partition took.", "table", lambda: {**rows_in_default()}
+    "gateway_default_partition_rows", "Rows in the default partition.", "table", lambda: {**rows_in_default()}
 )
 metrics.labelled_gauge(
     "gateway_partitions_missing",
-    "Partitions from today on that the maintenance should have made.",
+    "Partitions from today on that are missing although the maintenance should have created them.",
     "table",
     lambda: {**missing()},
 )

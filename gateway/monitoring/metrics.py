@@ -176,7 +176,9 @@ class _Everything(Collector):
                 family.add_metric([value] if each.label else [], amount)
             yield family
         yield GaugeMetricFamily(
-            UNREADABLE, "Metrics that this answer misses because they could not be read.", value=unreadable
+            UNREADABLE,
+            "Metrics that are missing from this answer because they could not be read.",
+            value=unreadable,
         )
 
 
@@ -249,7 +251,7 @@ gauge(
 )
 gauge(
     "gateway_valkey_memory_used_ratio",
-    "Used memory of Valkey by its maxmemory; 0 where it has none.",
+    "Used memory of Valkey divided by its maxmemory; 0 if it has no maxmemory.",
     _used,
     of_valkey=True,
 )

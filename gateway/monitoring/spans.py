@@ -10,7 +10,7 @@ Kind = Literal["server", "client", "producer", "consumer", "internal"]
 Value = str | int | float | bool
 Attributes = Mapping[str, Value]
 
-LOST = Counter("gateway_spans_lost_total", "Spans that the collector of traces did not take.")
+LOST = Counter("gateway_spans_lost_total", "Spans that the collector of traces did not accept.")
 
 
 class Span:

@@ -29,7 +29,7 @@ MOST_OF_ONE_TENANT = 4_000
 GROUP = 500
 LONGEST_METHOD = 16
 
-unlogged = metrics.Counter("gateway_requests_unlogged_total", "Calls that the request log could not take.")
+unlogged = metrics.Counter("gateway_requests_unlogged_total", "Calls that the request log could not record.")
 
 # The commit does not wait for the disk, because the log may lose its last second anyway.
 _INSERT = """

@@ -78,7 +78,7 @@ _PAGE: Schema = {
 }
 _OBJECT: Schema = {"type": "object"}
 _ENVIRONMENT: Schema = {"enum": ["live", "test"]}
-_WHAT_TO_DO: Schema = {"type": "string", "description": "What to do before it is done."}
+_WHAT_TO_DO: Schema = {"type": "string", "description": "What has to happen before the action is done."}
 
 
 def _search_docs(api: ApiCalls, given: Arguments) -> Any:
@@ -215,7 +215,9 @@ def _replay(api: ApiCalls, given: Arguments) -> Any:
     if given.get("confirm"):
         return api.post("webhook-replay", path, body=wanted)
     preview = api.post("webhook-replay", path, body={**wanted, "preview": True})
-    instruction = "Nothing was queued. Tell the person how much it is, then call again with confirm: true."
+    instruction = (
+        "Nothing was queued. Tell the person the number of deliveries, then call again with confirm: true."
+    )
     return {"preview": preview, "what_to_do": instruction}
 
 

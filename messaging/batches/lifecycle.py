@@ -219,7 +219,7 @@ def _require_room(batch: Batch, size: int) -> None:
     raise RateLimited(
         f"{open_now.items:,} messages of batches are waiting; at most {MOST_WAITING_ITEMS:,} messages or "
         f"{MOST_WAITING_BYTES // 1024**2:,} MiB may wait.",
-        hint="Send this batch once the others have got further: GET /v1/messages/batch lists them.",
+        hint="Send this batch when the waiting batches have progressed: GET /v1/messages/batch lists them.",
         details={"limit": MOST_WAITING_ITEMS, "limit_bytes": MOST_WAITING_BYTES},
         headers={"Retry-After": str(FULL_RETRY_SECONDS)},
     )

@@ -94,7 +94,7 @@ def _store(
     own = ScheduledMessage.objects.for_environment(request.tenant_id, number.environment)
     if own.filter(status=Status.SCHEDULED).count() >= MOST_SCHEDULED:
         raise RateLimited(
-            f"{MOST_SCHEDULED:,} scheduled messages are waiting for their time, the most that are possible.",
+            f"{MOST_SCHEDULED:,} scheduled messages are waiting for their time, which is the maximum.",
             hint="Send messages of one time as a batch with `send_at`, or cancel some: GET /v1/messages/scheduled.",
             details={"limit": MOST_SCHEDULED},
             headers={"Retry-After": str(FULL_RETRY_SECONDS)},

@@ -265,7 +265,7 @@ class SubscribedAppsView(GraphView):
         check_scope(caller_of(request), KeyScope.WEBHOOKS, method="DELETE")
         if not _callback(request, node).remove():
             raise Forbidden(
-                "The gateway's subscription is not removed here: it brings every event of the account."
+                "The gateway's subscription cannot be removed here, because it receives every event of the account."
             )
         return _json({"success": True})
 

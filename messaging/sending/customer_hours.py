@@ -34,7 +34,7 @@ NO_ZONE = (
     "This recipient's time zone is not known: write the number with `+` and its country code, or send it without "
     "`customer_hours`."
 )
-NEVER = "The hours of these customers' zones never meet: make a batch for each country."
+NEVER = "The hours never overlap in these customers' zones: make a batch for each country."
 
 
 class CustomerHours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 LEFT = metrics.Counter(
     "gateway_sends_left_in_journal_total",
-    "Sends that a look at the journal could not replay: `waiting` is tried again, `failed` needs an operator.",
+    "Sends in the journal that could not be replayed: `waiting` are retried, `failed` need an operator.",
     label="state",
 )
 

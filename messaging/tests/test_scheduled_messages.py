@@ -784,7 +784,7 @@ class TestCustomerHours:
         items = [{"to": to, "type": "text", "text": {"body": "x"}} for to in (CUSTOMER, "+14155550100")]
         body = {"from": number.phone_number_id, "customer_hours": {"from": 9, "to": 17}, "messages": items}
         error = assert_error(api.post("/v1/messages/batch", body), 400, "invalid_request")
-        assert "never meet" in error["details"]["fields"]["customer_hours"][0]
+        assert "never overlap" in error["details"]["fields"]["customer_hours"][0]
 
     def test_a_send_that_names_them_does_not_go_out_at_once(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator

@@ -39,7 +39,7 @@ def explained(detail: str | None) -> Explained:
 
 _CANCELLED = "You left the sign-up before its end."
 _PERMISSIONS = "Connect again, choose the account itself, and leave every permission on."
-_CODE = "What the sign-up gives works once, for a few minutes. Connect again."
+_CODE = "The result of a sign-up works only once, for a few minutes. Connect again."
 
 
 def explained_failure(error: Mapping[str, Any] | None) -> str:

@@ -87,7 +87,7 @@ def create(*, tenant_id: UUID, environment: str, return_url: str) -> ConnectSess
             ends_at = waiting.order_by("expires_at").values_list("expires_at", flat=True).first()
             seconds = math.ceil((ends_at - now()).total_seconds()) if ends_at else 1
             raise RateLimited(
-                f"{MOST_OPEN} connect sessions are open, the most that are possible.",
+                f"{MOST_OPEN} connect sessions are open, which is the maximum.",
                 hint="Create one when your customer is about to connect: it ends after an hour, or once it is used.",
                 details={"limit": MOST_OPEN},
                 headers={"Retry-After": str(max(1, seconds))},

@@ -130,7 +130,7 @@ def allow(
             >= MOST_CONNECTIONS
         ):
             raise Conflict(
-                f"There are {MOST_CONNECTIONS} connected apps, the most that are possible.",
+                f"There are {MOST_CONNECTIONS} connected apps, which is the maximum.",
                 hint="Disconnect those that nobody uses.",
                 details={"limit": MOST_CONNECTIONS},
             )

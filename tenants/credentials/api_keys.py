@@ -196,7 +196,7 @@ def _require_room(row: ApiKey) -> None:
         own = ApiKey.objects.for_app(row.app_id)
     if own.working().filter(environment=row.environment).count() >= MOST_KEYS:
         raise Conflict(
-            f"There are {MOST_KEYS} {row.environment} keys, the most that are possible.",
+            f"There are {MOST_KEYS} {row.environment} keys, which is the maximum.",
             hint="Revoke the keys that nobody uses: GET /v1/api-keys shows when each was last used.",
             details={"limit": MOST_KEYS},
         )

@@ -162,7 +162,7 @@ def _age() -> float | None:
 
 metrics.gauge(
     "gateway_periodic_tasks_age_seconds",
-    "Since when the task that beat asks for every minute has not run; missing before its first run and without Valkey.",
+    "Seconds since beat's task of every minute last ran; missing before its first run and without Valkey.",
     _age,
     of_valkey=True,
 )

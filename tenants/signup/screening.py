@@ -124,7 +124,7 @@ def parse_website(text: str) -> str:
         raise problem
     host = ascii_host(parts.hostname or "")
     if host is None or not registrable(host):
-        raise InvalidWebsiteError("This is not a website of its own: give a domain name, e.g. example.in.")
+        raise InvalidWebsiteError("This is not your own website: give a domain name, e.g. example.in.")
     return f"https://{host}{parts.path.rstrip('/')}"
 
 

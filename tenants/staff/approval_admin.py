@@ -65,7 +65,7 @@ class RejectForm(DialogForm):
         cleaned: dict[str, Any] = super().clean() or {}
         cleaned["reason"] = cleaned.get("reason", "").strip() or cleaned.get("canned", "")
         if not cleaned["reason"]:
-            self.add_error("reason", "Say why: the business reads it.")
+            self.add_error("reason", "Give a reason: the business reads it.")
         return cleaned
 
 
@@ -228,7 +228,7 @@ class TenantAdmin(ReadOnlyAdmin):
         permissions=["decide"],
         icon="check_circle",
         variant=ActionVariant.SUCCESS,
-        dialog=dialog("Approve this business?", "Its trial begins and it gets a mail.", "Approve"),
+        dialog=dialog("Approve this business?", "The trial begins, and the business gets a mail.", "Approve"),
     )
     def approve(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         return _decide(request, object_id, "approved", tenant_status.approve)
@@ -238,7 +238,9 @@ class TenantAdmin(ReadOnlyAdmin):
         permissions=["decide"],
         icon="cancel",
         variant=ActionVariant.DANGER,
-        dialog=dialog("Reject this business?", "It gets a mail with the reason.", "Reject", RejectForm),
+        dialog=dialog(
+            "Reject this business?", "The business gets a mail with the reason.", "Reject", RejectForm
+        ),
     )
     def reject(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         return _decide(
@@ -252,7 +254,7 @@ class TenantAdmin(ReadOnlyAdmin):
         variant=ActionVariant.WARNING,
         dialog=dialog(
             "Suspend this business?",
-            "Nothing is sent for it any more. It gets a mail.",
+            "Sending stops, and the business gets a mail.",
             "Suspend",
             SuspendForm,
         ),
@@ -266,7 +268,9 @@ class TenantAdmin(ReadOnlyAdmin):
         permissions=["decide"],
         icon="restart_alt",
         variant=ActionVariant.SUCCESS,
-        dialog=dialog("End the suspension?", "What waited goes out. It gets a mail.", "Reinstate"),
+        dialog=dialog(
+            "End the suspension?", "Waiting deliveries are sent, and the business gets a mail.", "Reinstate"
+        ),
     )
     def reinstate(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         return _decide(request, object_id, "reinstated", tenant_status.reinstate)
@@ -298,8 +302,8 @@ class TenantAdmin(ReadOnlyAdmin):
         icon="visibility",
         dialog=dialog(
             "See the console as this business?",
-            "For half an hour you read its pages and change nothing. Texts of messages, events and secrets are not "
-            "shown. Its audit log records that our team looked.",
+            "For half an hour you can read its pages, but not change anything. Secrets and the texts of messages and "
+            "events are hidden. The audit log of the business records your visit.",
             "Open the console",
             SeeAsForm,
         ),

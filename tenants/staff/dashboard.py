@@ -139,5 +139,5 @@ def _queue() -> Card:
 def _stray_rows() -> Card:
     stray = sum(partitions.rows_in_default().values())
     return Card(
-        "Rows outside partitions", stray, "maintenance failed" if stray else "maintenance is well", "", True
+        "Rows outside partitions", stray, "maintenance failed" if stray else "maintenance works", "", True
     )

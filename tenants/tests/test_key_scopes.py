@@ -158,7 +158,7 @@ class TestRotation:
         owners, own = key_of(tenant), key_of(tenant, scopes=["messages"])
         browser = browser_of(tenant, "developer")
         assert browser.post(f"/console/api-keys/{owners.row.id}/rotate").status_code == 302
-        assert "can do more than your role may give" in text(browser, "/console/api-keys")
+        assert "has scopes that your role cannot give" in text(browser, "/console/api-keys")
         assert browser.post(f"/console/api-keys/{own.row.id}/rotate").status_code == 200
 
 

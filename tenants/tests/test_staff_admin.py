@@ -105,7 +105,7 @@ def headings(page: str) -> tuple[str, str]:
 
 def test_the_four_decisions(browser: Client, staff: User, waiting: Tenant) -> None:
     assert "Usual reasons" in browser.get(f"/admin/tenants/tenant/{waiting.pk}/reject/").content.decode()
-    assert "Say why" in decide(browser, waiting, "reject").content.decode()
+    assert "Give a reason" in decide(browser, waiting, "reject").content.decode()
     for action, fields, status in [
         ("reject", {"reason": "Not you"}, "rejected"),
         ("approve", {}, "active"),

@@ -103,7 +103,7 @@ def test_a_dialog_without_the_pages_script_is_a_whole_page(
             page.wait_for_url(f"**{path}")
             page.goto(str(page.get_by_role("link", name="Reject").get_attribute("href")))
             page.evaluate("document.querySelector('#dialog form').submit()")
-            expect(page.get_by_text("Say why: the business reads it.")).to_be_visible()
+            expect(page.get_by_text("Give a reason: the business reads it.")).to_be_visible()
             assert accessibility.complaints_here(page, "the refused dialog as a page") == []
 
     in_chromium(journey)
@@ -120,7 +120,7 @@ def test_a_dialog_sent_as_soon_as_it_is_there_stays_on_its_page(
             page.goto(path)
             page.evaluate(SEND_AT_ONCE)
             page.get_by_role("link", name="Reject").click()
-            expect(page.get_by_text("Say why: the business reads it.")).to_be_visible()
+            expect(page.get_by_text("Give a reason: the business reads it.")).to_be_visible()
             assert page.url.endswith(path), page.url
 
     in_chromium(journey)
@@ -137,7 +137,7 @@ def rejects(page: Page, tenant: Tenant) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_label("Usual reasons")).to_be_focused()
     press(page, "Reject")
-    problem = page.get_by_text("Say why: the business reads it.")
+    problem = page.get_by_text("Give a reason: the business reads it.")
     expect(problem).to_be_visible()
     expect(page.get_by_label("Reason (mailed")).to_be_focused()
     assert page.get_by_label("Reason (mailed").get_attribute("aria-describedby") == problem.get_attribute(

@@ -40,7 +40,7 @@ class RecoverDialogForm(RecoverForm, DialogForm):
 
 RECOVER = dialog(
     "Send deliveries of the last hours again?",
-    "They are counted first. Once confirmed, they are queued behind fresh events. The tenant's audit log names you.",
+    "They are counted first. After you confirm, they are queued behind new events. The tenant's audit log names you.",
     "Count",
     RecoverDialogForm,
 )
@@ -150,8 +150,8 @@ class EndpointAdmin(TenantRowsAdmin):
         icon="verified",
         dialog=dialog(
             "Verify this endpoint?",
-            "Its server gets a signed ping. A passed one makes it active and sends what waits. The tenant's audit log "
-            "names you.",
+            "Its server gets a signed ping. If the ping passes, the endpoint becomes active and waiting deliveries are "
+            "sent. The tenant's audit log names you.",
             "Verify",
         ),
     )
@@ -177,7 +177,7 @@ class EndpointAdmin(TenantRowsAdmin):
         icon="play_arrow",
         dialog=dialog(
             "Resume this endpoint?",
-            "Its circuit is closed, a pause ends, and what waits goes out. The tenant's audit log names you.",
+            "This closes the circuit, ends a pause and sends waiting deliveries. The tenant's audit log names you.",
             "Resume",
         ),
     )
@@ -189,7 +189,7 @@ class EndpointAdmin(TenantRowsAdmin):
             endpoint_id=endpoint.id,
             actor=Actor(user_id=request.user.pk),
         )
-        said = f"It is {resumed.get_status_display().lower()}; what waits goes out."
+        said = f"It is {resumed.get_status_display().lower()}; waiting deliveries are sent."
         return done(request, said, change_url(Endpoint, object_id))
 
     @action(description="Recover", permissions=["operate"], icon="history", dialog=RECOVER)
@@ -224,7 +224,7 @@ class EndpointAdmin(TenantRowsAdmin):
                     "queued": queued.count,
                 },
             )
-        said = f"{_deliveries(queued.count)} queued behind fresh events."
+        said = f"{_deliveries(queued.count)} queued behind new events."
         return done(request, said, change_url(Endpoint, object_id))
 
 
@@ -237,7 +237,7 @@ def _preview(counted: replay.Queued) -> tuple[str, str]:
     oldest = shown_moment(counted.oldest)
     note = (
         f"{_deliveries(counted.count)}, the oldest of {oldest}. It takes at least {counted.expected_seconds:,} s; "
-        "fresh events go first."
+        "new events go first."
     )
     return note, f"Send {counted.count:,} again"
 

@@ -24,11 +24,11 @@ RESCUED = Counter(
     "gateway_deliveries_rescued_total",
     "Deliveries claimed again because their lease ran out: a worker died, or Valkey lost a hand-over.",
 )
-SENT = Counter("gateway_delivery_attempts_total", "Attempts that a receiver took.")
+SENT = Counter("gateway_delivery_attempts_total", "Attempts that a receiver accepted.")
 FAILED = Counter("gateway_delivery_failures_total", "Attempts that failed, by error.", label="error")
 DEAD = Counter("gateway_deliveries_dead_total", "Deliveries given up, by reason.", label="reason")
 AGE = Histogram(
-    "gateway_delivery_first_attempt_age_seconds", "From a delivery's making to its first attempt."
+    "gateway_delivery_first_attempt_age_seconds", "Time from the creation of a delivery to its first attempt."
 )
 
 IN_FLIGHT_KEY = "deliveries:in_flight:"

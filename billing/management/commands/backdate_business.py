@@ -19,7 +19,9 @@ from tenants.models import ApiKey, Tenant
 
 
 class Command(BaseCommand):
-    help = "For development: let a business begin with an earlier month, so that billing_run makes invoices."
+    help = (
+        "For development: move the first billed month of a business into the past, so that it gets invoices."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email", help="the email address of one of its members")
@@ -31,9 +33,9 @@ class Command(BaseCommand):
         try:
             first = Period.parse(options["month"])
         except ValueError:
-            raise CommandError("The month is written like 2026-09.") from None
+            raise CommandError("Write the month as 2026-09.") from None
         if first >= Period.of(now()):
-            raise CommandError("The month must be over: only then is it billed.")
+            raise CommandError("The month must be over, because only past months are billed.")
         tenant = Tenant.objects.filter(users__email=options["email"]).first()
         if tenant is None:
             raise CommandError("No member of a business has this address.")
@@ -56,7 +58,7 @@ def _backdate(tenant: Tenant, first: Period) -> int:
             raise CommandError("Only an approved business that is not a sandbox is billed.")
         if BillingSnapshot.objects.filter(tenant=tenant).exists():
             raise CommandError(
-                "A month of this business was billed already. What was billed is never changed."
+                "A month of this business was already billed, and billed months are never changed."
             )
         connected = NumberStateInterval.objects.filter(
             tenant=tenant,

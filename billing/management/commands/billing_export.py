@@ -9,7 +9,7 @@ from billing.pricing.periods import Period
 
 
 class Command(BaseCommand):
-    help = "Writes GSTR-1 of a month as JSON, or all its ledger postings as CSV, in rupees."
+    help = "Write GSTR-1 of a month as JSON, or all ledger postings of the month as CSV, in rupees."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("month", help="the month in Indian time, e.g. 2026-12")
@@ -19,6 +19,6 @@ class Command(BaseCommand):
         try:
             period = Period.parse(options["month"])
         except ValueError:
-            raise CommandError("The month is written 2026-12.") from None
+            raise CommandError("Write the month as 2026-12.") from None
         content = accounting.ledger_csv(period).encode() if options["ledger"] else gstr1.file_of(period)
         self.stdout.write(content.decode())

@@ -13,10 +13,12 @@ from gateway.database.transactions import limited_locks
 
 
 class Command(BaseCommand):
-    help = "Ends trials, takes snapshots, issues invoices, debits, looks up results, reminds. Safe to repeat."
+    help = "End trials, take snapshots, issue invoices, start debits, fetch results, send reminders. Safe to repeat."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--as-of", help="date or date-time, IST unless it says otherwise; now by default")
+        parser.add_argument(
+            "--as-of", help="run for this date or date-time, in IST if it has no offset; the default is now"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.BILLING_ENABLED:
@@ -26,7 +28,9 @@ class Command(BaseCommand):
         for name, count in report.items():
             self.stdout.write(f"{name}: {count}")
         if report["failed"]:
-            raise CommandError("Some steps had trouble: see the log. Everything else was done; run it again.")
+            raise CommandError(
+                "Some steps failed: see the log. All other steps were done. Run the command again."
+            )
 
 
 def _moment(text: str) -> datetime:

@@ -9,7 +9,7 @@ from tenants.models import User
 
 
 class Command(BaseCommand):
-    help = "Open a console session of a staff member; prints the token once (12 hours)."
+    help = "Open a console session of a staff member for 12 hours, and print its token."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email")

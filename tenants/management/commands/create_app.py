@@ -8,7 +8,7 @@ from tenants import platform_apps
 
 
 class Command(BaseCommand):
-    help = "Make a platform app; prints its id."
+    help = "Create a platform app and print its id."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name")

@@ -14,7 +14,7 @@ from tenants.models import ApiKey, Tenant
 
 
 class Command(BaseCommand):
-    help = "Make an API key of a tenant (--tenant ID) or of a platform app (--app ID); prints the key once."
+    help = "Create an API key of a tenant (--tenant ID) or of a platform app (--app ID), and print it once."
 
     def add_arguments(self, parser: CommandParser) -> None:
         owner = parser.add_mutually_exclusive_group(required=True)
@@ -22,7 +22,9 @@ class Command(BaseCommand):
         owner.add_argument("--app", type=UUID)
         parser.add_argument("--name", default="made by command")
         parser.add_argument("--environment", choices=ApiKey.Environment.values, default="live")
-        parser.add_argument("--days", type=int, help="the key ends after this many days; without it, never")
+        parser.add_argument(
+            "--days", type=int, help="how many days the key works; without this option it never expires"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         fields = {

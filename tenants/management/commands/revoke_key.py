@@ -18,7 +18,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         found = _found(options["key"])
         if len(found) != 1:
-            raise CommandError(f"{len(found)} keys have this id or prefix: name the one by its id.")
+            raise CommandError(f"{len(found)} keys have this id or prefix: give the id of one key.")
         key = api_keys.revoke(keys=ApiKey.objects.all(), key_id=found[0].id)
         self.stdout.write(f"{key.prefix}… is revoked.")
 

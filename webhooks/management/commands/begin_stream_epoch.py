@@ -9,8 +9,8 @@ from webhooks import stream
 
 class Command(BaseCommand):
     help = (
-        "After a restore, or a fail-over that lost commits: begin a new epoch of the event stream, so that listeners "
-        "go on from their places and get what comes from now on."
+        "Begin a new epoch of the event stream, so that listeners continue from their places with new events. Run "
+        "this after a restore, or after a fail-over that lost commits."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -90,10 +90,10 @@ class TestCreate:
     @pytest.mark.parametrize(
         ("status", "text", "repair"),
         [
-            (500, "broken", "Look into your server's log"),
+            (500, "broken", "Look at your server's log"),
             (401, "sign", "your server refuses the signature"),
             (200, "hello", "Answer 2xx with the challenge"),
-            (302, "", "Give the endpoint the address that it redirects to"),
+            (302, "", "Set the endpoint's URL to the address that your server redirects to"),
             (200, '{"challenge": "x"}', "Answer 2xx with the challenge"),
         ],
     )

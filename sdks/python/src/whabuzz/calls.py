@@ -198,7 +198,7 @@ class Options:
         # A key that was read from a file ends in a line break. httpx would reject such a header and quote the key.
         api_key = api_key.strip()
         if not (api_key.isascii() and api_key.isprintable()):
-            raise WhabuzzError("The api_key is no key: it has characters that no key has.")
+            raise WhabuzzError("The api_key is not a key: it has characters that no key contains.")
         headers = {"Authorization": f"Bearer {api_key}", "User-Agent": "whabuzz-python"}
         if self.tenant_id:
             headers["X-Service-Tenant"] = self.tenant_id

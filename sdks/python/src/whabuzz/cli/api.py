@@ -20,7 +20,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 @click.option("--data", help="The body in JSON; @file or - reads it.")
 @click.option(
     "--idempotency-key",
-    help="For a send: sending again with the same key within 24 hours sends nothing twice.",
+    help="For a send: a repeat with the same key within 24 hours sends nothing.",
 )
 @json_option
 @pass_session

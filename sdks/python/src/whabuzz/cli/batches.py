@@ -36,7 +36,7 @@ def batch() -> None:
     multiple=True,
     help="A column for a parameter of the template's body; repeat in order.",
 )
-@click.option("--text", help="Send this text; {column} is replaced.")
+@click.option("--text", help="Send this text; {column} stands for a column's value.")
 @click.option("--to-column", default="to", show_default=True, help="The column with the phone numbers.")
 @click.option("--from", "from_", help="The number that sends.")
 @click.option("--ref", help="A name for this send. With another name the same file is sent again.")

@@ -51,7 +51,7 @@ def list_deliveries(
 
 @deliveries.command()
 @click.argument("delivery_ids", nargs=-1)
-@click.option("--endpoint", "endpoint_id", help="Replay what this endpoint missed.")
+@click.option("--endpoint", "endpoint_id", help="Replay the events that this endpoint missed.")
 @click.option(
     "--since",
     callback=moment_ago,

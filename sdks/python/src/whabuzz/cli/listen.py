@@ -97,11 +97,11 @@ def new_secret() -> str:
 @click.command()
 @click.option("--forward-to", help="Post each event to this address, for example localhost:3000/webhook.")
 @click.option(
-    "--secret", envvar="WHABUZZ_WEBHOOK_SECRET", help="Sign with this secret (whsec_…), not a new one."
+    "--secret", envvar="WHABUZZ_WEBHOOK_SECRET", help="Sign with this secret (whsec_…), instead of a new one."
 )
 @click.option("--type", "types", multiple=True, help="Only events of this type; repeat it for more.")
 @click.option("--number", "phone_number_id", help="Only events of this number.")
-@click.option("--after", help="Begin after this event (evt_…), not now.")
+@click.option("--after", help="Begin after this event (evt_…), instead of now.")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many events.")
 @json_option
 @pass_session
@@ -148,7 +148,7 @@ def listen(
                 return
     except KeyboardInterrupt:
         session.tell(
-            f"\nStopped. To go on: whabuzz listen --after {stream.place}" if stream.place else "\nStopped."
+            f"\nStopped. To continue: whabuzz listen --after {stream.place}" if stream.place else "\nStopped."
         )
     finally:
         if forwarder:

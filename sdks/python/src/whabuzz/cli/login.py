@@ -18,14 +18,14 @@ from whabuzz.transport import Transport
 @click.command()
 @click.option("--base-url", help="The address of the service, for example https://api.example.in.")
 @click.option("--no-browser", is_flag=True, help="Only print the address of the page.")
-@click.option("--no-keyring", is_flag=True, help="Keep the key in a file that only you can read.")
+@click.option("--no-keyring", is_flag=True, help="Store the key in a file that only you can read.")
 @json_option
 @pass_session
 def login(session: Session, base_url: str | None, no_browser: bool, no_keyring: bool) -> None:
     """Get a key: confirm this computer on a page of the console."""
     base_url = base_url or session.profiles.base_url(session.profile)
     if not base_url:
-        raise click.UsageError("Say where the service is: --base-url https://…")
+        raise click.UsageError("Give the address of the service: --base-url https://…")
     base_url = address_of(base_url)
     settings = Settings(base_url, {}, Repeats())
     device_logins = DeviceLogins(Transport(session.http(timeout=30.0), settings))

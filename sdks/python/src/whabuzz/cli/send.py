@@ -59,9 +59,7 @@ def json_of(text: str) -> dict[str, Any]:
     "--kind", type=click.Choice(_KINDS), help="The kind of the file; by default, the file's name decides."
 )
 @click.option("--data", help="The message in JSON, without from and to; @file or - reads it.")
-@click.option(
-    "--idempotency-key", help="Sending again with the same key within 24 hours sends nothing twice."
-)
+@click.option("--idempotency-key", help="A repeat with the same key within 24 hours sends nothing.")
 @json_option
 @pass_session
 def send(

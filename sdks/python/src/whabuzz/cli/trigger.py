@@ -20,7 +20,9 @@ def trigger() -> None:
 @click.option(
     "--from", "customer", default="919812345678", show_default=True, help="The customer who writes."
 )
-@click.option("--number", "phone_number_id", help="The number that receives it; the first by default.")
+@click.option(
+    "--number", "phone_number_id", help="The number that receives the message; by default, the first."
+)
 @click.option("--type", "kind", help="The message's type, for example image, button or location.")
 @click.option("--data", help="More members of the message in JSON; @file or - reads them.")
 @json_option
@@ -48,7 +50,7 @@ def inbound(
 
 @trigger.command()
 @click.argument("event_type")
-@click.option("--endpoint", "endpoint_id", required=True, help="The endpoint that gets it.")
+@click.option("--endpoint", "endpoint_id", required=True, help="The endpoint that gets the event.")
 @json_option
 @pass_session
 def example(session: Session, event_type: str, endpoint_id: str) -> None:
@@ -95,7 +97,7 @@ def template(
 
 @trigger.command()
 @click.argument("event")
-@click.option("--number", "phone_number_id", help="The number; the first by default.")
+@click.option("--number", "phone_number_id", help="The number; by default, the first.")
 @json_option
 @pass_session
 def number(session: Session, event: str, phone_number_id: str | None) -> None:
