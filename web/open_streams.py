@@ -62,7 +62,7 @@ class Listener:
 
     __slots__ = (
         "_full",
-        "_told_at",
+        "_sent_at",
         "after",
         "asked",
         "began_at",
@@ -104,16 +104,16 @@ class Listener:
         transaction is open.
         """
         self._full = False
-        self.began_at = self._told_at = time.monotonic()
+        self.began_at = self._sent_at = time.monotonic()
 
     @property
     def is_quiet(self) -> bool:
         """Whether the client has received nothing for so long that a heartbeat is due."""
-        return time.monotonic() >= self._told_at + HEARTBEAT_SECONDS
+        return time.monotonic() >= self._sent_at + HEARTBEAT_SECONDS
 
     def sent(self) -> None:
         """Record that something was sent to the client."""
-        self._told_at = time.monotonic()
+        self._sent_at = time.monotonic()
 
     @property
     def is_idle(self) -> bool:
@@ -213,7 +213,7 @@ class Hub:
         self._by_slot: dict[str, Listener] = {}
         self._due: dict[Listener, None] = {}
         self._wake = asyncio.Event()
-        self._hears = False
+        self._is_subscribed = False
         self._said_at = -2 * NOTIFY_SECONDS
         self._settled = 0
         """All transactions below this number had ended at the last poll."""
@@ -379,7 +379,7 @@ class Hub:
         while True:
             await asyncio.sleep(FALLBACK_POLL_SECONDS)
             moment = time.monotonic()
-            is_turn = not self._hears or moment >= polled_at + POLL_SECONDS
+            is_turn = not self._is_subscribed or moment >= polled_at + POLL_SECONDS
             if is_turn:
                 polled_at = moment
             waiting = [
@@ -411,7 +411,7 @@ class Hub:
             try:
                 async with self._valkey.pubsub(ignore_subscribe_messages=True) as channel:
                     await channel.subscribe(wake_up.CHANNEL)
-                    self._hears = True
+                    self._is_subscribed = True
                     while True:
                         message = await channel.get_message(timeout=POLL_SECONDS)
                         if message is not None:
@@ -419,7 +419,7 @@ class Hub:
             except VALKEY_UNAVAILABLE as error:
                 log.warning("stream_signals_missed", error=type(error).__name__)
             finally:
-                self._hears = False
+                self._is_subscribed = False
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _signalled(self, tenants: Iterable[UUID]) -> None:

@@ -175,7 +175,7 @@ class BatchRun:
         self.to_record = asyncio.Event()
         self.sent_all = False
         self.unsent: list[ClaimedItem] = []
-        self.given_back = False
+        self.is_released = False
         self.token_question: asyncio.Task[None] | None = None
         self.token_asked_at = -tokens.QUESTION_INTERVAL.total_seconds()
         self.recording: asyncio.Task[None]
@@ -200,7 +200,7 @@ class BatchRun:
             self.to_record.set()
             await recording
             heart.cancel()
-        if self.given_back:
+        if self.is_released:
             await self._until_done(held_batch.release, self.held, self.unsent)
             return
         try:
@@ -222,15 +222,15 @@ class BatchRun:
                 await self._send_paced(items)
 
     async def _take(self) -> list[ClaimedItem]:
-        self.given_back = self.given_back or self.process.stopping
-        if self.given_back:
+        self.is_released = self.is_released or self.process.stopping
+        if self.is_released:
             return []
         await self._look_at_number()
         count = items_ahead(self.pacer.pace())
         asked_at = time.monotonic()
         taken = await self._until_done(_take_next, self.held, self.number, self.next_idx, count)
         self.certain_until = asked_at + SAFE_PART * settings.BATCH_LEASE_SECONDS
-        self.given_back = self.given_back or taken.suspended
+        self.is_released = self.is_released or taken.suspended
         if taken.items:
             self.next_idx = taken.items[-1].idx + 1
         return taken.items
@@ -242,8 +242,8 @@ class BatchRun:
                 await self.recording
             await self._token_answer()
             if not self.number.is_connected:
-                self.given_back = True
-            if self.given_back or self.process.stopping:
+                self.is_released = True
+            if self.is_released or self.process.stopping:
                 self.unsent += items[place:]
                 return
             if (wait := await self._next_turn() - time.monotonic()) > 0:
@@ -254,7 +254,7 @@ class BatchRun:
             if closed_until(self.hours, now()):
                 self.room.release()
                 self.process.slots.release()
-                self.given_back = True
+                self.is_released = True
                 self.unsent += items[place:]
                 return
             task = asyncio.create_task(self._send(item))
@@ -290,7 +290,7 @@ class BatchRun:
         except BatchLeaseLost:
             return  # the batch's next holder reports the item
         except NotNow:
-            self.given_back = True
+            self.is_released = True
             self.unsent.append(item)
             return
         if outcome.is_throttled:

@@ -145,7 +145,7 @@ def test_a_signal_brings_it_at_once(listen: Open, tenant: Tenant, monkeypatch: p
     stream = listen()
     hub = stream_response._hub
     assert hub is not None
-    wait_until(lambda: hub._hears, "the hub hears no signals")
+    wait_until(lambda: hub._is_subscribed, "the hub receives no signals")
     monkeypatch.setattr(open_streams, "POLL_SECONDS", 600.0)
     # This process's cache from earlier tests does not match Valkey, which has been emptied since.
     monkeypatch.setattr(wake_up._signals, "_listening", False)
@@ -176,7 +176,7 @@ def test_a_stream_that_has_just_begun_does_not_wait_for_the_poll(
     listen()  # From now on the hub receives signals and polls rarely.
     hub = stream_response._hub
     assert hub is not None
-    wait_until(lambda: hub._hears, "the hub hears no signals")
+    wait_until(lambda: hub._is_subscribed, "the hub receives no signals")
     monkeypatch.setattr(open_streams, "POLL_SECONDS", 600.0)
     monkeypatch.setattr(open_streams, "YOUNG_SECONDS", SECONDS)
     monkeypatch.setattr(wake_up, "fresh", lambda _: None)
