@@ -60,7 +60,7 @@ function finishWhenComplete() {
   if (!attempt || !attempt.code || !attempt.ids) return;
   const { code, ids } = attempt;
   attempt = null;
-  show("progress", "Setting your number up …");
+  show("progress", "Setting up your number …");
   answer({ code, waba_id: ids.waba_id, phone_number_id: ids.phone_number_id || null });
 }
 
@@ -80,7 +80,7 @@ function loggedIn(response) {
   if (!attempt) return;
   if (!response || !response.authResponse || !response.authResponse.code) {
     if (attempt.reason) {
-      show("progress", "Going back …");
+      show("progress", "Returning …");
       answer({ reason: attempt.reason });
     } else {
       problem("The sign-up was closed before it was finished. Nothing was connected.");
@@ -114,7 +114,7 @@ function signUp(featureType) {
 for (const way of ways) way.addEventListener("click", () => signUp(way.dataset.feature));
 
 leave.addEventListener("click", () => {
-  show("progress", "Going back …");
+  show("progress", "Returning …");
   answer({});
 });
 
@@ -125,6 +125,6 @@ sdk.src = page.sdkUrl;
 sdk.async = true;
 sdk.crossOrigin = "anonymous";
 sdk.addEventListener("error", () => {
-  problem("The sign-up of Meta could not be loaded. Check your network, and whether a blocker in your browser stops it.");
+  problem("Meta's sign-up could not be loaded. Check your network, and whether your browser blocks it.");
 });
 document.head.append(sdk);
