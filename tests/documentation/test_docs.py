@@ -237,7 +237,7 @@ def test_the_limits_are_the_codes() -> None:
     )
     assert limits["messages in a batch"] == f"{body.MAX_MESSAGES:,}"
     assert limits["events in one request of a webhook"] == (
-        f"{caps.MOST_BATCH_EVENTS}, or a customer's {ordering.LONGEST_LINE} that were collected"
+        f"{caps.MOST_BATCH_EVENTS}, or {ordering.LONGEST_LINE} waiting events of one customer"
     )
     assert limits["events in an object of an archive"] == f"{archives.FULL_OBJECT:,}"
     assert (
@@ -249,12 +249,12 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["webhook endpoints"] == f"{lifecycle.MOST_ENDPOINTS} in each environment"
     for name in ("API keys that work", "platform keys that work"):
         assert limits[name] == f"{api_keys.MOST_KEYS} in each environment"
-    assert limits["numbers that one key is limited to"] == str(api_keys.MOST_NUMBERS)
+    assert limits["numbers of one limited key"] == str(api_keys.MOST_NUMBERS)
     assert limits["event streams"].startswith(f"{open_streams.STREAMS_PER_TENANT} (")
     assert limits["open connect sessions"] == f"{sessions.MOST_OPEN} in each environment"
     assert limits["messages of batches that wait"] == (
-        f"{batch_lifecycle.MOST_WAITING_ITEMS:,} in each environment, in batches of "
-        f"{batch_lifecycle.MOST_WAITING_BYTES // mib:,} MiB together"
+        f"{batch_lifecycle.MOST_WAITING_ITEMS:,} and {batch_lifecycle.MOST_WAITING_BYTES // mib:,} MiB "
+        "in each environment"
     )
     assert limits["scheduled messages"] == f"{scheduled_messages.MOST_SCHEDULED:,} in each environment"
     assert limits["changes in the audit log"] == f"{audit.MOST_A_DAY:,} in 24 hours"
@@ -268,7 +268,7 @@ def test_the_limits_are_the_codes() -> None:
         f"{Keep().messages_of_number:,}, {conversation_log.MOST_BYTES_OF_NUMBER // mib} MiB"
     )
     assert limits["customers of an account"] == f"{customers.MOST_OF_ACCOUNT:,}"
-    rest = "everything else that an account made: templates, flows, groups, codes"
+    rest = "everything else of an account: templates, flows, groups, codes"
     assert limits[rest] == f"{world.MOST_BYTES_OF_ACCOUNT // mib} MiB"
     assert limits["members of a team"].startswith(f"{members.MOST_PEOPLE},")
     for name in ("pages for autopay mandates", "payment links of an invoice"):
@@ -283,26 +283,26 @@ def test_the_limits_are_the_codes() -> None:
     )
     assert timedelta(minutes=1) == connections.CODE_LIFETIME
     assert settings.ACCOUNT_RATE_LIMITS["app_registration"] == "100/h/ip"
-    assert limits["apps registered"].startswith("100 of an address in an hour; an app that nobody connects")
+    assert limits["registered apps"].startswith("100 from an address in an hour; an app that nobody connects")
     assert timedelta(days=1) == connections.UNUSED_CLIENT_LIFETIME
     assert settings.ACCOUNT_RATE_LIMITS["app_token"] == "600/m/ip"
-    assert limits["tokens of connected apps"] == "600 of an address in a minute"
+    assert limits["tokens of connected apps"] == "600 from an address in a minute"
     begun, redeemed = (
         settings.ACCOUNT_RATE_LIMITS["device_login"],
         settings.ACCOUNT_RATE_LIMITS["device_redeem"],
     )
     assert (begun, redeemed) == ("30/10m/ip", "600/m/ip,30/m/key")
-    assert limits["device log-ins begun"] == "30 of an address in 10 minutes"
-    assert limits["device log-ins redeemed"] == "600 of an address and 30 of a code in a minute"
-    assert limits["requests of an address"] == (
+    assert limits["started device log-ins"] == "30 from an address in 10 minutes"
+    assert limits["redeemed device log-ins"] == "600 from an address and 30 for a code in a minute"
+    assert limits["requests from an address"] == (
         f"{strangers.AT_ONCE} in progress and {strangers.MOST_WAITING} that wait, then 429 after one or two seconds; "
         f"a refused request keeps its place for {strangers.FAILED_SECONDS} seconds more"
     )
     assert strangers.REFUSED_SECONDS == 1
     suspect = (
-        "notifications of an address that has sent one without a valid signature or without its whole body"
+        "notifications from an address that has sent one with an invalid signature or an incomplete body"
     )
-    assert limits[suspect] == f"the same, for {strangers.SUSPECT_SECONDS:.0f} seconds"
+    assert limits[suspect] == f"the same limits, for {strangers.SUSPECT_SECONDS:.0f} seconds"
     assert f"in the last {authentication.KNOWN_SECONDS / 60:.0f} minutes" in page("docs/limits.md")
     assert limits["overlap of a rotated API key"] == f"{hours(api_keys.ROTATION_OVERLAP)} hours"
     assert limits["connect session"] == f"{hours(sessions.LIFETIME)} hour"
