@@ -74,7 +74,7 @@ class BillingView(BillingViewSet):
     @extend_schema(
         operation_id="get_billing",
         summary="Get plan, numbers and next charge",
-        description="The plan, the active numbers, the next charge, the invoice profile and the mandate.",
+        description="Returns the plan, the active numbers, the next charge, the billing profile and the mandate.",
         responses=BillingOut,
     )
     def retrieve(self, request: Request) -> Response:
@@ -83,7 +83,7 @@ class BillingView(BillingViewSet):
 
     @extend_schema(
         operation_id="update_billing_profile",
-        summary="Change who invoices are made out to",
+        summary="Change the billing profile",
         description="The change applies to invoices that are issued from now on. Issued invoices never change.",
         request=ProfileIn,
         responses=ProfileOut,
@@ -175,7 +175,7 @@ class CreditNotesView(BillingViewSet):
     @extend_schema(
         operation_id="get_credit_note",
         summary="Get a credit note",
-        description="The credit note as a PDF. An invoice lists the ids in `credit_notes`.",
+        description="Returns the credit note as a PDF. An invoice lists the ids of its credit notes in `credit_notes`.",
         responses={(200, "application/pdf"): OpenApiTypes.BINARY},
     )
     def retrieve(self, request: Request, credit_note_id: str) -> HttpResponseBase:
@@ -192,7 +192,8 @@ class AdminBillingView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_billing",
         summary="Show how every tenant pays",
-        description="Tenants with an overdue invoice first, then the others by name. Also works while billing is off.",
+        description="Returns the tenants by name, those with an overdue invoice first. Also works while billing is "
+        "off.",
         responses=AdminBillingOut,
     )
     def retrieve(self, request: Request) -> Response:

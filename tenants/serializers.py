@@ -75,7 +75,7 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
     expires_at = MomentField(
         required=False,
         allow_null=True,
-        help_text="When the key expires. Null or left out: when the key that creates it expires, otherwise never.",
+        help_text="When the key expires. Null or left out, it expires with the key that creates it, otherwise never.",
     )
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=[scope.value for scope in KeyScope]),
@@ -89,8 +89,8 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
         allow_null=True,
         allow_empty=False,
         max_length=MOST_NUMBERS,
-        help_text="The numbers that the key is limited to; null or left out: all that its creator reaches. Such a key "
-        f"can have only the scopes {', '.join(f'`{scope}`' for scope in sorted(NUMBER_SCOPES))}.",
+        help_text="The numbers that the key is limited to. Null or left out, it has the numbers of its creator. A "
+        f"limited key can have only the scopes {', '.join(f'`{scope}`' for scope in sorted(NUMBER_SCOPES))}.",
     )
 
     def validate_expires_at(self, moment: datetime | None) -> datetime | None:

@@ -59,7 +59,7 @@ class TenantView(ResourceViewSet):
     @extend_schema(
         operation_id="get_tenant",
         summary="Get the tenant",
-        description="The tenant with its checklist. Works in every status of the tenant.",
+        description="Returns the tenant with its checklist. Works in every status of the tenant.",
         responses=TenantOut,
     )
     def retrieve(self, request: Request) -> Response:
@@ -217,7 +217,7 @@ class PlatformKeysView(ResourceViewSet):
     @extend_schema(
         operation_id="list_platform_keys",
         summary="List the platform's own keys",
-        description="The keys of the caller's environment, each with its prefix.",
+        description="Returns the keys of the caller's environment. Each key is shown by its prefix, never in full.",
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
@@ -323,7 +323,7 @@ class ConsoleSessionsView(ResourceViewSet):
     @extend_schema(
         operation_id="create_console_session",
         summary="Log in",
-        description="Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is "
+        description="Accepts the email address, the password and, with a second factor, `otp`. The console token is "
         "valid for 12 hours.",
         auth=[],
         request=ConsoleSessionIn,
@@ -345,7 +345,7 @@ class CurrentConsoleSessionView(ResourceViewSet):
     @extend_schema(
         operation_id="get_console_session",
         summary="Get the current console session",
-        description="The person who is logged in with the console token of this request.",
+        description="Returns the person to whom the console token of this request belongs.",
         responses=ConsoleSessionOut,
     )
     def retrieve(self, request: Request) -> Response:
@@ -354,7 +354,7 @@ class CurrentConsoleSessionView(ResourceViewSet):
     @extend_schema(
         operation_id="end_console_session",
         summary="Log out",
-        description="The console token of this request stops working.",
+        description="Ends the session: the console token of this request stops working.",
         responses={204: None},
     )
     def destroy(self, request: Request) -> Response:

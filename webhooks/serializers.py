@@ -88,7 +88,7 @@ class IdsField(EachOnceField):
         super().__init__(required=False, allow_null=True, allow_empty=False, max_length=MOST_IDS, **kwargs)
 
 
-_METADATA = "Notes of yours, texts by name. They are shown with the endpoint and never sent."
+_METADATA = "Your own notes, texts by name. They are shown with the endpoint and never sent."
 
 
 class MetadataField(serializers.DictField):
@@ -230,8 +230,8 @@ class EndpointIn(EndpointSettings):
     kind = serializers.ChoiceField(
         required=False,
         choices=Endpoint.Kind.choices,
-        help_text="Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a "
-        "queue, topic, exchange or bucket, which `destination` describes.",
+        help_text="What receives the events: `webhook` is your server, and `inbox` is the console's conversations. The "
+        "other kinds are a queue, topic, exchange or bucket, which `destination` describes.",
     )
     url = UrlField(required=False, help_text="The address of your server. Required if the kind is `webhook`.")
     description = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)

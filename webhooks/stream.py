@@ -414,9 +414,10 @@ class EventStreamView(ResourceViewSet):
     @extend_schema(
         operation_id="stream_events",
         summary="Listen to events as they happen",
-        description="Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the "
-        "stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream for each key; a comment is "
-        "sent every 15 seconds. An answer may end at any time: connect again after `retry` milliseconds.",
+        description="Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and "
+        "`id` is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each key "
+        "has one stream. A comment is sent every 15 seconds. An answer may end at any time: reconnect after `retry` "
+        "milliseconds.",
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             OpenApiParameter("phone_number_id", str, description="Only events of the number with this id."),

@@ -153,9 +153,9 @@ class EventsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_events",
         summary="Search the event log",
-        description="Newest first, without bodies, each with the counts of its deliveries. A request looks through "
-        "at most 10,000 events. When few match, a page can hold fewer than `limit`, even none: continue while "
-        "`next_cursor` is set.",
+        description="Returns the events without their bodies, newest first, each with the counts of its deliveries. A "
+        "request searches at most 10,000 events. When few match, a page can have fewer events than `limit`, or none. "
+        "Continue until `next_cursor` is null.",
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             *(OpenApiParameter(name, str) for name in FILTERS),
@@ -217,7 +217,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_webhooks",
         summary="List webhook endpoints",
-        description="The endpoints without their secrets.",
+        description="Returns the endpoints without their secrets.",
         parameters=[
             OpenApiParameter("uid", str, description="Only the endpoint with this id that you chose.")
         ],
@@ -247,7 +247,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_webhook",
         summary="Get a webhook endpoint",
-        description="The endpoint's settings, state and health, without the secret.",
+        description="Returns the endpoint's settings, state and health, without the secret.",
         responses=EndpointWithHealthOut,
     )
     def retrieve(self, request: Request, endpoint_id: UUID) -> Response:
@@ -312,8 +312,8 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="test_webhook",
         summary="Send an example event to an endpoint",
-        description="The event is marked as a test. It is neither stored nor counted. The answer shows the "
-        "endpoint's answer.",
+        description="Sends the example of an event type, marked as a test. The event is neither stored nor counted. "
+        "The answer contains the endpoint's answer.",
         request=ExampleIn,
         responses=ExampleOut,
     )
@@ -354,7 +354,7 @@ class EndpointsView(ResourceViewSet):
         operation_id="replay_webhook",
         summary="Replay deliveries to an endpoint",
         description="Queues new deliveries of the events of a time range. They are sent in the background, after "
-        "fresh events.",
+        "new events.",
         request=ReplayIn,
         responses={200: ReplayPreviewOut, 202: QueuedOut},
     )
@@ -384,9 +384,9 @@ class DeliveriesView(ResourceViewSet):
     @extend_schema(
         operation_id="list_webhook_deliveries",
         summary="List webhook deliveries",
-        description="Newest first. A delivery is one event on its way to one endpoint. A request looks through at "
-        "most 10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while "
-        "`next_cursor` is set.",
+        description="Returns the deliveries, newest first. A delivery is one event on its way to one endpoint. A "
+        "request searches at most 10,000 deliveries. When few match, a page can have fewer deliveries than `limit`, or "
+        "none. Continue until `next_cursor` is null.",
         parameters=[
             OpenApiParameter("endpoint_id", UUID),
             OpenApiParameter("status", str, enum=Delivery.Status.values),
@@ -426,7 +426,7 @@ class DeliveriesView(ResourceViewSet):
     @extend_schema(
         operation_id="get_webhook_delivery",
         summary="Get a webhook delivery",
-        description="The delivery with its last 20 attempts.",
+        description="Returns the delivery with its last 20 attempts.",
         responses=DeliveryWithLogOut,
     )
     def retrieve(self, request: Request, delivery_id: str) -> Response:

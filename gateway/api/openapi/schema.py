@@ -301,7 +301,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string"},
     },
     "X-Service-Error-Source": {
-        "description": "Who made the error: `meta`, or the name of the service.",
+        "description": "The source of the error: `meta`, or the name of the service.",
         "schema": {"type": "string"},
     },
     "Retry-After": {

@@ -73,7 +73,7 @@ export interface paths {
         };
         /**
          * List platform apps
-         * @description Every platform app with the number of its tenants.
+         * @description Returns every platform app with the number of its tenants.
          */
         get: operations["admin_list_apps"];
         put?: never;
@@ -181,7 +181,7 @@ export interface paths {
         };
         /**
          * Show how every tenant pays
-         * @description Tenants with an overdue invoice first, then the others by name. Also works while billing is off.
+         * @description Returns the tenants by name, those with an overdue invoice first. Also works while billing is off.
          */
         get: operations["admin_billing"];
         put?: never;
@@ -361,7 +361,7 @@ export interface paths {
         };
         /**
          * Get analytics
-         * @description Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message was sent or received, whenever its statuses came.
+         * @description Returns figures of messages and webhook deliveries by hour or day, in UTC. A status is counted in the hour in which its message was sent or received.
          */
         get: operations["get_analytics"];
         put?: never;
@@ -445,7 +445,7 @@ export interface paths {
         };
         /**
          * Get plan, numbers and next charge
-         * @description The plan, the active numbers, the next charge, the invoice profile and the mandate.
+         * @description Returns the plan, the active numbers, the next charge, the billing profile and the mandate.
          */
         get: operations["get_billing"];
         put?: never;
@@ -465,7 +465,7 @@ export interface paths {
         };
         /**
          * Get a credit note
-         * @description The credit note as a PDF. An invoice lists the ids in `credit_notes`.
+         * @description Returns the credit note as a PDF. An invoice lists the ids of its credit notes in `credit_notes`.
          */
         get: operations["get_credit_note"];
         put?: never;
@@ -570,7 +570,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Change who invoices are made out to
+         * Change the billing profile
          * @description The change applies to invoices that are issued from now on. Issued invoices never change.
          */
         patch: operations["update_billing_profile"];
@@ -627,7 +627,7 @@ export interface paths {
         put?: never;
         /**
          * Log in
-         * @description Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is valid for 12 hours.
+         * @description Accepts the email address, the password and, with a second factor, `otp`. The console token is valid for 12 hours.
          */
         post: operations["create_console_session"];
         delete?: never;
@@ -645,14 +645,14 @@ export interface paths {
         };
         /**
          * Get the current console session
-         * @description The person who is logged in with the console token of this request.
+         * @description Returns the person to whom the console token of this request belongs.
          */
         get: operations["get_console_session"];
         put?: never;
         post?: never;
         /**
          * Log out
-         * @description The console token of this request stops working.
+         * @description Ends the session: the console token of this request stops working.
          */
         delete: operations["end_console_session"];
         options?: never;
@@ -769,7 +769,7 @@ export interface paths {
         };
         /**
          * Search the event log
-         * @description Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events. When few match, a page can hold fewer than `limit`, even none: continue while `next_cursor` is set.
+         * @description Returns the events without their bodies, newest first, each with the counts of its deliveries. A request searches at most 10,000 events. When few match, a page can have fewer events than `limit`, or none. Continue until `next_cursor` is null.
          */
         get: operations["list_events"];
         put?: never;
@@ -809,7 +809,7 @@ export interface paths {
         };
         /**
          * Listen to events as they happen
-         * @description Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream for each key; a comment is sent every 15 seconds. An answer may end at any time: connect again after `retry` milliseconds.
+         * @description Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and `id` is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each key has one stream. A comment is sent every 15 seconds. An answer may end at any time: reconnect after `retry` milliseconds.
          */
         get: operations["stream_events"];
         put?: never;
@@ -1649,7 +1649,7 @@ export interface paths {
         };
         /**
          * List the platform's own keys
-         * @description The keys of the caller's environment, each with its prefix.
+         * @description Returns the keys of the caller's environment. Each key is shown by its prefix, never in full.
          */
         get: operations["list_platform_keys"];
         put?: never;
@@ -1861,7 +1861,7 @@ export interface paths {
         };
         /**
          * Get the tenant
-         * @description The tenant with its checklist. Works in every status of the tenant.
+         * @description Returns the tenant with its checklist. Works in every status of the tenant.
          */
         get: operations["get_tenant"];
         put?: never;
@@ -2189,7 +2189,7 @@ export interface paths {
         };
         /**
          * List webhook deliveries
-         * @description Newest first. A delivery is one event on its way to one endpoint. A request looks through at most 10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while `next_cursor` is set.
+         * @description Returns the deliveries, newest first. A delivery is one event on its way to one endpoint. A request searches at most 10,000 deliveries. When few match, a page can have fewer deliveries than `limit`, or none. Continue until `next_cursor` is null.
          */
         get: operations["list_webhook_deliveries"];
         put?: never;
@@ -2209,7 +2209,7 @@ export interface paths {
         };
         /**
          * Get a webhook delivery
-         * @description The delivery with its last 20 attempts.
+         * @description Returns the delivery with its last 20 attempts.
          */
         get: operations["get_webhook_delivery"];
         put?: never;
@@ -2249,7 +2249,7 @@ export interface paths {
         };
         /**
          * List webhook endpoints
-         * @description The endpoints without their secrets.
+         * @description Returns the endpoints without their secrets.
          */
         get: operations["list_webhooks"];
         put?: never;
@@ -2273,7 +2273,7 @@ export interface paths {
         };
         /**
          * Get a webhook endpoint
-         * @description The endpoint's settings, state and health, without the secret.
+         * @description Returns the endpoint's settings, state and health, without the secret.
          */
         get: operations["get_webhook"];
         put?: never;
@@ -2323,7 +2323,7 @@ export interface paths {
         put?: never;
         /**
          * Replay deliveries to an endpoint
-         * @description Queues new deliveries of the events of a time range. They are sent in the background, after fresh events.
+         * @description Queues new deliveries of the events of a time range. They are sent in the background, after new events.
          */
         post: operations["replay_webhook"];
         delete?: never;
@@ -2383,7 +2383,7 @@ export interface paths {
         put?: never;
         /**
          * Send an example event to an endpoint
-         * @description The event is marked as a test. It is neither stored nor counted. The answer shows the endpoint's answer.
+         * @description Sends the example of an event type, marked as a test. The event is neither stored nor counted. The answer contains the endpoint's answer.
          */
         post: operations["test_webhook"];
         delete?: never;
@@ -3404,12 +3404,12 @@ export interface components {
             environment?: "live" | "test";
             /**
              * Format: date-time
-             * @description When the key expires. Null or left out: when the key that creates it expires, otherwise never.
+             * @description When the key expires. Null or left out, it expires with the key that creates it, otherwise never.
              */
             expires_at?: string | null;
             /** @description The scopes of the key. The default is all scopes of the key or person that creates it. `messages`: send and read messages; `numbers`: connect and change numbers; `templates`: manage templates; `webhooks`: manage endpoints and deliveries; `events`: read events; `billing`: read and change billing; `settings`: read and change the settings of the business; `keys`: manage API keys. */
             scopes?: ("messages" | "numbers" | "templates" | "webhooks" | "events" | "billing" | "settings" | "keys")[];
-            /** @description The numbers that the key is limited to; null or left out: all that its creator reaches. Such a key can have only the scopes `events`, `messages`, `numbers`. */
+            /** @description The numbers that the key is limited to. Null or left out, it has the numbers of its creator. A limited key can have only the scopes `events`, `messages`, `numbers`. */
             phone_number_ids?: string[] | null;
         };
         App: {
@@ -4796,7 +4796,7 @@ export interface components {
             } | null;
             /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid: string | null;
-            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
+            /** @description Your own notes, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
                 [key: string]: string;
             };
@@ -5366,7 +5366,7 @@ export interface components {
             } | null;
             /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid: string | null;
-            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
+            /** @description Your own notes, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
                 [key: string]: string;
             };
@@ -5467,7 +5467,7 @@ export interface components {
             destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid?: string | null;
-            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
+            /** @description Your own notes, texts by name. They are shown with the endpoint and never sent. */
             metadata?: {
                 [key: string]: string;
             };
@@ -5658,7 +5658,7 @@ export interface components {
             destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid?: string | null;
-            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
+            /** @description Your own notes, texts by name. They are shown with the endpoint and never sent. */
             metadata?: {
                 [key: string]: string;
             };
@@ -5670,7 +5670,7 @@ export interface components {
             /** @description Only for the format `meta`: the token that the handshake of this format sends to your server. */
             verify_token?: string;
             /**
-             * @description Where events go: to a server of yours, `webhook`, to the console's conversations, `inbox`, or to a queue, topic, exchange or bucket, which `destination` describes. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: an SQS queue; `s3`: an S3 bucket; `kafka`: a Kafka topic; `rabbitmq`: a RabbitMQ exchange.
+             * @description What receives the events: `webhook` is your server, and `inbox` is the console's conversations. The other kinds are a queue, topic, exchange or bucket, which `destination` describes. `webhook`: a server of yours; `inbox`: the console's conversations; `sqs`: an SQS queue; `s3`: an S3 bucket; `kafka`: a Kafka topic; `rabbitmq`: a RabbitMQ exchange.
              * @enum {string}
              */
             kind?: "webhook" | "inbox" | "sqs" | "s3" | "kafka" | "rabbitmq";
@@ -5740,7 +5740,7 @@ export interface components {
             } | null;
             /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid: string | null;
-            /** @description Notes of yours, texts by name. They are shown with the endpoint and never sent. */
+            /** @description Your own notes, texts by name. They are shown with the endpoint and never sent. */
             metadata: {
                 [key: string]: string;
             };
@@ -12026,7 +12026,7 @@ export interface components {
         "X-Service-Request-Id": string;
         /** @description `wb`: milliseconds spent in the service. `meta`: milliseconds spent waiting for WhatsApp. */
         "Server-Timing": string;
-        /** @description Who made the error: `meta`, or the name of the service. */
+        /** @description The source of the error: `meta`, or the name of the service. */
         "X-Service-Error-Source": string;
         /** @description The number of seconds to wait before the request is repeated. */
         "Retry-After": number;

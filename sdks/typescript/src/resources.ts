@@ -39,7 +39,7 @@ export class Admin extends Resource {
     return this.json({ method: "DELETE", path: `/v1/admin/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** List platform apps. Every platform app with the number of its tenants. */
+  /** List platform apps. Returns every platform app with the number of its tenants. */
   listApps(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AppWithTenants"]> {
     return this.pages({ method: "GET", path: "/v1/admin/apps", query }, options);
   }
@@ -74,7 +74,7 @@ export class Admin extends Resource {
     return this.pages({ method: "GET", path: "/v1/admin/audit", query }, options);
   }
 
-  /** Show how every tenant pays. Tenants with an overdue invoice first, then the others by name. Also works while billing is off. */
+  /** Show how every tenant pays. Returns the tenants by name, those with an overdue invoice first. Also works while billing is off. */
   billing(options: RequestOptions = {}): Promise<Schemas["AdminBilling"]> {
     return this.json({ method: "GET", path: "/v1/admin/billing" }, options);
   }
@@ -122,12 +122,12 @@ export class Admin extends Resource {
 
 /** The plan, invoices and payments of your business. */
 export class Billing extends Resource {
-  /** Get plan, numbers and next charge. The plan, the active numbers, the next charge, the invoice profile and the mandate. */
+  /** Get plan, numbers and next charge. Returns the plan, the active numbers, the next charge, the billing profile and the mandate. */
   get(options: RequestOptions = {}): Promise<Schemas["Billing"]> {
     return this.json({ method: "GET", path: "/v1/billing" }, options);
   }
 
-  /** Get a credit note. The credit note as a PDF. An invoice lists the ids in `credit_notes`. */
+  /** Get a credit note. Returns the credit note as a PDF. An invoice lists the ids of its credit notes in `credit_notes`. */
   getCreditNote(creditNoteId: string, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: `/v1/billing/credit-notes/${encodeURIComponent(creditNoteId)}`, accept: "application/pdf" }, options);
   }
@@ -152,7 +152,7 @@ export class Billing extends Resource {
     return this.json({ method: "POST", path: "/v1/billing/mandate", body }, options);
   }
 
-  /** Change who invoices are made out to. The change applies to invoices that are issued from now on. Issued invoices never change. */
+  /** Change the billing profile. The change applies to invoices that are issued from now on. Issued invoices never change. */
   updateProfile(body?: Schemas["ProfileRequest"], options: RequestOptions = {}): Promise<Schemas["Profile"]> {
     return this.json({ method: "PATCH", path: "/v1/billing/profile", body }, options);
   }
@@ -173,17 +173,17 @@ export class ConnectSessions extends Resource {
 
 /** Log-ins of people, each with a console session token. */
 export class ConsoleSessions extends Resource {
-  /** Log in. Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is valid for 12 hours. */
+  /** Log in. Accepts the email address, the password and, with a second factor, `otp`. The console token is valid for 12 hours. */
   create(body: Schemas["ConsoleSessionRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedConsoleSession"]> {
     return this.json({ method: "POST", path: "/v1/console/sessions", body }, options);
   }
 
-  /** Get the current console session. The person who is logged in with the console token of this request. */
+  /** Get the current console session. Returns the person to whom the console token of this request belongs. */
   get(options: RequestOptions = {}): Promise<Schemas["ConsoleSession"]> {
     return this.json({ method: "GET", path: "/v1/console/sessions/current" }, options);
   }
 
-  /** Log out. The console token of this request stops working. */
+  /** Log out. Ends the session: the console token of this request stops working. */
   end(options: RequestOptions = {}): Promise<void> {
     return this.nothing({ method: "DELETE", path: "/v1/console/sessions/current" }, options);
   }
@@ -237,12 +237,12 @@ export class DeviceLogins extends Resource {
 
 /** The log of everything that happened to your messages, numbers and templates. */
 export class Events extends Resource {
-  /** Get analytics. Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message was sent or received, whenever its statuses came. */
+  /** Get analytics. Returns figures of messages and webhook deliveries by hour or day, in UTC. A status is counted in the hour in which its message was sent or received. */
   getAnalytics(query: { direction?: "inbound" | "outbound" | null; from: string | Date; group_by?: string | null; interval?: "day" | "hour" | null; phone_number_id?: string | null; template?: string | null; to: string | Date }, options: RequestOptions = {}): Promise<Schemas["Analytics"]> {
     return this.json({ method: "GET", path: "/v1/analytics", query }, options);
   }
 
-  /** Search the event log. Newest first, without bodies, each with the counts of its deliveries. A request looks through at most 10,000 events. When few match, a page can hold fewer than `limit`, even none: continue while `next_cursor` is set. */
+  /** Search the event log. Returns the events without their bodies, newest first, each with the counts of its deliveries. A request searches at most 10,000 events. When few match, a page can have fewer events than `limit`, or none. Continue until `next_cursor` is null. */
   list(query: { from?: string | Date | null; limit?: number | null; phone_number_id?: string | null; to?: string | Date | null; type?: string | null; user_id?: string | null; wa_id?: string | null; waba_id?: string | null; wamid?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["EventSummary"]> {
     return this.pages({ method: "GET", path: "/v1/events", query }, options);
   }
@@ -252,7 +252,7 @@ export class Events extends Resource {
     return this.json({ method: "GET", path: `/v1/events/${encodeURIComponent(eventId)}` }, options);
   }
 
-  /** Listen to events as they happen. Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream for each key; a comment is sent every 15 seconds. An answer may end at any time: connect again after `retry` milliseconds. */
+  /** Listen to events as they happen. Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and `id` is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each key has one stream. A comment is sent every 15 seconds. An answer may end at any time: reconnect after `retry` milliseconds. */
   stream(query: { filter?: string | null; phone_number_id?: string | null; type?: string | null } = {}, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: "/v1/events/stream", query, accept: "text/event-stream" }, options);
   }
@@ -632,7 +632,7 @@ export class Templates extends Resource {
 
 /** The business that the key belongs to. */
 export class Tenant extends Resource {
-  /** Get the tenant. The tenant with its checklist. Works in every status of the tenant. */
+  /** Get the tenant. Returns the tenant with its checklist. Works in every status of the tenant. */
   get(options: RequestOptions = {}): Promise<Schemas["Tenant"]> {
     return this.json({ method: "GET", path: "/v1/tenant" }, options);
   }
@@ -645,7 +645,7 @@ export class Tenant extends Resource {
 
 /** The businesses of a platform. These operations need a platform key. */
 export class Tenants extends Resource {
-  /** List the platform's own keys. The keys of the caller's environment, each with its prefix. */
+  /** List the platform's own keys. Returns the keys of the caller's environment. Each key is shown by its prefix, never in full. */
   listPlatformKeys(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["ApiKey"]> {
     return this.pages({ method: "GET", path: "/v1/platform-keys", query }, options);
   }
@@ -683,12 +683,12 @@ export class Tenants extends Resource {
 
 /** Endpoints that receive events, with their deliveries and replays. */
 export class Webhooks extends Resource {
-  /** List webhook deliveries. Newest first. A delivery is one event on its way to one endpoint. A request looks through at most 10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while `next_cursor` is set. */
+  /** List webhook deliveries. Returns the deliveries, newest first. A delivery is one event on its way to one endpoint. A request searches at most 10,000 deliveries. When few match, a page can have fewer deliveries than `limit`, or none. Continue until `next_cursor` is null. */
   listDeliveries(query: { endpoint_id?: string | null; event_id?: string | null; event_type?: string | null; from?: string | Date | null; http_status?: number | null; status?: "dead" | "delivered" | "failed" | "pending" | null; to?: string | Date | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Delivery"]> {
     return this.pages({ method: "GET", path: "/v1/webhook-deliveries", query }, options);
   }
 
-  /** Get a webhook delivery. The delivery with its last 20 attempts. */
+  /** Get a webhook delivery. Returns the delivery with its last 20 attempts. */
   getDelivery(deliveryId: string, options: RequestOptions = {}): Promise<Schemas["DeliveryWithLog"]> {
     return this.json({ method: "GET", path: `/v1/webhook-deliveries/${encodeURIComponent(deliveryId)}` }, options);
   }
@@ -698,7 +698,7 @@ export class Webhooks extends Resource {
     return this.json({ method: "POST", path: `/v1/webhook-deliveries/${encodeURIComponent(deliveryId)}/replay` }, options);
   }
 
-  /** List webhook endpoints. The endpoints without their secrets. */
+  /** List webhook endpoints. Returns the endpoints without their secrets. */
   list(query: { uid?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Endpoint"]> {
     return this.pages({ method: "GET", path: "/v1/webhooks", query }, options);
   }
@@ -708,7 +708,7 @@ export class Webhooks extends Resource {
     return this.json({ method: "POST", path: "/v1/webhooks", body }, options);
   }
 
-  /** Get a webhook endpoint. The endpoint's settings, state and health, without the secret. */
+  /** Get a webhook endpoint. Returns the endpoint's settings, state and health, without the secret. */
   get(endpointId: string, options: RequestOptions = {}): Promise<Schemas["EndpointWithHealth"]> {
     return this.json({ method: "GET", path: `/v1/webhooks/${encodeURIComponent(endpointId)}` }, options);
   }
@@ -728,7 +728,7 @@ export class Webhooks extends Resource {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/preview-filter`, body }, options);
   }
 
-  /** Replay deliveries to an endpoint. Queues new deliveries of the events of a time range. They are sent in the background, after fresh events. */
+  /** Replay deliveries to an endpoint. Queues new deliveries of the events of a time range. They are sent in the background, after new events. */
   replay(endpointId: string, body: Schemas["ReplayRequest"], options: RequestOptions = {}): Promise<Schemas["ReplayPreview"] | Schemas["Queued"]> {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/replay`, body }, options);
   }
@@ -743,7 +743,7 @@ export class Webhooks extends Resource {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/rotate-secret`, body }, options);
   }
 
-  /** Send an example event to an endpoint. The event is marked as a test. It is neither stored nor counted. The answer shows the endpoint's answer. */
+  /** Send an example event to an endpoint. Sends the example of an event type, marked as a test. The event is neither stored nor counted. The answer contains the endpoint's answer. */
   test(endpointId: string, body: Schemas["ExampleRequest"], options: RequestOptions = {}): Promise<Schemas["Example"]> {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/test`, body }, options);
   }

@@ -113,7 +113,7 @@ class AsyncAdmin(AsyncResource):
     def list_apps(self, *, limit: int | None = None) -> AsyncPages[types.AppWithTenants]:
         """List platform apps.
 
-        Every platform app with the number of its tenants.
+        Returns every platform app with the number of its tenants.
         """
         return self._pages(
             Call(
@@ -214,7 +214,7 @@ class AsyncAdmin(AsyncResource):
     async def billing(self) -> types.AdminBilling:
         """Show how every tenant pays.
 
-        Tenants with an overdue invoice first, then the others by name. Also works while billing is off.
+        Returns the tenants by name, those with an overdue invoice first. Also works while billing is off.
         """
         answer: types.AdminBilling = await self._json(
             Call(
@@ -352,7 +352,7 @@ class AsyncBilling(AsyncResource):
     async def get(self) -> types.Billing:
         """Get plan, numbers and next charge.
 
-        The plan, the active numbers, the next charge, the invoice profile and the mandate.
+        Returns the plan, the active numbers, the next charge, the billing profile and the mandate.
         """
         answer: types.Billing = await self._json(
             Call(
@@ -365,7 +365,7 @@ class AsyncBilling(AsyncResource):
     def get_credit_note(self, credit_note_id: str) -> AsyncDownload:
         """Get a credit note.
 
-        The credit note as a PDF. An invoice lists the ids in `credit_notes`.
+        Returns the credit note as a PDF. An invoice lists the ids of its credit notes in `credit_notes`.
         """
         return self._download(
             Call(
@@ -442,7 +442,7 @@ class AsyncBilling(AsyncResource):
     async def update_profile(
         self, body: types.ProfileRequest | None = None, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.Profile:
-        """Change who invoices are made out to.
+        """Change the billing profile.
 
         The change applies to invoices that are issued from now on. Issued invoices never change.
         """
@@ -500,7 +500,7 @@ class AsyncConsoleSessions(AsyncResource):
     ) -> types.CreatedConsoleSession:
         """Log in.
 
-        Takes e-mail, password and, when the second factor is switched on, `otp`. The console token is valid
+        Accepts the email address, the password and, with a second factor, `otp`. The console token is valid
         for 12 hours.
         """
         answer: types.CreatedConsoleSession = await self._json(
@@ -516,7 +516,7 @@ class AsyncConsoleSessions(AsyncResource):
     async def get(self) -> types.ConsoleSession:
         """Get the current console session.
 
-        The person who is logged in with the console token of this request.
+        Returns the person to whom the console token of this request belongs.
         """
         answer: types.ConsoleSession = await self._json(
             Call(
@@ -529,7 +529,7 @@ class AsyncConsoleSessions(AsyncResource):
     async def end(self) -> None:
         """Log out.
 
-        The console token of this request stops working.
+        Ends the session: the console token of this request stops working.
         """
         return await self._nothing(
             Call(
@@ -685,8 +685,8 @@ class AsyncEvents(AsyncResource):
     ) -> types.Analytics:
         """Get analytics.
 
-        Messages and webhook deliveries by hour or day, in UTC. Counts belong to the hour in which a message
-        was sent or received, whenever its statuses came.
+        Returns figures of messages and webhook deliveries by hour or day, in UTC. A status is counted in
+        the hour in which its message was sent or received.
         """
         answer: types.Analytics = await self._json(
             Call(
@@ -720,9 +720,9 @@ class AsyncEvents(AsyncResource):
     ) -> AsyncPages[types.EventSummary]:
         """Search the event log.
 
-        Newest first, without bodies, each with the counts of its deliveries. A request looks through at
-        most 10,000 events. When few match, a page can hold fewer than `limit`, even none: continue while
-        `next_cursor` is set.
+        Returns the events without their bodies, newest first, each with the counts of its deliveries. A
+        request searches at most 10,000 events. When few match, a page can have fewer events than `limit`,
+        or none. Continue until `next_cursor` is null.
         """
         return self._pages(
             Call(
@@ -760,10 +760,10 @@ class AsyncEvents(AsyncResource):
     ) -> AsyncDownload:
         """Listen to events as they happen.
 
-        Server-sent events: `data` is the event exactly as webhooks deliver it, `id` the place in the
-        stream. Send the last `id` as `Last-Event-ID` to go on without loss. One stream for each key; a
-        comment is sent every 15 seconds. An answer may end at any time: connect again after `retry`
-        milliseconds.
+        Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and `id`
+        is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each
+        key has one stream. A comment is sent every 15 seconds. An answer may end at any time: reconnect
+        after `retry` milliseconds.
         """
         return self._download(
             Call(
@@ -2050,7 +2050,7 @@ class AsyncTenant(AsyncResource):
     async def get(self) -> types.Tenant:
         """Get the tenant.
 
-        The tenant with its checklist. Works in every status of the tenant.
+        Returns the tenant with its checklist. Works in every status of the tenant.
         """
         answer: types.Tenant = await self._json(
             Call(
@@ -2084,7 +2084,7 @@ class AsyncTenants(AsyncResource):
     def list_platform_keys(self, *, limit: int | None = None) -> AsyncPages[types.ApiKey]:
         """List the platform's own keys.
 
-        The keys of the caller's environment, each with its prefix.
+        Returns the keys of the caller's environment. Each key is shown by its prefix, never in full.
         """
         return self._pages(
             Call(
@@ -2198,9 +2198,9 @@ class AsyncWebhooks(AsyncResource):
     ) -> AsyncPages[types.Delivery]:
         """List webhook deliveries.
 
-        Newest first. A delivery is one event on its way to one endpoint. A request looks through at most
-        10,000 deliveries. When few match, a page can hold fewer than `limit`, even none: continue while
-        `next_cursor` is set.
+        Returns the deliveries, newest first. A delivery is one event on its way to one endpoint. A request
+        searches at most 10,000 deliveries. When few match, a page can have fewer deliveries than `limit`,
+        or none. Continue until `next_cursor` is null.
         """
         return self._pages(
             Call(
@@ -2222,7 +2222,7 @@ class AsyncWebhooks(AsyncResource):
     async def get_delivery(self, delivery_id: str) -> types.DeliveryWithLog:
         """Get a webhook delivery.
 
-        The delivery with its last 20 attempts.
+        Returns the delivery with its last 20 attempts.
         """
         answer: types.DeliveryWithLog = await self._json(
             Call(
@@ -2248,7 +2248,7 @@ class AsyncWebhooks(AsyncResource):
     def list(self, *, uid: str | None = None, limit: int | None = None) -> AsyncPages[types.Endpoint]:
         """List webhook endpoints.
 
-        The endpoints without their secrets.
+        Returns the endpoints without their secrets.
         """
         return self._pages(
             Call(
@@ -2278,7 +2278,7 @@ class AsyncWebhooks(AsyncResource):
     async def get(self, endpoint_id: str) -> types.EndpointWithHealth:
         """Get a webhook endpoint.
 
-        The endpoint's settings, state and health, without the secret.
+        Returns the endpoint's settings, state and health, without the secret.
         """
         answer: types.EndpointWithHealth = await self._json(
             Call(
@@ -2348,7 +2348,7 @@ class AsyncWebhooks(AsyncResource):
     ) -> types.ReplayPreview | types.Queued:
         """Replay deliveries to an endpoint.
 
-        Queues new deliveries of the events of a time range. They are sent in the background, after fresh
+        Queues new deliveries of the events of a time range. They are sent in the background, after new
         events.
         """
         answer: types.ReplayPreview | types.Queued = await self._json(
@@ -2400,8 +2400,8 @@ class AsyncWebhooks(AsyncResource):
     ) -> types.Example:
         """Send an example event to an endpoint.
 
-        The event is marked as a test. It is neither stored nor counted. The answer shows the endpoint's
-        answer.
+        Sends the example of an event type, marked as a test. The event is neither stored nor counted. The
+        answer contains the endpoint's answer.
         """
         answer: types.Example = await self._json(
             Call(
