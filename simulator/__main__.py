@@ -18,7 +18,7 @@ def main() -> None:
     """Read the configuration, serve, stop gracefully."""
     config = Config.from_environment()
     parser = argparse.ArgumentParser(
-        prog="python -m simulator", description="A local fake of the WhatsApp Cloud API."
+        prog="python -m simulator", description="A local simulator of the WhatsApp Cloud API."
     )
     parser.add_argument("--host", default=config.host)
     parser.add_argument("--port", type=int, default=config.port, help="SIMULATOR_PORT, 8100")
