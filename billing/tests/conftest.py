@@ -10,6 +10,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from billing import buyers, ledger
+from billing.invoices import documents
 from billing.models import BillingProfile, Invoice, LedgerPosting
 from billing.pricing.periods import Period
 from gateway.clock import IST
@@ -38,6 +39,21 @@ def ist(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> date
 @pytest.fixture(autouse=True)
 def _billing_is_on(settings: Settings) -> None:
     settings.BILLING_ENABLED = True
+
+
+TYPESET = documents.render_pdf
+
+
+@pytest.fixture(autouse=True)
+def _untypeset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make PDFs of the plain fields. Making real ones would take most of a test's time."""
+    monkeypatch.setattr(documents, "render_pdf", lambda fields: b"%PDF-" + repr(fields).encode())
+
+
+@pytest.fixture
+def _typeset(_untypeset: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make real PDFs."""
+    monkeypatch.setattr(documents, "render_pdf", TYPESET)
 
 
 def assert_balanced() -> None:

@@ -25,15 +25,10 @@ from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
 
-STATE_OF_THE_SELLER = "27"
 
-
-@pytest.fixture(params=["within the seller's State", "into another State"])
-def invoice(request: pytest.FixtureRequest, payer: Tenant) -> Invoice:
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
     """An invoice of ₹590.00."""
-    buyers.profile_of(payer)
-    if request.param == "within the seller's State":
-        BillingProfile.objects.update(state_code=STATE_OF_THE_SELLER)
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     return only_invoice(payer)

@@ -18,19 +18,16 @@ from billing.models import (
     CreditNote,
     Invoice,
     PaymentAttempt,
-    ProviderEvent,
     SettledItem,
 )
-from billing.payments import bank_transfers, payment_links
+from billing.payments import bank_transfers
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_einvoices import answer as einvoice
-from billing.tests.test_payments import set_up_mandate
 from gateway.clock import now
 from tenants.models import AuditEntry, OutboundMail, Tenant, User
 from tenants.staff.roles import FINANCE, SUPPORT
-from tests.browsers import logged_in, staff_pages
-from tests.simulated import RunningSimulator
+from tests.browsers import logged_in
 
 pytestmark = pytest.mark.django_db
 
@@ -47,22 +44,6 @@ def invoice(payer: Tenant) -> Invoice:
 
 def credit_url(invoice: Invoice) -> str:
     return reverse("admin:billing_invoice_credit", args=[invoice.pk])
-
-
-def test_every_list_and_row_opens(browser: Client, provider: RunningSimulator, invoice: Invoice) -> None:
-    set_up_mandate(provider, invoice.tenant)
-    payment_links.pay_now(invoice=invoice, at=FIRST_OF_DECEMBER)
-    ProviderEvent.objects.create(provider="razorpay", event_id="1", type="x", body=b"{}")
-    models = [model for model in staff_pages() if model._meta.app_label == "billing"]
-    assert len(models) == 11
-    for model in models:
-        name = f"admin:billing_{model._meta.model_name}"
-        assert browser.get(reverse(f"{name}_changelist") + "?q=x").status_code == 200
-        assert browser.get(reverse(f"{name}_changelist")).status_code == 200
-        for row in model._default_manager.all():
-            page = browser.get(reverse(f"{name}_change", args=[row.pk]))
-            assert page.status_code == 200
-            assert b"(&#x27;" not in page.content, "a status is its text, not a pair"
 
 
 def test_staff_issue_a_credit_note(browser: Client, invoice: Invoice, staff: User) -> None:
@@ -87,16 +68,6 @@ def test_staff_record_a_bank_transfer(browser: Client, invoice: Invoice) -> None
     assert (paid.status, paid.amount_paid_paise, paid.amount_due_paise) == ("paid", 59_000, 0)
     assert [attempt.kind for attempt in paid.attempts.all()] == ["manual", "manual"]
     assert AuditEntry.objects.filter(action="billing.payment").count() == 2
-
-
-def test_support_may_look_and_not_credit(invoice: Invoice) -> None:
-    person = User.objects.create_user("support@service.example", "a long enough password", is_staff=True)
-    person.groups.add(Group.objects.get(name=SUPPORT))
-    browser = Client()
-    browser.force_login(person)
-    assert browser.get(reverse("admin:billing_invoice_changelist")).status_code == 200
-    browser.post(credit_url(invoice), {"_form_submitted": "on", "amount": "90.00", "reason": "x"})
-    assert not CreditNote.objects.exists()
 
 
 def test_the_sez_switch_makes_the_next_invoice_inter_state(browser: Client, payer: Tenant) -> None:
@@ -195,19 +166,6 @@ def test_accounting_adds_up_by_month_and_by_age(browser: Client, invoice: Invoic
     table = browser.get(reverse("admin:billing_invoice_month", args=["2026-12"])).content.decode()
     assert invoice.number in table
     assert browser.get(reverse("admin:billing_invoice_month", args=["x"])).status_code == 404
-
-
-def test_accounting_is_for_staff_who_may_see_invoices(invoice: Invoice) -> None:
-    someone = Client()
-    someone.force_login(
-        User.objects.create_user("new@gateway.example", "a long enough password", is_staff=True)
-    )
-    for path in (
-        reverse("admin:billing_invoice_accounting"),
-        reverse("admin:billing_invoice_month", args=["2026-12"]),
-    ):
-        assert someone.get(path).status_code == 403
-        assert Client().get(path).status_code == 302
 
 
 def test_an_invoices_parties_are_shown_in_words(browser: Client, invoice: Invoice) -> None:

@@ -243,9 +243,8 @@ def test_invoices_are_listed(api: Api, other_api: Api, invoice: Invoice) -> None
     assert_error(api.get("/v1/billing/invoices?limit=0"), 400, "invalid_request")
 
 
-@pytest.mark.parametrize(
-    ("accept", "kind"),
-    [
+def test_one_invoice_is_a_page_or_json(api: Api, invoice: Invoice) -> None:
+    for accept, kind in (
         (None, "text/html"),
         ("*/*", "text/html"),
         ("text/html,application/xhtml+xml,application/json;q=0.9", "text/html"),
@@ -253,15 +252,13 @@ def test_invoices_are_listed(api: Api, other_api: Api, invoice: Invoice) -> None
         ("application/json, text/html;q=0.5", "application/json"),
         ("image/png", "text/html"),
         ("nonsense", "text/html"),
-    ],
-)
-def test_one_invoice_is_a_page_or_json(api: Api, invoice: Invoice, accept: str | None, kind: str) -> None:
-    headers = {"Accept": accept} if accept else {}
-    answered = api.get(f"/v1/billing/invoices/{invoice.public_id}", **headers)
-    assert answered.status_code == 200
-    assert answered["Content-Type"].startswith(kind)
-    assert "Accept" in answered["Vary"]
-    assert_service_headers(answered)
+    ):
+        headers = {"Accept": accept} if accept else {}
+        answered = api.get(f"/v1/billing/invoices/{invoice.public_id}", **headers)
+        assert answered.status_code == 200, accept
+        assert answered["Content-Type"].startswith(kind), accept
+        assert "Accept" in answered["Vary"]
+        assert_service_headers(answered)
 
 
 def test_the_json_of_an_invoice(api: Api, invoice: Invoice) -> None:

@@ -70,7 +70,7 @@ def test_a_document_says_how_to_pay_what_was_due_when_it_was_issued(payer: Tenan
     assert documents.of_invoice(invoice, as_issued=True)["payment"] == fields["payment"]
 
 
-@pytest.mark.usefixtures("_directly")
+@pytest.mark.usefixtures("_directly", "_typeset")
 def test_a_mail_leads_to_the_invoice_itself(client: Client, payer: Tenant) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)

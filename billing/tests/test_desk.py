@@ -20,11 +20,11 @@ from billing.models import ClosedMonth, CreditNote, Invoice, LedgerEntry, StaffA
 from billing.payments import bank_transfers
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, connected, ist, only_invoice
-from billing.tests.test_money import at_once
 from gateway.api.errors import Conflict
 from tenants.models import AuditEntry, Tenant, User
 from tenants.staff.roles import FINANCE, SUPPORT
 from tests.browsers import logged_in
+from tests.threads import at_once
 
 pytestmark = pytest.mark.django_db
 
@@ -75,7 +75,7 @@ class TestSecondPerson:
             10_001,
             User.objects.get(email="first@gateway.example").pk,
         )
-        assert b"decided already" in decide(second).content
+        assert b"already decided" in decide(second).content
         assert CreditNote.objects.count() == 1
         found = AuditEntry.objects.filter(action__in=("billing.ask", "billing.approve")).order_by("id")
         assert [(entry.action, entry.details["amount_paise"]) for entry in found] == [
@@ -215,7 +215,7 @@ class TestClosedMonths:
             ledger.close_month(DECEMBER, at=ist(2027, 1, 1, 1))
         ledger.close_month(NOVEMBER, at=ist(2026, 12, 1, 1))
         for month in (NOVEMBER, Period(2026, 10)):
-            with pytest.raises(Conflict, match="closed already"):
+            with pytest.raises(Conflict, match="already closed"):
                 ledger.close_month(month, at=ist(2026, 12, 2))
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("DELETE FROM billing_closedmonth")
@@ -236,7 +236,7 @@ class TestClosedMonths:
         assert page.count("Close December 2026</button>") == 1
         assert "Close November 2026" not in page
         again = desk.post(url, follow=True).content.decode()
-        assert "closed already" in again
+        assert "already closed" in again
 
     @pytest.mark.django_db(transaction=True)
     def test_an_act_that_races_the_closing_is_in_no_closed_month(

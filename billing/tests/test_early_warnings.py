@@ -7,11 +7,9 @@ import pytest
 from billing import mails
 from billing.billing_run import run
 from billing.models import Mandate
-from billing.payments import bank_transfers
-from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
-from gateway.api.errors import Conflict, InvalidRequest
-from tenants.models import AuditEntry, OutboundMail, Tenant
+from tenants.models import OutboundMail, Tenant
 from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
@@ -52,18 +50,6 @@ def test_a_mandate_warns_before_it_expires(provider: RunningSimulator, payer: Te
     for day in (1, 2, 3, 24, 25):
         run(ist(2026, 12, day, 12))
     assert mailed("mandate expires on 31 December 2026") == 2
-
-
-def test_a_next_total_above_the_limit_is_mailed_once_from_ten_days_before(
-    provider: RunningSimulator, payer: Tenant
-) -> None:
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    set_up_mandate(provider, payer, max_amount_paise=58_999)
-    run(ist(2026, 11, 20, 12))
-    assert mailed("above the limit") == 0
-    run(ist(2026, 11, 21, 12))
-    run(ist(2026, 11, 22, 12))
-    assert mailed("above the limit") == 1
 
 
 def test_a_limit_just_high_enough_and_an_account_without_numbers_get_no_warning(
@@ -124,17 +110,3 @@ def test_a_reminder_counts_to_the_day_on_which_the_oldest_invoice_closes_new_num
     newest = OutboundMail.objects.filter(subject__contains="is not paid").latest("id").text
     assert "for December 2026" in newest
     assert "New numbers cannot be connected until all overdue invoices are paid." in newest
-
-
-def test_tax_deducted_at_source_counts_as_paid_once(payer: Tenant) -> None:
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(FIRST_OF_DECEMBER)
-    invoice = only_invoice(payer)
-    with pytest.raises(InvalidRequest):
-        bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=5_001, certificate="C1", at=CHARGE)
-    bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=5_000, certificate="C1", at=CHARGE)
-    with pytest.raises(Conflict):
-        bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=100, certificate="C2", at=CHARGE)
-    bank_transfers.record(invoice_id=invoice.id, amount_paise=54_000, reference="UTR1", at=CHARGE)
-    assert only_invoice(payer).status == "paid"
-    assert AuditEntry.objects.filter(action="billing.tds").count() == 1

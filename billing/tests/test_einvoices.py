@@ -74,6 +74,7 @@ def test_zones_exports_and_consumers(
     assert [found["TranDtls"]["SupTyp"] for found in einvoices.unregistered()] == ([kind] if kind else [])
 
 
+@pytest.mark.usefixtures("_typeset")
 def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
     invoice = invoice_of(payer)
     assert record(parsed(answer(invoice.number))) is True
@@ -84,6 +85,7 @@ def test_an_answer_is_written_once_and_shown(payer: Tenant) -> None:
     assert ("IRN", IRN) in shown["facts"]
     assert shown["qr"].startswith("<svg")
     assert shown["qr"] in documents.html(invoice)
+    assert documents.pdf(invoice).startswith(b"%PDF-1"), "it is typeset with its IRN"
     assert AuditEntry.objects.filter(action="billing.einvoice").count() == 1
     with pytest.raises(UnreadableAnswer, match="another IRN"):
         record(parsed(answer(invoice.number, irn="b" * 64)))
@@ -106,17 +108,6 @@ def test_a_wrong_answer_is_named_and_changes_nothing(payer: Tenant, wrong: dict[
     written, [_problem] = einvoices.record_file(json.dumps([wrong]).encode())
     invoice.refresh_from_db()
     assert (written, invoice.irn) == (0, None)
-
-
-def test_export_and_import_by_files(payer: Tenant) -> None:
-    invoice = invoice_of(payer)
-    [document] = json.loads(einvoices.file_for_portal())
-    answers = json.dumps([{}, answer(document["DocDtls"]["No"])]).encode()
-    written, [problem] = einvoices.record_file(answers)
-    assert (written, "not an answer of the portal" in problem) == (1, True)
-    invoice.refresh_from_db()
-    assert invoice.irn == IRN
-    assert list(einvoices.unregistered()) == []
 
 
 def test_mails_wait_for_the_registration(payer: Tenant, settings: Settings) -> None:

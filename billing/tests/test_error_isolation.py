@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import datetime
@@ -25,6 +24,7 @@ from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
 from billing.tests.test_payments import CHARGE, deliver, post, set_up_mandate
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator
+from tests.threads import outcomes
 
 pytestmark = pytest.mark.django_db
 
@@ -241,26 +241,8 @@ def test_a_database_that_is_away_ends_the_step() -> None:
 def test_two_whole_runs_at_once_do_everything_once(provider: RunningSimulator, three: list[Tenant]) -> None:
     for tenant in three:
         set_up_mandate(provider, tenant)
-    barrier, reports = threading.Barrier(3), []
-
-    def work() -> None:
-        try:
-            barrier.wait(10)
-            reports.append(run(CHARGE))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [report["failed"] for report in reports] == [0, 0, 0]
-    assert (BillingSnapshot.objects.count(), Invoice.objects.count(), PaymentAttempt.objects.count()) == (
-        3,
-        3,
-        3,
-    )
+    assert [report["failed"] for report in outcomes(*[lambda: run(CHARGE)] * 3)] == [0, 0, 0]
+    assert [model.objects.count() for model in (BillingSnapshot, Invoice, PaymentAttempt)] == [3, 3, 3]
     debits = [row for row in provider.control("GET", "payments")["payments"] if row["amount"] == 59_000]
     assert len(debits) == 3
 

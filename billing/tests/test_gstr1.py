@@ -12,11 +12,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from billing import buyers, gstr1
+from billing import buyers, gstr1, plan
 from billing.billing_run import run
 from billing.einvoices import parsed, record
 from billing.invoices import credit_notes
-from billing.models import BillingProfile, CreditNote, Invoice
+from billing.models import BillingProfile, CreditNote, Invoice, PlanVersion
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist
 from billing.tests.test_einvoices import answer
@@ -31,7 +31,6 @@ SCHEMA = json.loads((Path(__file__).parent / "gstr1_schema.json").read_text())
 """The format of the offline tool, with its source."""
 
 BUYERS: dict[str, dict[str, Any]] = {
-    # name: profile, how many numbers
     "registered": {"tax_id": "29AAACI1681G1ZL", "tax_id_type": "gstin", "state_code": "29"},
     "neighbour": {"tax_id": "27AAACI1681G1ZP", "tax_id_type": "gstin", "state_code": "27"},
     "zone": {"tax_id": "29AAACI1681G1ZL", "tax_id_type": "gstin", "state_code": "29", "is_sez": True},
@@ -50,7 +49,11 @@ def of_december() -> dict[str, Any]:
     return found
 
 
-def invoices(count_of_large: int = 400) -> dict[str, Invoice]:
+LARGE = {"starts": "2026-11", "first_number_paise": 10_025_000, "additional_number_paise": 0, "reason": "x"}
+"""Own terms with which one number makes an invoice of more than ₹1 lakh."""
+
+
+def invoices() -> dict[str, Invoice]:
     """The November invoice of each kind of buyer."""
     for index, (name, profile) in enumerate(BUYERS.items()):
         tenant = Tenant.objects.create(
@@ -60,8 +63,9 @@ def invoices(count_of_large: int = 400) -> dict[str, Invoice]:
             trial_ends_at=ist(2026, 11, 1),
             created_at=ist(2026, 10, 1),
         )
-        for number in range(count_of_large if name == "large consumer" else 1):
-            connected(tenant, f"{index}{number:03d}", (ist(2026, 11, 3), None))
+        if name == "large consumer":
+            plan.add_version(PlanVersion(tenant=tenant, gst_percent=None, **LARGE), at=ist(2026, 10, 20))
+        connected(tenant, str(index), (ist(2026, 11, 3), None))
         address = {"address": "1 Road", "city": "Town", "pin": "560025"}
         BillingProfile.objects.filter(tenant=tenant).update(**address, **profile)
     run(FIRST_OF_DECEMBER)

@@ -1,7 +1,8 @@
 """Usage, snapshots and invoices: counted numbers, unchangeable documents, and document numbers without gaps."""
 
-import threading
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -14,6 +15,7 @@ from billing.models import BillingSnapshot, Invoice, InvoiceLine, InvoiceSeries
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
 from billing.usage import active_numbers
 from tenants.models import OutboundMail, Tenant
+from tests.threads import at_once
 
 pytestmark = pytest.mark.django_db
 
@@ -22,7 +24,7 @@ def test_a_number_is_active_from_a_day_of_connection_in_the_month(payer: Tenant)
     day = timedelta(hours=24)
     start, end = NOVEMBER.start, NOVEMBER.end
     connected(payer, "1", (ist(2026, 11, 5), ist(2026, 11, 6)))
-    connected(payer, "2", (ist(2026, 11, 5), ist(2026, 11, 6) - timedelta(seconds=1)))
+    connected(payer, "2", (ist(2026, 11, 5), ist(2026, 11, 6) - timedelta(microseconds=1)))
     connected(payer, "3", (start - 5 * day, start + day / 2), (end - day / 2, None))
     connected(payer, "4", (start - 5 * day, start + day / 2), (end, None))
     connected(payer, "5", (start - day, None))
@@ -146,28 +148,17 @@ def test_how_it_is_paid_may_change(invoice: Invoice) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_numbers_have_no_gaps_when_many_issue_at_once_and_some_fail() -> None:
     taken: list[str] = []
-    barrier = threading.Barrier(6)
 
     def issue(index: int) -> None:
-        barrier.wait()
-        try:
-            for round_ in range(5):
-                try:
-                    with transaction.atomic():
-                        number, *_ = ledger.take_number(model=Invoice, prefix="WG", at=FIRST_OF_DECEMBER)
-                        if (index + round_) % 3 == 0:
-                            raise RuntimeError
-                    taken.append(number)
-                except RuntimeError:
-                    pass
-        finally:
-            connection.close()
+        for round_ in range(5):
+            with suppress(RuntimeError):
+                with transaction.atomic():
+                    number, *_ = ledger.take_number(model=Invoice, prefix="WG", at=FIRST_OF_DECEMBER)
+                    if (index + round_) % 3 == 0:
+                        raise RuntimeError
+                taken.append(number)
 
-    threads = [threading.Thread(target=issue, args=(index,)) for index in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    assert at_once(*(partial(issue, index) for index in range(6))) == []
     assert sorted(taken) == [f"WG/2627/{serial:06d}" for serial in range(1, 21)]
     assert InvoiceSeries.objects.get().next_serial == 21
 
@@ -177,24 +168,12 @@ def test_two_runs_at_once_issue_one_invoice_each(payer: Tenant, other_tenant: Te
     Tenant.objects.filter(pk=other_tenant.pk).update(billing_status="active", created_at=ist(2026, 10, 1))
     for tenant in (payer, other_tenant):
         connected(tenant, "1", (ist(2026, 11, 3), None))
-    barrier, errors = threading.Barrier(4), []
 
     def work() -> None:
-        try:
-            barrier.wait()
-            usage.take_snapshots(FIRST_OF_DECEMBER)
-            issuing.issue_due(FIRST_OF_DECEMBER)
-        except Exception as error:  # noqa: BLE001 - handed to the test
-            errors.append(error)
-        finally:
-            connection.close()
+        usage.take_snapshots(FIRST_OF_DECEMBER)
+        issuing.issue_due(FIRST_OF_DECEMBER)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert errors == []
+    assert at_once(*[work] * 4) == []
     assert sorted(Invoice.objects.values_list("number", flat=True)) == ["WG/2627/000001", "WG/2627/000002"]
 
 

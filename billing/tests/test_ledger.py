@@ -25,11 +25,12 @@ from billing.payments import attempts, bank_transfers, payment_links, refunds, s
 from billing.payments.provider import Payment, ProviderRefused, Settled, Settlement
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
-from billing.tests.test_money import at_once
+from billing.tests.test_money import late_attempt
 from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
 from gateway.api.errors import Conflict, InvalidRequest
 from tenants.models import AuditEntry, Tenant
 from tests.simulated import RunningSimulator
+from tests.threads import at_once
 
 pytestmark = pytest.mark.django_db
 
@@ -228,18 +229,7 @@ def test_races_leave_the_books_balanced(payer: Tenant, settings: Settings) -> No
     connected(payer, "1", (ist(2026, 10, 3), None))
     run(FIRST_OF_DECEMBER)
     first, second = Invoice.objects.order_by("id")
-    late = [
-        PaymentAttempt.objects.create(
-            invoice=invoice,
-            kind="link",
-            status="failed",
-            amount_paise=59_000,
-            receipt=f"late-{name}",
-            created_at=CHARGE,
-            next_check_at=CHARGE,
-        )
-        for name, invoice in (("a", first), ("b", first), ("c", second))
-    ]
+    late = [late_attempt(invoice, name) for name, invoice in (("a", first), ("b", first), ("c", second))]
 
     def capture(attempt: PaymentAttempt, refunded: int) -> None:
         payment = Payment(f"pay_{attempt.receipt}", "captured", 59_000, refunded_paise=refunded)

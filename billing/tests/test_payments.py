@@ -1,12 +1,10 @@
 """Mandates, debits, links and notices with the simulated provider: every scenario ends correctly."""
 
-import threading
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import requests
-from django.db import connection
 from django.test import Client
 
 from billing import buyers
@@ -228,12 +226,12 @@ def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
 ) -> None:
     set_up_mandate(provider, payer)
     provider.control("POST", "scenario", {"scenario": "insufficient_funds"})
-    at = CHARGE
+    at, seen = CHARGE, 0
     # Run twice a day until the last retry. After that, only reminders are due.
-    for hours in [12] * 20 + [24] * 20:
+    for hours in [12] * 20 + [72] * 7:
         run(at)
         provider.control("POST", "clock/advance", {"hours": hours})
-        deliver(provider, at + timedelta(hours=1))
+        seen = deliver(provider, at + timedelta(hours=1), since=seen)
         at += timedelta(hours=hours)
     assert PaymentAttempt.objects.count() == 3
     payer.refresh_from_db()
@@ -277,17 +275,6 @@ def test_a_payment_link_is_the_same_while_it_lives_and_blocks_a_debit(
     assert pay_state(payer) == ("paid", 59_000, "captured", "active")
     with pytest.raises(payment_links.InvoiceNotPayable):
         payment_links.pay_now(invoice=invoice, at=CHARGE + timedelta(hours=3))
-
-
-def test_a_link_that_ran_out_makes_room_for_a_new_one(
-    provider: RunningSimulator, payer: Tenant, invoice: Invoice
-) -> None:
-    real = datetime.now(tz=CHARGE.tzinfo)
-    first = payment_links.pay_now(invoice=invoice, at=real)
-    provider.control("POST", "clock/advance", {"hours": 25})
-    second = payment_links.pay_now(invoice=invoice, at=real + timedelta(hours=25))
-    assert second.payment_url not in {None, first.payment_url}
-    assert only_invoice(payer).status == "open", "a link that ran out is no failed payment"
 
 
 def test_a_new_mandate_replaces_the_old_one_at_the_provider_too(
@@ -378,27 +365,6 @@ def test_an_invoice_above_the_cap_is_not_debited(
     set_up_mandate(provider, payer, max_amount_paise=58_999)
     run(CHARGE)
     assert not PaymentAttempt.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_two_runs_at_once_debit_once(provider: RunningSimulator, payer: Tenant, invoice: Invoice) -> None:
-    set_up_mandate(provider, payer)
-    barrier = threading.Barrier(4)
-
-    def work() -> None:
-        try:
-            barrier.wait()
-            debits.charge_due(CHARGE)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    made = [row for row in provider.control("GET", "payments")["payments"] if row["amount"] == 59_000]
-    assert len(made) == PaymentAttempt.objects.count() == 1
 
 
 def test_a_webhook_is_kept_once_and_only_when_signed(provider: RunningSimulator, payer: Tenant) -> None:

@@ -12,6 +12,7 @@ from billing.models import Invoice, Mandate, PaymentAttempt, Refund
 from billing.payments import attempts, debits, refunds
 from billing.payments.provider import Payment
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from billing.tests.test_money import late_attempt
 from gateway.api.errors import InvalidRequest
 from tenants.models import Tenant
 
@@ -29,15 +30,7 @@ def invoice(payer: Tenant) -> Invoice:
 
 
 def attempt_of(invoice: Invoice, kind: str, status: str) -> PaymentAttempt:
-    return PaymentAttempt.objects.create(
-        invoice=invoice,
-        kind=kind,
-        status=status,
-        amount_paise=invoice.total_paise,
-        receipt=f"{kind}-{status}",
-        created_at=AT,
-        next_check_at=AT,
-    )
+    return late_attempt(invoice, f"{kind}-{status}", kind=kind, status=status)
 
 
 def captured(attempt: PaymentAttempt, paise: int, *, refunded: int = 0) -> None:

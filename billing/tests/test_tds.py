@@ -15,7 +15,7 @@ from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected
 from billing.tests.test_ledger import accounts, transfer
 from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
 from gateway.api.errors import Conflict, InvalidRequest
-from tenants.models import OutboundMail, Tenant
+from tenants.models import AuditEntry, OutboundMail, Tenant
 from tests.fixtures import Api
 from tests.simulated import RunningSimulator
 
@@ -53,6 +53,7 @@ def due(tenant: Tenant) -> tuple[str, int, int]:
     return newest.status, newest.amount_due_paise, newest.tds_paise
 
 
+@pytest.mark.usefixtures("_typeset")
 def test_the_rest_is_asked_for_and_pays_the_invoice(
     provider: RunningSimulator, deductor: Tenant, invoice: Invoice
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_certificate_clears_it_and_is_final(deductor: Tenant, invoice: Invoi
     transfer(invoice, 54_000)
     record(invoice, 5_000, " cert1 ")
     assert accounts() == {"bank": 54_000, "tds_credit": 5_000, "sales": -50_000, "gst": -9_000}
+    assert AuditEntry.objects.filter(action="billing.tds").count() == 1
     with pytest.raises(Conflict):
         record(invoice, 0)
     declare(deductor, 0)

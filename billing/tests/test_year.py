@@ -25,7 +25,7 @@ from stdnum import luhn
 
 from billing import accounting, buyers, gstr1, ledger, plan
 from billing.billing_run import run
-from billing.invoices import credit_notes, documents, issuing
+from billing.invoices import credit_notes, issuing
 from billing.models import CreditNote, Invoice, LedgerPosting, PaymentAttempt, PlanVersion, ProviderEvent
 from billing.payments import (
     attempts,
@@ -402,9 +402,8 @@ class Year:
 
 
 @pytest.fixture
-def year(provider: RunningSimulator, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Year:
+def year(provider: RunningSimulator, settings: Settings) -> Year:
     settings.BILLING_FIRST_PERIOD = "2027-01"
-    monkeypatch.setattr(documents, "render_pdf", lambda _: b"%PDF-")
     return Year(provider, settings)
 
 

@@ -1,12 +1,9 @@
 """Device log-in: a program requests a key, and a member confirms it on a page of the console."""
 
-import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
@@ -15,6 +12,7 @@ from tenants import device_login
 from tenants.models import ApiKey, AuditEntry, DeviceLogin, Tenant, User
 from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
+from tests.threads import outcomes
 
 pytestmark = pytest.mark.django_db
 
@@ -182,29 +180,9 @@ def test_one_code_is_redeemed_at_a_bounded_pace() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_redemptions_at_once_make_one_key(browser: Client, meeting: threading.Barrier) -> None:
+def test_two_redemptions_at_once_make_one_key(browser: Client) -> None:
     started = start()
     decide(browser, started)
-    found: list[str] = []
-
-    def ask() -> None:
-        try:
-            meeting.wait(10)
-            found.append(str(device_login.redeem(started["device_code"]).new is not None))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert sorted(found) == ["False", "False", "False", "True"]
+    found = outcomes(*[lambda: device_login.redeem(started["device_code"]).new is not None] * 4)
+    assert sorted(found) == [False, False, False, True]
     assert ApiKey.objects.count() == 1
-
-
-@pytest.fixture
-def meeting() -> Iterator[threading.Barrier]:
-    barrier = threading.Barrier(4)
-    yield barrier
-    barrier.abort()

@@ -25,6 +25,7 @@ RAW = {
     "a moment in ISO 8601": re.compile(r"\b\d{4}-\d\d(?:-\d\d)?(?![\d-])"),
     "a hyphen for nothing": re.compile(r"^-$"),
     "paise": re.compile(r"paise"),
+    "a pair of a code and its text": re.compile(r"^\('"),
     "an acronym in small letters": re.compile(
         rf"(?<![\w.@/-])({'|'.join(ACRONYMS)})(?![\w.:/])", re.IGNORECASE
     ),
@@ -75,6 +76,7 @@ def test_the_check_knows_what_is_raw() -> None:
         "2026-11-22T11:07",
         "2027-01",
         "59000 paise",
+        "('open', 'Open')",
         "-",
         "Waba ids",
         "Id",
