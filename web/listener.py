@@ -32,6 +32,10 @@ from web.strangers import is_known
 KEEP_ALIVE_SECONDS = 75
 """How long an idle connection is kept. Longer than a proxy keeps it, so that the proxy closes it."""
 GRACEFUL_SECONDS = 20
+LAST_REQUEST_SECONDS = 1.0
+"""How long an idle connection stays open after the signal to stop. It serves one more request in this time: a proxy may
+have sent one just before the signal, and must not send a message again if the connection closes instead.
+"""
 HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
 MOST_URL_BYTES = 16 * 1024
@@ -169,6 +173,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """The rejection that is sent after the current responses."""
         self._is_refused = False
         self._lingering_bytes = 0
+        self._is_stopping = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -181,6 +186,21 @@ class BoundedProtocol(HttpToolsProtocol):
         self._cancel_header_deadline()
         self._cancel_take_deadline()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Called when the server stops. The current or next response is the last, and tells the client so."""
+        self._is_stopping = True
+        if self._is_idle():
+            self.loop.call_later(LAST_REQUEST_SECONDS, self._close_if_idle)
+        else:
+            self.cycle.keep_alive = False
+
+    def _close_if_idle(self) -> None:
+        if self._is_idle():
+            self._close()
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
     def evict(self) -> None:
         """Close this connection to make room for a new one. It waits for a request, or for the rest of a body."""
@@ -236,6 +256,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._check_headers()
         connections.begin(self)
         super().on_headers_complete()
+        if self._is_stopping:
+            self.cycle.keep_alive = False
         if not _FRAMING_HEADERS.isdisjoint(name for name, _ in self.headers):
             connections.read(self, _kind_of_body(self.scope))
         self._has_cycle = True

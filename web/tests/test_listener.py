@@ -18,6 +18,7 @@ from gateway.api import authentication
 from gateway.api.errors import Reply
 from gateway.api.limits import LargeBodyMemory
 from tests.fixtures import assert_error_body, wait_until
+from tests.front import Front
 from web import listener, request
 from web.listener import connections
 from web.request import Request
@@ -462,3 +463,56 @@ def test_of_too_many_untaken_answers_the_oldest_is_dropped(monkeypatch: pytest.M
     held.take(second)
     assert held.leave_untaken(first) is None, "what is taken counts no more"
     assert held.leave_untaken(fourth) is third
+
+
+async def _live(scope: Any, receive: Any, send: Any) -> None:
+    """An application with one response, and a lifespan."""
+    if scope["type"] == "lifespan":
+        for step in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{step}.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"11")]})
+    await send({"type": "http.response.body", "body": b'{"ok":true}'})
+
+
+def test_an_idle_connection_serves_one_more_request_after_the_signal_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A proxy may have just sent a request on it. A new connection is refused, so the proxy uses another process."""
+    monkeypatch.setattr(listener, "LAST_REQUEST_SECONDS", 30.0)
+    front = Front(lambda: _live)
+    address = front.start()
+    with socket.create_connection(address, timeout=20) as idle, socket.create_connection(address) as unused:
+        ask(idle)
+        stop = threading.Thread(target=front.close)
+        stop.start()
+        wait_until(lambda: not _accepts(address), "no new connection is accepted")
+        for connection in (idle, unused):
+            connection.sendall(LIVE)
+            received = b""
+            while part := connection.recv(65536):
+                received += part
+            assert received.startswith(b"HTTP/1.1 200 ")
+            assert b"connection: close" in received
+    stop.join(30)
+    assert not stop.is_alive()
+
+
+def test_an_idle_connection_without_a_request_is_closed_soon_after_the_signal_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener, "LAST_REQUEST_SECONDS", 0.1)
+    front = Front(lambda: _live)
+    with socket.create_connection(front.start(), timeout=20) as idle:
+        ask(idle)
+        front.close()
+        assert idle.recv(1) == b""
+
+
+def _accepts(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=5).close()
+    except ConnectionError:
+        return False
+    return True
