@@ -78,7 +78,6 @@ def service(tmp_path: Path, valkey: Valkey, simulator: RunningSimulator) -> Iter
         DATABASE_IS_DISTRIBUTED="true",
         REDIS_URL=valkey.url,
         META_GRAPH_URL=simulator.url,
-        DATA_DIR=str(tmp_path / "data"),
         WEBHOOK_RETRY_SCHEDULE="0.5,0.5,1,1,1,1,1,1,1,1",
     )
     yield running

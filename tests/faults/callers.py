@@ -59,8 +59,8 @@ class Callers:
             self.more_sends()
             self._repeat("notifications", self._notify)
         for path in reads:
-            self._repeat("reads", lambda name, path=path: self._call("reads", name, "GET", path))
-        self._repeat("health", lambda name: self._call("health", name, "GET", "/v1/health"))
+            self._repeat("reads", lambda name, path=path: self._call("reads", name, "GET", path), every=0.2)
+        self._repeat("health", lambda name: self._call("health", name, "GET", "/v1/health"), every=0.2)
 
     def start_batch(self, batch_number: PhoneNumber, count: int, receiver_url: str) -> str:
         """Create the receiver's endpoint, then a batch with a message to each of `count` customers. Returns its id."""
@@ -146,14 +146,15 @@ class Callers:
         assert {f"msg:{name}" for name in accepted} == set(arrived)
         assert len({event["id"] for event in events}) == len({event["dedupe_key"] for event in events})
 
-    def _repeat(self, kind: str, once: Callable[[str], Any]) -> None:
+    def _repeat(self, kind: str, once: Callable[[str], Any], *, every: float = 0.05) -> None:
+        """Start a caller, which waits `every` seconds between its calls."""
         self.answered.setdefault(kind, [])
         caller = len(self.threads)
 
         def repeatedly() -> None:
             count = 0
             try:
-                while not self.stopped.wait(0.05):
+                while not self.stopped.wait(every):
                     count += 1
                     once(f"{kind} {caller}-{count}")
             except Exception as error:  # noqa: BLE001 - the test fails with it

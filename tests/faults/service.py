@@ -19,7 +19,7 @@ from gateway.database.transactions import DATABASE_UNAVAILABLE
 from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
 from phone_numbers.models import PhoneNumber
-from tests.faults.forked import ForkedProcess
+from tests.faults.forked import ForkedProcess, Template
 from tests.free_ports import free_port
 from tests.simulated import RunningSimulator
 
@@ -38,24 +38,31 @@ class Service:
         self.directory, self.environment = directory, environment
         self.group = ProcessGroup(grace_seconds=0.2)
         self.processes: list[ForkedProcess] = []
-        self._started, self._names = itertools.count(), itertools.count()
+        self._templates: dict[frozenset[tuple[str, str]], Template] = {}
+        self._started, self._names, self._beats = itertools.count(), itertools.count(), itertools.count()
 
     def start(self, *command: str, **environment: str) -> ForkedProcess:
         """Start a Python module with its arguments. `logs` returns the output."""
-        process = ForkedProcess(
-            command,
-            environment={
-                **os.environ,
-                "DJANGO_SETTINGS_MODULE": "tests.time_limits",
-                "LOG_LEVEL": "WARNING",
-                **self.environment,
-                **environment,
-            },
-            log=self.directory / f"{next(self._started)}-{command[0]}.log",
-            process_group=self.group.id,
-        )
+        log = self.directory / f"{next(self._started)}-{command[0]}.log"
+        process = ForkedProcess(command, template=self._template(**environment), log=log)
         self.processes.append(process)
         return process
+
+    def _template(self, **environment: str) -> Template:
+        """The process that forks the processes with an environment."""
+        whole = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.time_limits",
+            "LOG_LEVEL": "WARNING",
+            "DATA_DIR": str(self.directory / "data"),
+            **self.environment,
+            **environment,
+        }
+        key = frozenset(whole.items())
+        if key not in self._templates:
+            log = self.directory / f"template-{len(self._templates)}.log"
+            self._templates[key] = Template(whole, log=log, process_group=self.group.id)
+        return self._templates[key]
 
     def worker(self, role: str, **environment: str) -> ForkedProcess:
         """A process with a role that takes tasks."""
@@ -63,9 +70,11 @@ class Service:
 
     def beat(self) -> ForkedProcess:
         """A process that queues the periodic tasks, with its own schedule."""
-        own = self.directory / f"beat-{next(self._names)}"
-        own.mkdir()
-        return self.start("gateway", "beat", DATA_DIR=str(own))
+        place = next(self._beats)
+        # The first schedule is in the common directory, because another environment needs another template.
+        return self.start(
+            "gateway", "beat", **({"DATA_DIR": str(self.directory / f"beat-{place}")} if place else {})
+        )
 
     def web(self, *beside: str, **environment: str) -> "Web":
         """A web process, once it answers, with the other roles that it has."""
@@ -99,6 +108,8 @@ class Service:
         for process in self.processes:
             process.kill()
             process.wait(10)
+        for template in self._templates.values():
+            template.close()
         self.group.close()
         sys.stdout.write(self.logs())
 
@@ -210,7 +221,8 @@ def database_url() -> str:
 
 def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = READY_SECONDS) -> None:
     """Wait for a condition. Fails with `what`. The condition does not hold while the database is unavailable."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     while True:
         try:
             if holds():
@@ -218,12 +230,31 @@ def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = READY_SE
         except DATABASE_UNAVAILABLE:
             connection.close()
         assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+        time.sleep(0.02 if time.monotonic() < began + 0.5 else 0.1)
 
 
-def received(simulator: RunningSimulator, number: PhoneNumber) -> list[dict[str, Any]]:
-    """The requests for messages that Meta received from a number, oldest first."""
-    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000")["data"]
+def registered() -> int:
+    """The number of workers that hold their registrations."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ExclusiveLock' "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return int(cursor.fetchone()[0])
+
+
+def both_registered(service: Service, role: str) -> list[ForkedProcess]:
+    """Two workers of a role, once they hold their registrations."""
+    workers = [service.worker(role) for _ in range(2)]
+    wait_until(lambda: registered() == 2, "both workers have started")
+    return workers
+
+
+def received(simulator: RunningSimulator, number: PhoneNumber, *, since: int = 0) -> list[dict[str, Any]]:
+    """The requests for messages that Meta received from a number, oldest first. `since`: an earlier `total`."""
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000&since={since}")[
+        "data"
+    ]
     return [row for row in reversed(rows) if row["path"].endswith("/messages")]
 
 

@@ -30,7 +30,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
     service = Service(
         tmp_path,
         DATABASE_URL=database_url(),
-        DATA_DIR=str(tmp_path / "data"),
         API_RATE_PER_SECOND="100000",
         API_RATE_BURST="100000",
         WEBHOOK_ALLOW_HTTP="true",

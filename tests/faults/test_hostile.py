@@ -27,7 +27,6 @@ def service(tmp_path: Path, simulator: RunningSimulator) -> Iterator[Service]:
         tmp_path,
         DATABASE_URL=database_url(),
         META_GRAPH_URL=simulator.url,
-        DATA_DIR=str(tmp_path / "data"),
         API_RATE_BURST="10000",
     )
     yield service

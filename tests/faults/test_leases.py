@@ -15,12 +15,10 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
-from django.db import connection
 
 from messaging.models import BatchItem
 from tenants.models import Tenant
-from tests.faults.forked import ForkedProcess
-from tests.faults.service import LONG, Service, Valkey, database_url, received, wait_until
+from tests.faults.service import LONG, Service, Valkey, both_registered, database_url, received, wait_until
 from tests.faults.test_deliveries import delivered, store
 from tests.faults.test_sending import create, fast_number, wait_until_run
 from tests.fixtures import Api
@@ -67,23 +65,6 @@ def hanging(api: Api, receiver: Receiver) -> Iterator[Flag]:
     receiver.answer = answer
     yield answers
     answers.set()
-
-
-def registered() -> int:
-    """The number of workers that hold their registrations."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ExclusiveLock' "
-            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        )
-        return int(cursor.fetchone()[0])
-
-
-def both_registered(service: Service, role: str) -> list[ForkedProcess]:
-    """Two workers of a role, once they hold their registrations."""
-    workers = [service.worker(role) for _ in range(2)]
-    wait_until(lambda: registered() == 2, "both workers have started")
-    return workers
 
 
 def leased() -> int:

@@ -38,7 +38,6 @@ def test_each_message_that_was_sent_becomes_its_event(
         tmp_path,
         DATABASE_URL=postgres.url,
         META_GRAPH_URL=simulator.url,
-        DATA_DIR=str(tmp_path / "data"),
     )
     try:
         _run(service, postgres, simulator, killed=killed)

@@ -44,9 +44,7 @@ class TwoWebs:
 @pytest.fixture
 def webs(tmp_path: Path) -> Iterator[TwoWebs]:
     valkey = Valkey(tmp_path)
-    service = Service(
-        tmp_path, DATABASE_URL=database_url(), REDIS_URL=valkey.url, DATA_DIR=str(tmp_path / "data")
-    )
+    service = Service(tmp_path, DATABASE_URL=database_url(), REDIS_URL=valkey.url)
     try:
         yield TwoWebs(service, valkey)
     finally:
