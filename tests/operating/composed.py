@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
 
+from gateway.local_run import processes
 from gateway.local_run.process_group import ProcessGroup
 from tests.free_ports import free_port
 from tests.operating.proxy import ROOT, Proxy
@@ -242,6 +243,14 @@ class Composed:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def wait_for(self, name: str, path: str) -> None:
+        """Wait until a service answers. Its health check would be a new process each time."""
+
+        def check_alive() -> None:
+            assert self.processes[name].poll() is None, self.log(name)
+
+        processes.wait_for_answer(self.ports[name], path, seconds=90, check_alive=check_alive)
 
     def is_healthy(self, name: str) -> bool:
         """Whether a service's own health check passes."""

