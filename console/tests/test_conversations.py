@@ -76,14 +76,6 @@ def test_turning_conversations_on_connects_a_number_without_a_server(tenant: Ten
     assert (number.connection_state, number.connection_detail) == ("pending", "no_verified_endpoint")
 
 
-def test_an_inbox_of_the_sandbox_connects_no_live_number(tenant: Tenant) -> None:
-    number = number_of(tenant, waba_id="100200300400500", phone_number_id=PNID)
-    PhoneNumber.objects.update(connection_state="pending", connection_detail="no_verified_endpoint")
-    turn_on(tenant, "test")
-    number.refresh_from_db()
-    assert number.connection_state == "pending"
-
-
 def test_an_environment_has_one_inbox_and_it_has_no_deliveries(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:
@@ -229,16 +221,6 @@ def test_nothing_of_another_tenant_environment_or_number_is_listed(
         assert text_ not in thread
 
 
-def test_a_thread_of_anothers_number_is_not_found(
-    tenant: Tenant, other_tenant: Tenant, here: PhoneNumber
-) -> None:
-    inbound(tenant)
-    stranger = browser_of(other_tenant)
-    for path in (THREAD, f"{THREAD}/messages", f"{THREAD}/variables"):
-        assert stranger.get(path).status_code == 404
-    assert stranger.post(THREAD, {"do": "reply", "text": "Hello"}).status_code == 404
-
-
 def test_reading_ends_unread_and_what_comes_later_begins_it_again(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:
@@ -275,13 +257,13 @@ def test_a_read_mark_only_goes_forward_and_is_pruned(tenant: Tenant, settings: A
 # --- The search
 
 
-@pytest.mark.parametrize("typed", ["98123", "+91 98123", "919812345678", "asha", "ORDER", "where is"])
 def test_a_search_finds_a_name_a_number_by_its_start_and_a_text(
-    tenant: Tenant, browser: Client, here: PhoneNumber, typed: str
+    tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:
     inbound(tenant)
     inbound(tenant, "Bus or train?", wa_id="919700000002", name="Ravi")
-    assert [row.split()[0] for row in rows(browser, q=typed)] == ["Asha"]
+    for typed in ("98123", "+91 98123", "919812345678", "asha", "ORDER", "where is"):
+        assert [row.split()[0] for row in rows(browser, q=typed)] == ["Asha"], typed
 
 
 def test_a_search_reads_a_page_of_messages_and_goes_on(

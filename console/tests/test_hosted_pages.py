@@ -6,7 +6,6 @@ tests check that no tenant's session opens a route that a stranger cannot open.
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from allauth.mfa.models import Authenticator
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import get_resolver, reverse
-from django.utils import timezone
 from pytest_django import Settings
 
 from tenants.models import Tenant, User
@@ -224,18 +222,3 @@ def test_a_passkey_is_its_persons_alone(browsers: dict[str, Client]) -> None:
         assert [answer.status_code for answer in answers(browser, path_of(name, pk=other.pk))] == [404, 404]
     other.refresh_from_db()
     assert other.data["name"] == "phone"
-
-
-def test_who_logged_in_on_the_page_logs_in_again_after_twelve_hours(
-    tenant: Tenant, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
-    client.post(
-        reverse("account_login"), {"login": "asha@traders.example", "password": "a long enough password"}
-    )
-    logged_in_at, home = timezone.now(), reverse("account_change_password")
-    statuses = []
-    for hours in (11.9, 12.1):
-        monkeypatch.setattr(timezone, "now", lambda later=timedelta(hours=hours): logged_in_at + later)
-        statuses.append(client.get(home).status_code)
-    assert statuses == [200, 302]

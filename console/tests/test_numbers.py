@@ -24,9 +24,8 @@ def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
     return connected_number(tenant, simulator.account())
 
 
-@pytest.mark.parametrize(
-    ("state", "detail", "repair"),
-    [
+def test_a_number_says_why_it_cannot_send_and_what_repairs_it(browser: Client, number: PhoneNumber) -> None:
+    for state, detail, repair in (
         ("pending", "no_verified_endpoint", "Add or verify an endpoint"),
         ("pending", "not_registered", "Register it"),
         ("disconnected", "deregistered", "Register it"),
@@ -34,21 +33,26 @@ def number(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
         ("disconnected", "token_invalid", "Connect the account again"),
         ("disconnected", "account_removed", "Connect the account again"),
         ("disconnected", "account_restricted", "Business Support"),
-    ],
-)
-def test_a_number_says_why_it_cannot_send_and_what_repairs_it(
-    browser: Client, number: PhoneNumber, state: str, detail: str, repair: str
-) -> None:
-    PhoneNumber.objects.filter(pk=number.pk).update(connection_state=state, connection_detail=detail)
-    page = text(browser, f"/console/numbers/{number.phone_number_id}")
-    assert explained(detail).reason in page
-    assert repair in page
-    listed = text(browser, "/console/numbers")
-    assert explained(detail).reason in listed
-    assert ("Turn conversations on</a>" in listed) is (detail == "no_verified_endpoint")
-    assert ("add an endpoint</a>" in listed) is (detail == "no_verified_endpoint")
-    assert ("What to do</a>" in listed) is (detail not in {"no_verified_endpoint", "account_restricted"})
-    assert ("cannot send" in text(browser, "/console")) is (state == "disconnected")
+    ):
+        PhoneNumber.objects.update(connection_state=state, connection_detail=detail)
+        page = text(browser, f"/console/numbers/{number.phone_number_id}")
+        assert explained(detail).reason in page
+        assert repair in page, detail
+        listed = text(browser, "/console/numbers")
+        assert explained(detail).reason in listed
+        for button, details in {
+            "Turn conversations on": {"no_verified_endpoint"},
+            "add an endpoint": {"no_verified_endpoint"},
+            "What to do": {
+                "not_registered",
+                "deregistered",
+                "not_subscribed",
+                "token_invalid",
+                "account_removed",
+            },
+        }.items():
+            assert (f"{button}</a>" in listed) is (detail in details), (button, detail)
+        assert ("cannot send" in text(browser, "/console")) is (state == "disconnected"), detail
 
 
 def test_a_connected_number_of_a_suspended_business_is_not_said_to_send(
@@ -93,27 +97,22 @@ def test_connecting_opens_a_session_of_the_visits_environment(browser: Client) -
     assert "/connect/" in answer["Location"]
 
 
-@pytest.mark.parametrize(
-    ("source", "code", "words"),
-    [
+def test_a_failed_sign_up_says_why_and_has_the_button_that_connects_again(browser: Client) -> None:
+    browser.post("/console/numbers/connect")
+    session = ConnectSession.objects.get()
+    for source, code, words in (
         ("whabuzz", "cancelled", "You left the sign-up before its end."),
         ("whabuzz", "conflict", "Held by <another>. Choose another account"),
         ("whabuzz", "invalid_request", "Held by <another>. Connect again, choose the account itself"),
         ("whabuzz", "not_found", "Held by <another>."),
         ("meta", "signup_error", "Meta ended the sign-up: Held by <another>."),
-        ("meta", 100, "Meta refused: Held by <another>. What the sign-up gives works once"),
-    ],
-)
-def test_a_failed_sign_up_says_why_and_has_the_button_that_connects_again(
-    browser: Client, source: str, code: object, words: str
-) -> None:
-    browser.post("/console/numbers/connect")
-    session = ConnectSession.objects.get()
-    error = {"source": source, "code": code, "message": "Held by <another>."}
-    ConnectSession.objects.update(status="failed", error=error)
-    page = text(browser, f"/console/numbers?session_id={session.public_id}")
-    assert words in page
-    assert "Connect again" in page
+        ("meta", 100, "Meta refused: Held by <another>. The result of a sign-up works only once"),
+    ):
+        error = {"source": source, "code": code, "message": "Held by <another>."}
+        ConnectSession.objects.update(status="failed", error=error)
+        page = text(browser, f"/console/numbers?session_id={session.public_id}")
+        assert words in page, code
+        assert "Connect again" in page, code
 
 
 def test_a_restricted_tenant_sees_why_it_cannot_connect(browser: Client, tenant: Tenant) -> None:

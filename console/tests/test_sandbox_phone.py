@@ -70,22 +70,6 @@ def test_a_business_that_waits_for_approval_plays_its_customer(tenant: Tenant, b
     assert [message["body"]["text"]["body"] for message in said(tenant)] == ["Where is my order?", "Hello"]
 
 
-@pytest.mark.parametrize("status", [Tenant.Status.SUSPENDED, Tenant.Status.REJECTED])
-def test_a_business_that_is_not_active_does_not_play(tenant: Tenant, browser: Client, status: str) -> None:
-    Tenant.objects.filter(pk=tenant.pk).update(status=status)
-    body = {"customer": CUSTOMER, "do": "write", "kind": "text", "text": "Hello"}
-    assert browser.post("/console/phone/write", body).status_code == 403
-    assert said(tenant) == []
-
-
-def test_a_reader_looks_and_does_not_write(tenant: Tenant) -> None:
-    reader = person_of(tenant, "read_only")
-    assert "A new customer writes" not in text(reader, "/console/phone")
-    assert reader.post("/console/phone/write", {"customer": CUSTOMER}).status_code == 403
-    assert person_of(tenant, "billing").get("/console/phone").status_code == 403
-    assert Client().get("/console/phone").status_code == 302
-
-
 def test_buttons_and_lists_are_answered(tenant: Tenant, browser: Client, simulator: RunningSimulator) -> None:
     replies = [{"type": "reply", "reply": {"id": f"b{n}", "title": f"Choice {n}"}} for n in (1, 2)]
     buttons = {"type": "button", "body": {"text": "Which?"}, "action": {"buttons": replies}}

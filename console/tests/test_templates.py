@@ -84,67 +84,29 @@ def test_the_preview_alone_says_what_the_form_says(browser: Client, number: Phon
     assert "What you type is shown here" in page
 
 
-@pytest.mark.parametrize(
-    ("more", "expected"),
-    [
-        (
-            {"body": "Hi {{name}}, hello.", "body_examples": "Asha", "header_format": ""},
-            {"parameter_format": "NAMED"},
-        ),
-        ({"category": "AUTHENTICATION", "code_minutes": "10"}, {"category": "AUTHENTICATION"}),
-        ({"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE10"}, {}),
-        ({"button-0-kind": "PHONE_NUMBER", "button-0-value": "+91 98000 00001"}, {}),
-    ],
-)
-def test_each_kind_of_template_is_taken(
-    browser: Client,
-    number: PhoneNumber,
-    simulator: RunningSimulator,
-    more: dict[str, str],
-    expected: dict[str, str],
-) -> None:
-    answer = browser.post("/console/templates/new", form(number, **more))
-    assert answer.status_code == 302, html.unescape(answer.content.decode())
-    [made] = submitted(simulator, number)
-    assert {name: made[name] for name in expected} == expected
+WRONG: list[tuple[dict[str, str], str]] = [
+    ({"name": "Order Update"}, "Use only lowercase letters"),
+    ({"language": "English"}, "Select a valid choice"),
+    ({"body": ""}, "Type the text"),
+    ({"body": "Hi {{1}}"}, "cannot be at the beginning or at the end"),
+    ({"body": "Hi {{1}} and {{3}}."}, "without a gap"),
+    ({"body_examples": "Asha"}, "Give 2 examples"),
+    ({"header_text": "{{1}} {{2}}"}, "at most one variable"),
+    ({"header_example": ""}, "Give an example for the variable"),
+    ({"button-0-value": "http://shop.example"}, "must begin with https://"),
+    ({"button-0-example": ""}, "example of the whole link"),
+    ({"button-1-text": ""}, "Type the button's text"),
+    ({"account": "1"}, "Select a valid choice"),
+]
 
 
-def test_a_media_header_is_submitted_with_its_sample(
+def test_a_wrong_form_is_explained_and_nothing_is_submitted(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    answer = browser.post("/console/templates/new", form(number, header_format="IMAGE"))
-    assert answer.status_code == 400
-    assert "Choose a file" in answer.content.decode()
-    sample = SimpleUploadedFile("a.png", PNG, "image/png")
-    answer = browser.post("/console/templates/new", form(number, header_format="IMAGE", header_sample=sample))
-    assert answer.status_code == 302, html.unescape(answer.content.decode())
-    [made] = submitted(simulator, number)
-    assert made["components"][0]["format"] == "IMAGE"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"name": "Order Update"}, "Use only lowercase letters"),
-        ({"language": "English"}, "Select a valid choice"),
-        ({"body": ""}, "Type the text"),
-        ({"body": "Hi {{1}}"}, "cannot be at the beginning or at the end"),
-        ({"body": "Hi {{1}} and {{3}}."}, "without a gap"),
-        ({"body_examples": "Asha"}, "Give 2 examples"),
-        ({"header_text": "{{1}} {{2}}"}, "at most one variable"),
-        ({"header_example": ""}, "Give an example for the variable"),
-        ({"button-0-value": "http://shop.example"}, "must begin with https://"),
-        ({"button-0-example": ""}, "example of the whole link"),
-        ({"button-1-text": ""}, "Type the button's text"),
-        ({"account": "1"}, "Select a valid choice"),
-    ],
-)
-def test_a_wrong_form_is_explained_and_nothing_is_submitted(
-    browser: Client, number: PhoneNumber, simulator: RunningSimulator, wrong: dict[str, str], words: str
-) -> None:
-    answer = browser.post("/console/templates/new", form(number, **wrong))
-    assert answer.status_code == 400
-    assert words in html.unescape(answer.content.decode())
+    for wrong, words in WRONG:
+        answer = browser.post("/console/templates/new", form(number, **wrong))
+        assert answer.status_code == 400, wrong
+        assert words in html.unescape(answer.content.decode()), wrong
     assert submitted(simulator, number) == []
 
 
@@ -174,21 +136,29 @@ def filled_in(client: Client, path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("more", "expected"),
     [
-        {},
-        {"body": "Hi {{name}}, hello.", "body_examples": "Asha", "header_format": ""},
-        {"category": "AUTHENTICATION", "code_minutes": "10"},
-        {"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE10"},
-        {"button-0-kind": "PHONE_NUMBER", "button-0-value": "+91 98000 00001"},
+        (
+            {"body": "Hi {{name}}, hello.", "body_examples": "Asha", "header_format": ""},
+            {"parameter_format": "NAMED"},
+        ),
+        ({"category": "AUTHENTICATION", "code_minutes": "10"}, {"category": "AUTHENTICATION"}),
+        ({"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE10"}, {}),
+        ({"button-0-kind": "PHONE_NUMBER", "button-0-value": "+91 98000 00001"}, {}),
     ],
 )
-def test_a_template_that_is_edited_unchanged_stays_as_it_is(
-    browser: Client, number: PhoneNumber, simulator: RunningSimulator, more: dict[str, str]
+def test_each_kind_of_template_is_taken_and_stays_as_it_is_when_it_is_edited_unchanged(
+    browser: Client,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    more: dict[str, str],
+    expected: dict[str, str],
 ) -> None:
-    browser.post("/console/templates/new", form(number, **more))
+    answer = browser.post("/console/templates/new", form(number, **more))
+    assert answer.status_code == 302, html.unescape(answer.content.decode())
     template_id = approved(browser, number, simulator)
     [before] = submitted(simulator, number)
+    assert {name: before[name] for name in expected} == expected
     path = f"/console/templates/{template_id}/edit"
     answer = browser.post(path, {**filled_in(browser, path), "do": "submit"})
     assert answer.status_code == 302, html.unescape(answer.content.decode())
@@ -242,41 +212,36 @@ def test_a_second_edit_within_a_day_is_refused_in_the_platforms_words(
     assert "once in 24 hours" in html.unescape(answer.content.decode())
 
 
-@pytest.mark.parametrize(
-    ("status", "component", "words"),
-    [
-        ("PENDING", {"type": "BODY", "text": "Hi"}, "Only approved, rejected and paused"),
-        ("DISABLED", {"type": "BODY", "text": "Hi"}, "Only approved, rejected and paused"),
-        ("APPROVED", {"type": "CAROUSEL", "cards": []}, "Edit it with the API"),
-        (
-            "APPROVED",
-            {"type": "BUTTONS", "buttons": [{"type": "FLOW", "text": "Go"}]},
-            "Edit it with the API",
-        ),
-        ("APPROVED", {"type": "BODY", "text": "Hi", "new_member": 1}, "Edit it with the API"),
-        ("APPROVED", {"type": "HEADER", "format": "LOCATION"}, "Edit it with the API"),
-    ],
-)
-def test_what_the_form_cannot_edit_is_left_alone_and_says_so(
-    browser: Client, number: PhoneNumber, status: str, component: dict[str, Any], words: str
-) -> None:
-    mirror.store_one(
-        number.account,
-        {"id": "41", "name": "a", "language": "en", "status": status, "components": [component]},
-        since=now(),
-    )
-    for answer in (
-        browser.get("/console/templates/41/edit", follow=True),
-        browser.post("/console/templates/41/edit", {"do": "submit"}, follow=True),
-    ):
-        assert words in html.unescape(answer.content.decode())
+UNEDITABLE: list[tuple[str, dict[str, Any], str]] = [
+    ("PENDING", {"type": "BODY", "text": "Hi"}, "Only approved, rejected and paused"),
+    ("DISABLED", {"type": "BODY", "text": "Hi"}, "Only approved, rejected and paused"),
+    ("APPROVED", {"type": "CAROUSEL", "cards": []}, "Edit it with the API"),
+    ("APPROVED", {"type": "BUTTONS", "buttons": [{"type": "FLOW", "text": "Go"}]}, "Edit it with the API"),
+    ("APPROVED", {"type": "BODY", "text": "Hi", "new_member": 1}, "Edit it with the API"),
+    ("APPROVED", {"type": "HEADER", "format": "LOCATION"}, "Edit it with the API"),
+]
 
 
-def test_a_media_header_needs_its_sample_again(
+def test_what_the_form_cannot_edit_is_left_alone_and_says_so(browser: Client, number: PhoneNumber) -> None:
+    for place, (status, component, words) in enumerate(UNEDITABLE):
+        kept = {"name": f"t{place}", "language": "en", "status": status, "components": [component]}
+        mirror.store_one(number.account, {"id": f"4{place}", **kept}, since=now())
+        path = f"/console/templates/4{place}/edit"
+        for answer in (browser.get(path, follow=True), browser.post(path, {"do": "submit"}, follow=True)):
+            assert words in html.unescape(answer.content.decode()), component
+
+
+def test_a_media_header_needs_its_sample_and_needs_it_again(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
+    new, filled = "/console/templates/new", form(number, header_format="IMAGE")
+    refused = browser.post(new, filled)
+    assert refused.status_code == 400
+    assert "Choose a file" in refused.content.decode()
     sample = SimpleUploadedFile("a.png", PNG, "image/png")
-    browser.post("/console/templates/new", form(number, header_format="IMAGE", header_sample=sample))
+    assert browser.post(new, {**filled, "header_sample": sample}).status_code == 302
+    [made] = submitted(simulator, number)
+    assert made["components"][0]["format"] == "IMAGE"
     path = f"/console/templates/{approved(browser, number, simulator)}/edit"
     changed = {**filled_in(browser, path), "do": "submit"}
     assert "Choose a file" in browser.post(path, changed).content.decode()

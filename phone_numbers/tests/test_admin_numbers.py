@@ -42,10 +42,6 @@ def test_one_state(staff_api: Api, tenant: Tenant) -> None:
     assert_error(answer, 400, "invalid_request")
 
 
-def test_keys_do_not_open_it(api: Api) -> None:
-    assert_error(api.get("/v1/admin/numbers"), 403, "forbidden")
-
-
 def test_one_number_or_many_cost_the_same(staff_api: Api, tenant: Tenant) -> None:
     counts = []
     for _ in range(2):

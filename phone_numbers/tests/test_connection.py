@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import close_old_connections, connections
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
 from tenants.models import Tenant
 from tests.fixtures import a_lock_is_waited_for, wait_until
+from tests.threads import at_once
 from webhooks.endpoints.lifecycle import endpoints_changed
 from webhooks.models import Endpoint, Event
 
@@ -258,27 +258,9 @@ def test_events_touch_their_numbers(
 
 
 def in_threads(*jobs: Callable[[], object]) -> None:
-    """Run the jobs simultaneously, each with its own database connection. Raises the first error."""
-    barrier = threading.Barrier(len(jobs))
-    errors: list[BaseException] = []
-
-    def run(job: Callable[[], object]) -> None:
-        close_old_connections()
-        try:
-            barrier.wait(10)
-            job()
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            errors.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    if errors:
-        raise errors[0]
+    """Run the jobs at the same moment. Raises the first error."""
+    for error in at_once(*jobs):
+        raise error
 
 
 @pytest.mark.django_db(transaction=True)

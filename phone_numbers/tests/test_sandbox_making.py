@@ -1,12 +1,9 @@
 """A sandbox is created after a sign-up is confirmed, again after a failure, and once by simultaneous calls."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connections
 from django.test import TestCase
 from pytest_django import Settings
 
@@ -18,6 +15,7 @@ from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
 from tenants.signals import sandbox_wanted
 from tests.simulated import RunningSimulator
+from tests.threads import outcomes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("simulator")]
 
@@ -168,15 +166,5 @@ def test_a_simulator_that_lost_the_world_gets_it_back(simulator: RunningSimulato
 
 @pytest.mark.django_db(transaction=True)
 def test_first_uses_at_the_same_moment_make_one_world(tenant: Tenant) -> None:
-    together = threading.Barrier(4)
-
-    def use() -> int:
-        try:
-            together.wait(10)
-            return len(control.ensure(tenant.id))
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda _: use(), range(4))) == [1] * 4
+    assert outcomes(*[lambda: len(control.ensure(tenant.id))] * 4) == [1] * 4
     assert state_of(tenant) == [(sandbox_number_id_of(tenant.id), "connected")]

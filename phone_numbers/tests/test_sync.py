@@ -310,14 +310,6 @@ def test_a_hint_begins_when_what_it_is_about_is_committed(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_beats_at_once_claim_each_account_once(tenant: Tenant, queued: list[Any]) -> None:
-    for _ in range(20):
-        make_account(tenant)
-    in_threads(*[sync.start_due] * 6)
-    assert len(queued) == len({account_id for account_id, _ in queued}) == 20
-
-
-@pytest.mark.django_db(transaction=True)
 def test_two_beats_that_look_at_the_same_moment_claim_an_account_once(
     tenant: Tenant, queued: list[Any]
 ) -> None:
@@ -366,16 +358,6 @@ def test_a_token_that_is_called_valid_but_opens_nothing_does_not_come_and_go(
     simulator.faults()
     sync_all(queued)
     assert state_of(PhoneNumber.objects.get()) == ("connected", None)
-
-
-def test_190_during_the_sync_marks_the_token(
-    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
-) -> None:
-    account = connect(simulator, tenant)
-    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
-    sync_all(queued)
-    assert BusinessAccount.objects.get().token_invalid_at is not None
-    assert len(published(tenant, "token.invalid")) == 1
 
 
 def test_the_end_of_a_token_is_reported_seven_days_and_one_day_before(tenant: Tenant) -> None:

@@ -1,14 +1,12 @@
 """Connected apps: OAuth 2.1 from registration to revocation, and requests that must not get a token."""
 
 import re
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
@@ -35,6 +33,7 @@ from tenants.tests.connected_apps import (
 )
 from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
+from tests.threads import outcomes
 
 pytestmark = pytest.mark.django_db
 PAGE = "/console/connect-app"
@@ -433,33 +432,16 @@ def test_odd_requests_for_tokens_are_refused_in_oauths_form(form: dict[str, str]
     assert twice.json()["error"] == "invalid_request"
 
 
-def at_once(call: Callable[[], Tokens]) -> list[Tokens]:
-    """Make a call twice simultaneously. Returns the tokens from the calls that succeeded."""
-    start = threading.Barrier(2)
-
-    def run(_: int) -> Tokens | None:
-        try:
-            start.wait(timeout=10)
-            return call()
-        except InvalidGrant:
-            return None
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(2) as pool:
-        return [each for each in pool.map(run, range(2)) if each is not None]
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("kind", ["code", "refresh"])
 def test_of_two_uses_at_once_one_gets_tokens_that_end(member: User, kind: str) -> None:
     client = client_of()
     right = {"client_id": str(client.id), "redirect_uri": REDIRECT_URI, "verifier": VERIFIER}
     code = code_of(client, member)
-    if kind == "code":
-        given = at_once(lambda: connections.redeem_code(code=code, **right))
-    else:
-        token = connections.redeem_code(code=code, **right).refresh
-        given = at_once(lambda: connections.refresh(client_id=str(client.id), token=token))
-    assert len(given) == 1
-    assert callers(*given) == [None]
+    call = partial(connections.redeem_code, code=code, **right)
+    if kind == "refresh":
+        call = partial(connections.refresh, client_id=str(client.id), token=call().refresh)
+    one, other = outcomes(call, call)
+    given, refused = (one, other) if isinstance(one, Tokens) else (other, one)
+    assert isinstance(refused, InvalidGrant)
+    assert callers(given) == [None]

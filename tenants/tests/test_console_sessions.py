@@ -16,8 +16,10 @@ from django.test import Client
 from gateway.clock import now
 from gateway.valkey import connection as valkey_module
 from gateway.valkey.cache import ValkeyCache
+from tenants.credentials.log_in import check_second_factor
 from tenants.models import ConsoleSession, Tenant, User
 from tests.fixtures import Api, assert_error
+from tests.threads import outcomes
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "a long enough password"
@@ -151,6 +153,13 @@ def test_a_second_factor_asks_for_its_code_once(staff: User) -> None:
     recovery = RecoveryCodes.activate(staff).get_unused_codes()[0]
     assert log_in(staff.email, otp=recovery).status_code == 201
     assert_error(log_in(staff.email, otp=recovery), 401, "unauthorized")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_recovery_code_works_once_for_all_who_send_it_together(person: User) -> None:
+    code = RecoveryCodes.activate(person).generate_codes()[0]
+    found = outcomes(*[lambda: check_second_factor(person, code)] * 4)
+    assert sorted(found) == [False, False, False, True]
 
 
 def test_codes_cannot_be_guessed(staff: User) -> None:

@@ -161,16 +161,6 @@ def test_only_links_into_the_console_become_buttons(settings: Any, link: str, is
     assert link in row.html
 
 
-@pytest.mark.django_db
-def test_a_rejections_reason_of_several_lines_makes_no_button_of_a_strangers_link(tenant: Tenant) -> None:
-    tenant.contact_email, tenant.rejected_reason = (
-        "owner@b.example",
-        "Pay first:\n\nHere:\nhttps://evil.example/pay",
-    )
-    mail.send_to_tenant(tenant=tenant, template="rejected", context={"reason": tenant.rejected_reason})
-    assert 'href="https://evil.example' not in OutboundMail.objects.get().html
-
-
 @pytest.mark.django_db(transaction=True)
 def test_one_mail_that_cannot_be_built_stops_no_other(smtp: None, monkeypatch: pytest.MonkeyPatch) -> None:
     send()

@@ -55,16 +55,6 @@ def test_a_test_platform_key_manages_test_keys_only(
     assert_error(api.post(f"/v1/platform-keys/{app_key.row.id}/rotate"), 404, "not_found")
 
 
-def test_another_platforms_and_a_tenants_keys_are_out_of_reach(
-    app_key: api_keys.NewKey, key: api_keys.NewKey
-) -> None:
-    api = Api(app_key.key)
-    foreign = another_key(platform_apps.create_app(name="Other platform"))
-    for row in (foreign.row, key.row):
-        assert_error(api.delete(f"/v1/platform-keys/{row.id}"), 404, "not_found")
-        assert_error(api.post(f"/v1/platform-keys/{row.id}/rotate"), 404, "not_found")
-
-
 def test_staff_list_rotate_and_revoke_an_apps_keys(
     staff_api: Api, platform_app: PlatformApp, app_key: api_keys.NewKey, key: api_keys.NewKey
 ) -> None:

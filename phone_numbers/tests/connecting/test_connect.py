@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gateway.upstream import blocking_client
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
@@ -42,8 +43,11 @@ def test_all_numbers_of_the_account_are_imported(
     assert not any("register" in call for call in simulator.calls(account.phone_number_id))
 
 
-def test_many_numbers_come_page_by_page(api: Api, simulator: RunningSimulator) -> None:
-    account = simulator.account(230)
+def test_many_numbers_come_page_by_page(
+    api: Api, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocking_client, "PAGE_SIZE", 2)
+    account = simulator.account(5)
     answer = api.post(PATH, {"waba_id": account.waba_id, "code": account.code})
     assert [row["phone_number_id"] for row in answer.json()["numbers"]] == account.phone_number_ids
     assert simulator.calls(account.waba_id).count("GET phone_numbers") == 3

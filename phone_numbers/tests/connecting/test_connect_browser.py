@@ -104,26 +104,6 @@ def test_a_customer_connects_a_number(drive: Callable[..., list[str]], simulator
     assert PhoneNumber.objects.get().registered
 
 
-def test_a_refused_token_goes_back_failed(
-    drive: Callable[..., list[str]], simulator: RunningSimulator
-) -> None:
-    account = simulator.account(name="Bazaar")
-
-    def play(page: Page) -> None:
-        with page.expect_popup() as opened:
-            page.get_by_role("button", name="Connect my number").click()
-        dialog = opened.value
-        dialog.get_by_label("Business account").select_option(account.waba_id)
-        dialog.get_by_label("Token that the app gets").select_option("no_messaging")
-        leave(dialog, "Finish")
-        assert came_back(page)["status"] == ["failed"]
-
-    assert drive(play) == []
-    session = ConnectSession.objects.get()
-    assert session.status == "failed"
-    assert (session.error or {})["code"] == "invalid_request"
-
-
 def test_a_cancelled_dialog_can_be_tried_again_or_left(
     drive: Callable[..., list[str]], simulator: RunningSimulator
 ) -> None:

@@ -91,12 +91,6 @@ def test_sessions_of_the_other_environment_do_not_exist(api: Api, tenant: Tenant
         assert_error(stranger.get(f"/v1/connect-sessions/{made['id']}"), 404, "not_found")
 
 
-def test_sessions_of_others_do_not_exist(api: Api, other_api: Api) -> None:
-    made = make(api)
-    assert_error(other_api.get(f"/v1/connect-sessions/{made['id']}"), 404, "not_found")
-    assert_error(api.get("/v1/connect-sessions/cs_nonsense"), 404, "not_found")
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "return_url",
@@ -357,14 +351,6 @@ def test_sign_ups_of_one_tenant_hold_a_bounded_number_of_threads(
     answer = browser.answer(code="code", waba_id="1029384756", phone_number_id=None)
     assert (answer.status_code, answer.json()) == (503, {"retry": True})
     assert ConnectSession.objects.get().status == ConnectSession.Status.OPEN
-
-
-def test_a_state_belongs_to_one_session(api: Api) -> None:
-    one, other = (sessions.by_link(urlsplit(make(api)["url"]).path.rpartition("/")[2]) for _ in range(2))
-    assert one is not None
-    assert other is not None
-    assert sessions.is_state_of(one, sessions.state_of(one))
-    assert not sessions.is_state_of(one, sessions.state_of(other))
 
 
 def test_an_answer_that_took_too_long_frees_no_newer_claim_and_changes_no_end(api: Api) -> None:

@@ -1,11 +1,9 @@
 """`POST /v1/numbers/embedded-signup`: it has five steps, and a repeated call continues where the last one stopped."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from gateway.upstream import oauth
 from phone_numbers import onboarding
@@ -14,6 +12,7 @@ from phone_numbers.tests.reading import moves, published
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import RunningSimulator, SimulatedAccount
+from tests.threads import outcomes
 from webhooks.models import Endpoint
 
 pytestmark = pytest.mark.django_db
@@ -202,8 +201,7 @@ def test_of_the_same_calls_at_once_one_connects_and_the_others_report_it(
     api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meta answers all calls before any of them continues. It returns a token for only one of them."""
-    account, calls, asked = simulator.account(), 4, oauth.exchange_code
-    all_answered = threading.Barrier(calls)
+    account, asked, all_answered = simulator.account(), oauth.exchange_code, threading.Barrier(4)
 
     def exchange_code(**values: Any) -> Any:
         answer = asked(**values)
@@ -211,15 +209,8 @@ def test_of_the_same_calls_at_once_one_connects_and_the_others_report_it(
         return answer
 
     monkeypatch.setattr(oauth, "exchange_code", exchange_code)
-
-    def call(_: int) -> Any:
-        try:
-            return signup(api, account)
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(calls) as pool:
-        answers = sorted(pool.map(call, range(calls)), key=lambda answer: int(answer.status_code))
+    answers = outcomes(*[lambda: signup(api, account)] * 4)
+    answers.sort(key=lambda answer: int(answer.status_code))
     assert answers[0].json()["connection_state"] == "connected"
     for answer in answers[1:]:
         assert "being finished already" in assert_error(answer, 409, "conflict")["message"]

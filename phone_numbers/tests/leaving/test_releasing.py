@@ -1,7 +1,5 @@
 """Release of numbers: rows that are deleted, rows that stay, and tenants that can connect the number next."""
 
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +22,7 @@ from tenants.audit import Actor
 from tenants.models import AuditEntry, Tenant, User
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator, SimulatedAccount
+from tests.threads import at_once
 from webhooks.models import Endpoint
 
 pytestmark = pytest.mark.django_db
@@ -269,27 +268,6 @@ def test_number_operations_are_audited_with_the_acting_key(
     assert "271828" not in str(entry.details)
 
 
-def in_threads(*calls: Callable[[], object]) -> list[BaseException]:
-    """Run calls simultaneously. Returns the errors that they raised."""
-    together, raised = threading.Barrier(len(calls)), list[BaseException]()
-
-    def run(call: Callable[[], object]) -> None:
-        together.wait()
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            raised.append(error)
-        finally:
-            database.close()
-
-    threads = [threading.Thread(target=run, args=[call]) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return raised
-
-
 @pytest.mark.django_db(transaction=True)
 def test_of_two_tenants_that_claim_a_removed_account_at_once_one_gets_all_of_it(
     tenant: Tenant, other_tenant: Tenant, simulator: RunningSimulator
@@ -301,7 +279,7 @@ def test_of_two_tenants_that_claim_a_removed_account_at_once_one_gets_all_of_it(
         BusinessAccount.objects.all().delete()
         claim(former, account)
         BusinessAccount.objects.update(taken_away="account_removed")
-        raised = in_threads(lambda: claim(tenant, account), lambda: claim(other_tenant, account))
+        raised = at_once(lambda: claim(tenant, account), lambda: claim(other_tenant, account))
         assert [type(error).__name__ for error in raised] == ["Conflict"]
         owners = {number.tenant_id for number in PhoneNumber.objects.all()}
         assert owners == {BusinessAccount.objects.get().tenant_id}
@@ -327,7 +305,7 @@ def test_a_release_beside_a_sync_and_changes_of_facts_leaves_nothing_behind(
         claim(tenant, account)
         row = BusinessAccount.objects.get()
         ((account_id, lease),) = sync._claim(Q())
-        raised = in_threads(
+        raised = at_once(
             lambda row=row: leaving.release_account(row, actor=Actor()),  # type: ignore[misc]
             lambda i=account_id, at=lease: sync.run(account_id=i, lease=at),  # type: ignore[misc]
             lambda: state.recompute(tenant_id=tenant.id),
