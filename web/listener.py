@@ -5,10 +5,11 @@ never became a request is rejected in the service's form. `request.py` has the l
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from asyncio import TimerHandle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum, auto
 from types import FrameType
 from typing import Any
@@ -112,7 +113,30 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: Any = None) -> None:
         """Stop: end the responses without an end of their own, and let the others finish."""
         self._on_stop()
+        await self._accept_queued(sockets or ())
         await super().shutdown(sockets)
+
+    async def _accept_queued(self, sockets: Sequence[socket.socket]) -> None:
+        """Stop listening, and accept the connections that the kernel has queued. Otherwise it would reset them.
+
+        A client may have sent a request on such a connection.
+        """
+        queues = [listening.dup() for listening in sockets]
+        for server in self.servers:
+            server.close()
+        for listening in sockets:
+            listening.close()
+        queued = []
+        for queue in queues:
+            with queue, contextlib.suppress(BlockingIOError):
+                queue.setblocking(False)
+                while True:
+                    queued.append(queue.accept()[0])
+        for connection in queued:
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+
+    def _protocol(self) -> "BoundedProtocol":
+        return BoundedProtocol(self.config, self.server_state, self.lifespan.state)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by Python, between any two steps of the loop."""

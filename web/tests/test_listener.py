@@ -465,15 +465,29 @@ def test_of_too_many_untaken_answers_the_oldest_is_dropped(monkeypatch: pytest.M
     assert held.leave_untaken(fourth) is third
 
 
-async def _live(scope: Any, receive: Any, send: Any) -> None:
-    """An application with one response, and a lifespan."""
-    if scope["type"] == "lifespan":
-        for step in ("startup", "shutdown"):
-            await receive()
-            await send({"type": f"lifespan.{step}.complete"})
-        return
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"11")]})
-    await send({"type": "http.response.body", "body": b'{"ok":true}'})
+class OneResponse:
+    """An application that answers each request alike. `stop` is called when the listener begins to stop."""
+
+    def __init__(self, stop: Callable[[], None] = lambda: None) -> None:
+        self.stop = stop
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for step in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{step}.complete"})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"11")]})
+        await send({"type": "http.response.body", "body": b'{"ok":true}'})
+
+
+def last_response(connection: socket.socket) -> bytes:
+    """Send a request, and read until the connection is closed."""
+    connection.sendall(LIVE)
+    received = b""
+    while part := connection.recv(65536):
+        received += part
+    return received
 
 
 def test_an_idle_connection_serves_one_more_request_after_the_signal_to_stop(
@@ -481,7 +495,7 @@ def test_an_idle_connection_serves_one_more_request_after_the_signal_to_stop(
 ) -> None:
     """A proxy may have just sent a request on it. A new connection is refused, so the proxy uses another process."""
     monkeypatch.setattr(listener, "LAST_REQUEST_SECONDS", 30.0)
-    front = Front(lambda: _live)
+    front = Front(OneResponse)
     address = front.start()
     with socket.create_connection(address, timeout=20) as idle, socket.create_connection(address) as unused:
         ask(idle)
@@ -489,10 +503,7 @@ def test_an_idle_connection_serves_one_more_request_after_the_signal_to_stop(
         stop.start()
         wait_until(lambda: not _accepts(address), "no new connection is accepted")
         for connection in (idle, unused):
-            connection.sendall(LIVE)
-            received = b""
-            while part := connection.recv(65536):
-                received += part
+            received = last_response(connection)
             assert received.startswith(b"HTTP/1.1 200 ")
             assert b"connection: close" in received
     stop.join(30)
@@ -503,11 +514,29 @@ def test_an_idle_connection_without_a_request_is_closed_soon_after_the_signal_to
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listener, "LAST_REQUEST_SECONDS", 0.1)
-    front = Front(lambda: _live)
+    front = Front(OneResponse)
     with socket.create_connection(front.start(), timeout=20) as idle:
         ask(idle)
         front.close()
         assert idle.recv(1) == b""
+
+
+def test_a_connection_that_is_not_accepted_yet_is_served_after_the_signal_to_stop() -> None:
+    queued: list[socket.socket] = []
+
+    def connect() -> None:
+        """Connect while the event loop cannot accept."""
+        queued.append(socket.create_connection(address, timeout=20))
+
+    front = Front(lambda: OneResponse(connect))
+    address = front.start()
+    stop = threading.Thread(target=front.close)
+    stop.start()
+    wait_until(lambda: bool(queued), "it is connected")
+    with queued[0] as connection:
+        assert last_response(connection).startswith(b"HTTP/1.1 200 ")
+    stop.join(30)
+    assert not stop.is_alive()
 
 
 def _accepts(address: tuple[str, int]) -> bool:
