@@ -78,9 +78,10 @@ def _books_after_a_race(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def provider(simulator: RunningSimulator, settings: Settings) -> RunningSimulator:
-    """The simulator as payment provider. Its webhooks are stored, not posted."""
+    """The simulator as payment provider. Its webhooks are stored, not posted, and its clock waits for the test."""
     settings.RAZORPAY_BASE_URL = f"{simulator.url}/v1"
     simulator.control("POST", "payments/reset")
+    simulator.control("POST", "clock/advance", {"hours": 0})
     simulator.control("PUT", "payments", {"webhook_url": None})
     return simulator
 

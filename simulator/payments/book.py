@@ -71,12 +71,12 @@ class Book:
     due: dict[str, float] = field(default_factory=dict)
     """The times at which pending payments are decided, by the book's clock."""
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
+    is_advanced: bool = False
+    """Whether the clock was ever advanced, even by no time. Then no timer ends a payment."""
 
     def clear(self) -> None:
         """Delete everything and reset the clock to real time."""
-        for timer in self.timers:
-            timer.cancel()
-        self.timers.clear()
+        self._cancel_timers()
         for known in (
             self.customers,
             self.orders,
@@ -92,6 +92,12 @@ class Book:
         self.scenarios.clear()
         self.due.clear()
         self.offset = 0.0
+        self.is_advanced = False
+
+    def _cancel_timers(self) -> None:
+        for timer in self.timers:
+            timer.cancel()
+        self.timers.clear()
 
     def now(self) -> int:
         """Seconds since 1970 by the book's clock."""
@@ -107,6 +113,8 @@ class Book:
     def advance(self, hours: float) -> None:
         """Advance the clock, and process all pending payments and links that have become due, in order."""
         self.offset += hours * HOUR
+        self.is_advanced = True
+        self._cancel_timers()
         while ripe := sorted((at, key) for key, at in self.due.items() if at <= self.now()):
             self.decide(ripe[0][1])
         for link in self.links.values():
@@ -290,7 +298,7 @@ class Book:
         """
         key = payment["id"]
         self.due[key] = self.now() + hours * HOUR
-        if self.offset == 0:
+        if not self.is_advanced:
             loop = asyncio.get_running_loop()
             self.timers.add(loop.call_later(hours * HOUR / COMPRESSION, self.decide, key))
 

@@ -11,6 +11,8 @@ from aiohttp import ClientConnectionError, encode_basic_auth, web
 from aiohttp.test_utils import TestServer
 
 from simulator.config import Config
+from simulator.payments import book
+from simulator.payments.app import PAYMENTS
 from simulator.payments.book import SCENARIOS
 from simulator.payments.contract import CONTRACT
 from simulator.tests.conftest import Graph, until
@@ -84,6 +86,8 @@ class Payer:
 
 @pytest.fixture
 async def payer(graph: Graph) -> Payer:
+    """A payer whose debits end only when the test advances the clock."""
+    await graph.control("POST", "clock/advance", {"hours": 0})
     return Payer(graph)
 
 
@@ -104,6 +108,32 @@ async def test_a_debit_ends_when_the_clock_has_moved_on(payer: Payer) -> None:
         (made["razorpay_payment_id"], "captured")
     ]
     assert (await payer.webhooks())[-3:] == ["payment.authorized", "payment.captured", "order.paid"]
+
+
+async def test_debits_end_by_themselves_until_the_clock_is_advanced(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payer = Payer(graph)
+    the_book = graph.client.app[PAYMENTS].book
+    payments = the_book.payments
+
+    async def debit(seconds: float) -> str:
+        """Charge 25 hours before the debit ends, which take `seconds` of real time. Returns the payment's id."""
+        monkeypatch.setattr(book, "COMPRESSION", 25 * book.HOUR / seconds)
+        _, made, _ = await payer.debit(mandate)
+        return str(made["razorpay_payment_id"])
+
+    mandate = await payer.mandate()
+    first = await debit(0.05)
+    await until(lambda: payments[first]["status"] == "captured")
+    second = await debit(3600)
+    assert the_book.timers
+    await graph.control("POST", "clock/advance", {"hours": 1})
+    third = await debit(3600)
+    assert not the_book.timers
+    assert [payments[key]["status"] for key in (second, third)] == ["created", "created"]
+    await graph.control("POST", "clock/advance", {"hours": 24})
+    assert [payments[key]["status"] for key in (second, third)] == ["captured", "created"]
 
 
 @pytest.mark.parametrize(
