@@ -1,9 +1,20 @@
 """A user without a mouse: Tab, Enter, Space and letters."""
 
-from playwright.sync_api import Error, Locator, Page
+from playwright.sync_api import ElementHandle, Error, Locator, Page
 
 MOST_STOPS = 200
-IS_FOCUSED = "(element) => element === document.activeElement"
+STOPS_AHEAD = """(element) => {
+    if (!element.isConnected) return null;
+    if (element === document.activeElement) return 0;
+    const isStop = (one) => one.tabIndex >= 0 && !one.disabled && one.type !== "radio"
+        && one.checkVisibility({visibilityProperty: true});
+    const possible = "a[href], button, input, select, textarea, summary, [tabindex]";
+    const stops = [...document.querySelectorAll(possible)].filter(isStop);
+    const [now, then] = [document.activeElement, element].map((one) => stops.indexOf(one));
+    return now >= 0 && then > now ? then - now : 1;
+}"""
+"""The number of Tabs from the focus to an element, by the order of the page. 1 if the number is uncertain, 0 if the
+element has the focus, null if the page has replaced it."""
 
 
 class Keyboard:
@@ -14,13 +25,30 @@ class Keyboard:
         self.actions = 0
 
     def reach(self, target: Locator) -> None:
-        """Move the focus to an element with Tab only."""
-        target.wait_for()
-        for _ in range(MOST_STOPS):
-            if target.evaluate(IS_FOCUSED):
+        """Move the focus to an element with Tab only.
+
+        The element is looked up again only if the page has replaced it, because a look-up by role reads the whole page.
+        """
+        element = self._find(target)
+        presses = 0
+        while presses <= MOST_STOPS:
+            try:
+                ahead = element.evaluate(STOPS_AHEAD)
+            except Error:  # the element belongs to the previous page
+                ahead = None
+            if ahead == 0:
                 return
-            self.page.keyboard.press("Tab")
+            if ahead is None:
+                element, ahead = self._find(target), 1
+            else:
+                for _ in range(ahead):
+                    self.page.keyboard.press("Tab")
+            presses += ahead
         raise AssertionError(f"the keyboard does not reach {target}")
+
+    def _find(self, target: Locator) -> ElementHandle:
+        target.wait_for()
+        return target.element_handle()
 
     def press(self, target: Locator) -> None:
         """Press a button, or follow a link."""
