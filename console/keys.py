@@ -195,7 +195,7 @@ def revoke_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
         keys = ApiKey.objects.for_tenant(visit.tenant.id)
         api_keys.revoke(keys=keys, key_id=key_id, actor_user_id=visit.user.pk)
         messages.success(
-            request, f"The key {key.prefix}… is revoked. It stops working everywhere within 30 seconds."
+            request, f"The key {key.prefix}… is revoked. It stops working everywhere within 10 seconds."
         )
         return redirect("console_api_keys")
     return render(
