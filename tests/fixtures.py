@@ -1,14 +1,16 @@
 """Fixtures for the tests of all apps: two tenants, a platform app, staff, and API clients for them."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.http import HttpResponseBase
 from django.test import Client, TestCase
 from pytest_django import Settings
@@ -109,6 +111,27 @@ def wait_until(holds: Callable[[], bool], otherwise: str, *, seconds: float = 30
     while not holds():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.01)
+
+
+Result = TypeVar("Result")
+
+
+def in_threads(*jobs: Callable[[], Result]) -> list[Result]:
+    """Run jobs at the same moment, each in a thread with its own connections. Returns their results, in order.
+
+    Raises the first error of a job.
+    """
+    together = threading.Barrier(len(jobs))
+
+    def run(job: Callable[[], Result]) -> Result:
+        try:
+            together.wait(10)
+            return job()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return list(pool.map(run, jobs))
 
 
 def waiting_for_locks() -> int:

@@ -281,18 +281,6 @@ def test_the_key_decides_the_world(tenant: Tenant, simulator: RunningSimulator) 
     assert agent_of(tenant, "live").call("send_message", **arguments)["environment"] == "live"
 
 
-def test_nothing_of_another_business_is_found(
-    agent: Agent, other_tenant: Tenant, number: PhoneNumber
-) -> None:
-    arguments = {"to": [TO], "message": TEXT, "idempotency_key": "k"}
-    wamid = agent.call("send_message", **arguments)["answer"]["messages"][0]["id"]
-    other = agent_of(other_tenant)
-    assert other.call("find_events")["data"] == []
-    assert other.refused("get_message", message_id=wamid)["code"] == "not_found"
-    assert other.refused("numbers_health", phone_number_id=number.phone_number_id)["code"] == "not_found"
-    assert other.refused("send_message", **arguments, **{"from": number.phone_number_id})
-
-
 def test_an_id_that_spells_another_route_finds_nothing(agent: Agent) -> None:
     assert agent.refused("get_message", message_id="batch")["code"] == "not_found"
     assert agent.refused("get_event", event_id="stream")["code"] == "not_found"

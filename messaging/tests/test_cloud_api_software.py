@@ -8,11 +8,9 @@ import orjson
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from messaging.tests.conftest import connected_number
 from messaging.tests.test_cloud_api import CUSTOMER, error_of, sent_bodies
-from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
-from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from tests.simulated import RunningSimulator, SimulatedAccount
@@ -50,28 +48,6 @@ class TestFlows:
     def test_a_draft_is_deleted(self, api: Api, flow: str) -> None:
         assert api.delete(f"/v25.0/{flow}").json() == {"success": True}
         error_of(api.get(f"/v25.0/{flow}?fields=id"), 400, 100, 33)
-
-    def test_another_tenants_flow_is_unknown_even_where_one_token_opens_both_accounts(
-        self,
-        other_api: Api,
-        api: Api,
-        other_tenant: Tenant,
-        flow: str,
-        account: SimulatedAccount,
-        simulator: RunningSimulator,
-    ) -> None:
-        connected_number(other_tenant, simulator.account())
-        theirs = BusinessAccount.objects.get(waba_id=account.waba_id).access_token
-        for token in (None, theirs):
-            if token:
-                theirs_too = BusinessAccount.objects.get(tenant=other_tenant)
-                theirs_too.access_token = token
-                theirs_too.save()
-            error_of(other_api.get(f"/v25.0/{flow}?fields=name"), 400, 100, 33)
-            error_of(other_api.post(f"/v25.0/{flow}/publish"), 400, 100, 33)
-            error_of(other_api.post(f"/v25.0/{flow}", {"name": "taken"}), 400, 100, 33)
-            other_api.delete(f"/v25.0/{flow}")
-        assert api.get(f"/v25.0/{flow}?fields=name,status").json()["status"] == "DRAFT"
 
 
 class TestResumableUploads:

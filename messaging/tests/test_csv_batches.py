@@ -4,7 +4,6 @@ import csv
 import html
 import io
 import re
-import threading
 import tracemalloc
 from datetime import timedelta
 from typing import Any
@@ -13,7 +12,6 @@ from uuid import UUID
 import orjson
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import connection
 from django.test import Client
 from django.utils.http import urlencode
 
@@ -28,7 +26,7 @@ from messaging.tests.sending.test_send import sent_bodies
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.browsers import text
-from tests.fixtures import wait_until
+from tests.fixtures import in_threads, wait_until
 from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
@@ -393,27 +391,11 @@ def test_of_starts_at_the_same_moment_one_makes_the_batch(
     browser: Client, tenant: Tenant, number: PhoneNumber, template: MessageTemplate
 ) -> None:
     stored = BatchFile.objects.get(pk=UUID(upload(browser).rpartition("/")[2]))
-    together = threading.Barrier(4)
-    made: list[Batch | None] = []
 
-    def start() -> None:
-        try:
-            together.wait(10)
-            made.append(
-                csv_batches.start_batch(
-                    stored, from_=number.phone_number_id, template=template, mapped=MAPPED
-                )
-            )
-        finally:
-            connection.close()
+    def start() -> Batch | None:
+        return csv_batches.start_batch(stored, from_=number.phone_number_id, template=template, mapped=MAPPED)
 
-    threads = [threading.Thread(target=start) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len([batch for batch in made if batch is not None]) == 1
-    assert len(made) == 4
+    assert len([batch for batch in in_threads(*[start] * 4) if batch is not None]) == 1
     assert BatchItem.objects.count() == 2
 
 

@@ -1,10 +1,13 @@
 """A number's Flow endpoint: its keys, WhatsApp's encrypted data requests, and the tenant's server behind it."""
 
 import asyncio
+import itertools
 import threading
 from base64 import b64encode
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import orjson
@@ -67,6 +70,19 @@ class Hosted:
         return self.simulator.control("POST", f"flows/{self.flow_id}/data", body)
 
 
+@cache
+def shared_keys() -> Iterator[str]:
+    new = endpoints._new_private_key
+    return itertools.cycle([new() for _ in range(4)])
+
+
+@pytest.fixture(autouse=True)
+def _few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use each of four keys again and again. Generating a key takes more CPU than a test."""
+    keys = shared_keys()
+    monkeypatch.setattr(endpoints, "_new_private_key", lambda: next(keys))
+
+
 @pytest.fixture(autouse=True)
 def _reachable(settings: Settings, front_address: tuple[str, int]) -> None:
     settings.BASE_URL = f"http://{front_address[0]}:{front_address[1]}"
@@ -120,30 +136,26 @@ def test_an_error_notification_is_forwarded_and_acknowledged_whatever_the_server
     assert receiver.wait_for(1)[0].json == notice
 
 
-@pytest.mark.parametrize(
-    ("answered", "status", "word"),
-    [
-        (lambda: web.json_response({"error_msg": "Over."}, status=427), 427, None),
-        (lambda: web.json_response({}, status=500), 502, "http_5xx"),
-        (lambda: web.Response(status=302, headers={"Location": "/elsewhere"}), 502, "http_3xx"),
-        (lambda: web.Response(text="Hello"), 502, "no_json_object"),
-        (lambda: web.json_response(["a", "list"]), 502, "no_json_object"),
+def test_what_the_server_may_answer(api: Api, hosted: Hosted, receiver: Receiver) -> None:
+    cases: list[tuple[Any, int, str | None]] = [
+        (lambda _: web.json_response({"error_msg": "Over."}, status=427), 427, None),
+        (lambda _: web.json_response({}, status=500), 502, "http_5xx"),
+        (lambda _: web.Response(status=302, headers={"Location": "/elsewhere"}), 502, "http_3xx"),
+        (lambda _: web.Response(text="Hello"), 502, "no_json_object"),
+        (lambda _: web.json_response(["a", "list"]), 502, "no_json_object"),
         (
-            lambda: web.Response(body=b'{"a":"' + b"x" * exchange.MAX_BODY_BYTES + b'"}'),
+            lambda _: web.Response(body=b'{"a":"' + b"x" * exchange.MAX_BODY_BYTES + b'"}'),
             502,
             "no_json_object",
         ),
-    ],
-)
-def test_what_the_server_may_answer(
-    api: Api, hosted: Hosted, receiver: Receiver, answered: Any, status: int, word: str | None
-) -> None:
-    receiver.answer = lambda request: answered()
-    answer = hosted.ask(ASKED)
-    assert answer["status"] == status
-    if status == 427:
-        assert orjson.loads(answer["answer"]) == {"error_msg": "Over."}
-    assert api.get(path_of(hosted.number)).json()["last_error"] == word
+    ]
+    for answered, status, word in cases:
+        receiver.answer = answered
+        answer = hosted.ask(ASKED)
+        assert answer["status"] == status, word
+        if status == 427:
+            assert orjson.loads(answer["answer"]) == {"error_msg": "Over."}
+        assert api.get(path_of(hosted.number)).json()["last_error"] == word
 
 
 def test_a_slow_server_is_given_up_in_time_and_holds_no_connection_meanwhile(
@@ -223,16 +235,12 @@ def test_only_the_app_of_its_environment_reaches_an_endpoint(
     assert refused.status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("change", "is_answered"),
-    [({}, True), ({"status": Tenant.Status.SUSPENDED}, False), ({"status": Tenant.Status.REJECTED}, False)],
-)
 def test_a_business_that_is_not_served_gets_no_requests(
-    hosted: Hosted, tenant: Tenant, front: FrontClient, change: dict[str, str], is_answered: bool
+    hosted: Hosted, tenant: Tenant, front: FrontClient
 ) -> None:
-    Tenant.objects.filter(pk=tenant.pk).update(**change)
-    answer = send(hosted, front, {"version": "3.0", "action": "ping"})
-    assert answer.status_code == (200 if is_answered else 404)
+    for status, answered in (("active", 200), ("suspended", 404), ("rejected", 404)):
+        Tenant.objects.filter(pk=tenant.pk).update(status=status)
+        assert send(hosted, front, {"version": "3.0", "action": "ping"}).status_code == answered, status
 
 
 def test_a_rotated_key_opens_what_comes_and_a_former_one_no_more(
@@ -292,9 +300,9 @@ def test_a_key_that_meta_refuses_makes_no_endpoint(
     assert "secret" not in api.put(path_of(number), {"url": "https://example.com/other"}).json()
 
 
-@pytest.mark.parametrize("url", ["ftp://example.com", "https://user@example.com/", "", None])
-def test_a_url_that_nothing_can_be_posted_to_is_400(api: Api, number: PhoneNumber, url: Any) -> None:
-    assert_error(api.put(path_of(number), {"url": url}), 400, "invalid_request")
+def test_a_url_that_nothing_can_be_posted_to_is_400(api: Api, number: PhoneNumber) -> None:
+    for url in ("ftp://example.com", "https://user@example.com/", "", None):
+        assert_error(api.put(path_of(number), {"url": url}), 400, "invalid_request")
 
 
 def test_it_ends_with_its_number_and_says_so_in_the_audit_log(

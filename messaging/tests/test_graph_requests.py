@@ -245,13 +245,6 @@ class TestPins:
         assert api.post(f"/v25.0/{number.phone_number_id}/register", body).json() == {"success": True}
         assert orjson.loads(upstream_calls(simulator, number.phone_number_id)[-1]["body"]) == body
 
-    def test_a_two_step_pin_with_another_member_is_kept_as_well(self, api: Api, number: PhoneNumber) -> None:
-        assert api.post(f"/v25.0/{number.phone_number_id}", {"pin": "777777", "x": 1}).json() == {
-            "success": True
-        }
-        number.refresh_from_db()
-        assert number.pin == "777777"
-
     def test_a_number_of_the_app_is_never_registered_or_deregistered(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator
     ) -> None:

@@ -1,12 +1,10 @@
 """`/upstream/webhook`: its responses, the stored rows and their tenant, and the unchanged bytes."""
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import Client
 from pytest_django import Settings
@@ -30,7 +28,7 @@ from messaging.tests.incoming import (
 )
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
-from tests.fixtures import assert_error
+from tests.fixtures import assert_error, in_threads
 from web import routes
 from webhooks.models import Delivery, Endpoint, Event, EventKey, EventPayload
 from webhooks.tests.publishing import endpoint_of
@@ -311,28 +309,19 @@ class TestRouting:
 
 @pytest.mark.django_db(transaction=True)
 class TestMalformed:
-    @pytest.mark.parametrize(
-        "body",
-        [
-            b"",
-            b"not JSON",
-            b"[]",
-            b"null",
-            b"{}",
-            b"\xff\xfe{}",
-            b'{"object":"page","entry":[]}',
-            b'{"object":"whatsapp_business_account","entry":[]}',
-            b'{"object":"whatsapp_business_account","entry":{}}',
-            b'{"object":"whatsapp_business_account","entry":[1]}',
+    def test_is_kept_with_its_error_and_answered_200(self) -> None:
+        entries = (b"[]", b"{}", b"[1]")
+        bodies = [
+            *(b"", b"not JSON", b"[]", b"null", b"{}", b"\xff\xfe{}", b'{"object":"page","entry":[]}'),
+            *(b'{"object":"whatsapp_business_account","entry":%b}' % entry for entry in entries),
             b"[" * 100_000,
-        ],
-    )
-    def test_is_kept_with_its_error_and_answered_200(self, body: bytes) -> None:
-        assert post(body).status_code == 200
-        (kept,) = KeptNotification.objects.all()
-        assert bytes(kept.body) == body
-        assert kept.reason == "malformed"
-        assert kept.error
+        ]
+        for body in bodies:
+            assert post(body).status_code == 200
+            kept = KeptNotification.objects.latest("id")
+            assert bytes(kept.body) == body
+            assert kept.reason == "malformed"
+            assert kept.error
 
     def test_what_stands_beside_a_malformed_entry_arrives_and_all_of_it_is_kept(
         self, number: PhoneNumber, tenant: Tenant
@@ -471,20 +460,20 @@ class TestMany:
         )
         assert noted == NUMBER
 
-    def test_a_thousand_changes_of_fifty_tenants(self, db: None) -> None:
-        tenants = [Tenant.objects.create(name=f"T{n}", status="active") for n in range(50)]
+    def test_two_hundred_changes_of_ten_tenants(self, db: None) -> None:
+        tenants = [Tenant.objects.create(name=f"T{n}", status="active") for n in range(10)]
         for n, owner in enumerate(tenants):
             number_of(owner, waba_id=f"1{n:03}", phone_number_id=f"2{n:03}", digits=f"91980000{n:04}")
             verified_endpoint(owner)
         body = notification(
             *(
-                (f"1{n % 50:03}", [text_change(f"2{n % 50:03}", f"wamid.{n}", body="x" * 2000)])
-                for n in range(1000)
+                (f"1{n % 10:03}", [text_change(f"2{n % 10:03}", f"wamid.{n}", body="x" * 10_000)])
+                for n in range(200)
             )
         )
         assert len(body) > 2_000_000
         assert post(body).status_code == 200
-        assert Event.objects.count() == Delivery.objects.count() == 1000
+        assert Event.objects.count() == Delivery.objects.count() == 200
         (first, *_) = envelopes_of(tenants[7])
         assert len(first["raw"]["entry"]) == 20
         assert at_path(first["raw"], first["raw_path"])["id"] == first["wamid"]
@@ -494,26 +483,6 @@ _ENDS_ITS_CONNECTION = """
 CREATE FUNCTION ends_its_connection() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(5); RETURN NULL; END $$
 """
-
-
-def in_threads(*jobs: Callable[[], Any]) -> list[Any]:
-    """Run the jobs simultaneously, each with its own database connection."""
-    barrier = threading.Barrier(len(jobs))
-    answers: list[Any] = []
-
-    def run(job: Callable[[], Any]) -> None:
-        try:
-            barrier.wait(10)
-            answers.append(job())
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return answers
 
 
 @pytest.mark.django_db(transaction=True)

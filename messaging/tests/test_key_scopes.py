@@ -2,7 +2,6 @@
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import Client
 
 from gateway import ids
 from messaging.models import Batch
@@ -15,7 +14,7 @@ from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator, SimulatedAccount
-from webhooks.models import Endpoint, Event, Message
+from webhooks.models import Event, Message
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -171,16 +170,6 @@ class TestGraphPaths:
         assert templates.get(f"/v25.0/{flow}").json()["id"] == flow
         error_of(Api(with_scopes(tenant, "messages", "numbers")).get(f"/v25.0/{flow}?fields=id"), 403, 10)
 
-    def test_a_callback_needs_the_scope_of_webhooks(self, tenant: Tenant, number: PhoneNumber) -> None:
-        override = {"override_callback_uri": "https://hooks.example/in", "verify_token": "t"}
-        for path, body in (
-            (f"{number.account.waba_id}/subscribed_apps", override),
-            (number.phone_number_id, {"webhook_configuration": override}),
-        ):
-            answer = Api(with_scopes(tenant, "numbers")).post(f"/v25.0/{path}", body)
-            assert error_of(answer, 403, 10)["message"].endswith("the scope webhooks.")
-        assert not Endpoint.objects.exists()
-
 
 class TestAgents:
     def test_a_tool_that_the_key_does_not_open_is_refused(
@@ -194,10 +183,3 @@ class TestAgents:
         assert (refused["code"], refused["details"]["scope"]) == ("forbidden", "messages")
         assert sent_by(simulator, number) == []
         agent.call("numbers_health")
-
-
-def test_a_key_without_any_scope_for_it_gets_no_stream(tenant: Tenant) -> None:
-    answer = Client().get(
-        "/v1/events/stream", headers={"Authorization": f"Bearer {with_scopes(tenant, 'messages')}"}
-    )
-    assert_error(answer, 403, "forbidden")

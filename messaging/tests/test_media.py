@@ -276,29 +276,25 @@ def test_without_any_number_there_is_no_media(other_api: Api, media_id: str) -> 
     assert_error(other_api.get(f"{PATH}/{media_id}"), 404, "not_found")
 
 
-@pytest.mark.parametrize("media_id", ["me", "..", "1x", "1" * 65, "%2e%2e%2f1", "²"])
-def test_what_is_no_media_id_is_404(
-    api: Api, number: PhoneNumber, graph: ScriptedGraph, media_id: str
-) -> None:
-    assert_error(api.get(f"{PATH}/{media_id}"), 404, "not_found")
-    assert_error(api.delete(f"{PATH}/{media_id}"), 404, "not_found")
-    assert graph.received == []
+def test_what_is_no_media_id_is_404(api: Api, number: PhoneNumber, graph: ScriptedGraph) -> None:
+    for media_id in ("me", "..", "1x", "1" * 65, "%2e%2e%2f1", "²"):
+        assert_error(api.get(f"{PATH}/{media_id}"), 404, "not_found")
+        assert_error(api.delete(f"{PATH}/{media_id}"), 404, "not_found")
+        assert graph.received == [], media_id
 
 
-@pytest.mark.parametrize(
-    ("form", "field"),
-    [
-        ({"from": None}, "from"),
-        ({"from": "000"}, "from"),
-        ({"file": None}, "file"),
-        ({"file": "text, no file"}, "file"),
-        ({"file": SimpleUploadedFile("x.png", b"", "image/png")}, "file"),
-    ],
-)
-def test_what_a_form_lacks_is_named(api: Api, number: PhoneNumber, form: dict[str, Any], field: str) -> None:
-    whole = {"from": number.phone_number_id, "file": png(), **form}
-    answer = upload(api, **{name: value for name, value in whole.items() if value is not None})
-    assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == [field]
+def test_what_a_form_lacks_is_named(api: Api, number: PhoneNumber) -> None:
+    empty = SimpleUploadedFile("x.png", b"", "image/png")
+    wrong: list[tuple[str, Any]] = [
+        ("from", None),
+        ("from", "000"),
+        ("file", None),
+        ("file", "text, no file"),
+    ]
+    for field, value in (*wrong, ("file", empty)):
+        whole = {"from": number.phone_number_id, "file": png(), field: value}
+        answer = upload(api, **{name: value for name, value in whole.items() if value is not None})
+        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == [field], value
 
 
 def test_a_body_that_is_no_form_is_415_or_400(api: Api, number: PhoneNumber) -> None:
@@ -378,30 +374,30 @@ def test_an_address_elsewhere_is_asked_for_nothing(
 
 
 @pytest.mark.parametrize("path", ["/v1/media/77777", "/v25.0/77777/content", "/77777/content"])
-@pytest.mark.parametrize("content_type", ["text/html", "image/svg+xml", "application/pdf", "image/png"])
-@pytest.mark.parametrize("disposition", [None, "inline", 'inline; filename="a.html"'])
 def test_a_browser_saves_a_strangers_file_and_runs_nothing_of_it(
-    key: NewKey,
-    number: PhoneNumber,
-    graph: ScriptedGraph,
-    path: str,
-    content_type: str,
-    disposition: str | None,
+    key: NewKey, number: PhoneNumber, graph: ScriptedGraph, path: str
 ) -> None:
     """The URL is opened as a link at the console's own address. In the Graph paths, it contains the key."""
-    graph.answers("GET", "/77777", {"id": "77777", "url": f"{graph.url}/bytes"})
-    header = f"Content-Disposition: {disposition}\r\n" if disposition else ""
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{header}Content-Length: 8\r\n\r\n"
-    graph.script["GET", "/bytes"] = [head.encode() + b"<script>"]
-    if path.startswith("/v1"):
-        answer = Client().get(path, headers={"Authorization": f"Bearer {key.key}", "Accept": "text/html"})
-    else:
-        answer = Client().get(f"{path}?access_token={key.key}", headers={"Accept": "text/html"})
-    assert content(answer) == b"<script>"
-    assert answer["Content-Disposition"].split(";")[0] == "attachment"
-    assert ("filename" in answer["Content-Disposition"]) == bool(disposition and "a.html" in disposition)
-    assert answer["Content-Security-Policy"] == "sandbox"
-    assert answer["X-Content-Type-Options"] == "nosniff"
+    for content_type, disposition in (
+        ("text/html", ""),
+        ("text/html", 'inline; filename="a.html"'),
+        ("image/svg+xml", "inline"),
+        ("application/pdf", "inline"),
+        ("image/png", ""),
+    ):
+        graph.answers("GET", "/77777", {"id": "77777", "url": f"{graph.url}/bytes"})
+        header = f"Content-Disposition: {disposition}\r\n" if disposition else ""
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{header}Content-Length: 8\r\n\r\n"
+        graph.script["GET", "/bytes"] = [head.encode() + b"<script>"]
+        if path.startswith("/v1"):
+            answer = Client().get(path, headers={"Authorization": f"Bearer {key.key}", "Accept": "text/html"})
+        else:
+            answer = Client().get(f"{path}?access_token={key.key}", headers={"Accept": "text/html"})
+        assert content(answer) == b"<script>"
+        assert answer["Content-Disposition"].split(";")[0] == "attachment", content_type
+        assert ("filename" in answer["Content-Disposition"]) == ("a.html" in disposition)
+        assert answer["Content-Security-Policy"] == "sandbox"
+        assert answer["X-Content-Type-Options"] == "nosniff"
 
 
 @pytest.mark.parametrize(
@@ -470,8 +466,8 @@ def test_bytes_that_break_off_end_the_download_short_of_its_length(
 
 
 def test_a_large_file_passes_in_both_directions_in_bounded_memory(api: Api, number: PhoneNumber) -> None:
-    """This test sends 40 MB through this process. The benchmark sends 100 MB through a web process."""
-    size = 40 * 1024 * 1024
+    """This test sends 20 MB through this process. The benchmark sends 100 MB through a web process."""
+    size = 20 * 1024 * 1024
     block = bytes(range(256)) * 4096
     with tempfile.TemporaryFile() as file:
         for _ in range(size // len(block)):
@@ -512,29 +508,22 @@ def test_a_form_holds_the_file_and_its_name_cannot_break_out() -> None:
     assert orjson.dumps(body.content_type)
 
 
-@pytest.mark.parametrize(
-    ("asked", "content_range", "content"),
-    [
-        ("bytes=2-4", "bytes 2-4/10", b"234"),
-        ("bytes=7-", "bytes 7-9/10", b"789"),
-        ("bytes=-2", "bytes 8-9/10", b"89"),
-        ("bytes=10-", None, b"0123456789"),
-        ("bytes=1-2,4-5", None, b"0123456789"),
-        ("items=1-2", None, b"0123456789"),
-    ],
-)
-@pytest.mark.parametrize("front", [False, True])
-def test_a_range_of_a_file(
-    api: Api, number: PhoneNumber, asked: str, content_range: str | None, content: bytes, front: bool
-) -> None:
+def test_a_range_of_a_file(api: Api, number: PhoneNumber) -> None:
     file = SimpleUploadedFile("a.txt", b"0123456789", "text/plain")
-    form = {"from": number.phone_number_id, "file": file}
-    media = api.client.post(PATH, form, headers=api.headers).json()["id"]
-    path = f"/v25.0/{media}/content" if front else f"{PATH}/{media}"
-    answer: Any = api.client.get(path, headers={**api.headers, "Range": asked})
-    assert (answer.status_code, answer.get("Content-Range")) == (206 if content_range else 200, content_range)
-    assert b"".join(answer.streaming_content) == content
-    assert answer["Content-Length"] == str(len(content))
+    media = upload(api, file, **{"from": number.phone_number_id}).json()["id"]
+    for path in (f"/v25.0/{media}/content", f"{PATH}/{media}"):
+        for asked, found, part in (
+            ("bytes=2-4", "bytes 2-4/10", b"234"),
+            ("bytes=7-", "bytes 7-9/10", b"789"),
+            ("bytes=-2", "bytes 8-9/10", b"89"),
+            ("bytes=10-", None, b"0123456789"),
+            ("bytes=1-2,4-5", None, b"0123456789"),
+            ("items=1-2", None, b"0123456789"),
+        ):
+            answer: Any = api.client.get(path, headers={**api.headers, "Range": asked})
+            assert (answer.status_code, answer.get("Content-Range")) == (206 if found else 200, found), asked
+            assert content(answer) == part
+            assert answer["Content-Length"] == str(len(part))
 
 
 def test_a_file_without_a_type_has_that_of_its_name(api: Api, number: PhoneNumber) -> None:

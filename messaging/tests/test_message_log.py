@@ -8,13 +8,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from gateway import ids
-from gateway.database import bounded_walk
 from gateway.meta_errors import error_code
 from messaging.batches import runner
 from messaging.message_log import message_search
 from messaging.tests.incoming import notification, number_of, post, text_change
 from phone_numbers.models import PhoneNumber
-from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
@@ -183,16 +181,6 @@ class TestOne:
         assert "131030" in shown["error"]["message"]
         assert [each["id"] for each in shown["events"]] == [item["id"]]
 
-    def test_another_tenant_and_environment_see_nothing(
-        self, api: Api, other_api: Api, tenant: Tenant, here: PhoneNumber
-    ) -> None:
-        take_in(text_change(PNID, "wamid.A"))
-        test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
-        for stranger in (other_api, test_api):
-            assert_error(stranger.get("/v1/messages/wamid.A"), 404, "not_found")
-            assert listed(stranger) == []
-        assert listed(api) == ["wamid.A"]
-
     def test_what_is_unknown_or_expunged_is_404(self, api: Api, tenant: Tenant, here: PhoneNumber) -> None:
         take_in(text_change(PNID, "wamid.A"))
         Message.objects.update(key=f"expunged:{ids.uuid7()}")
@@ -225,12 +213,9 @@ class TestList:
         ):
             take_in(*(status_change(f"wamid.{number}", word) for word in words))
 
-    @pytest.mark.parametrize(
-        ("query", "found"),
-        [
+    def test_filters(self, api: Api) -> None:
+        for query, found in (
             ("", "54321"),
-            ("direction=inbound", "1"),
-            ("direction=outbound", "5432"),
             ("status=received", "1"),
             ("status=sent", "2"),
             ("status=delivered", "3"),
@@ -238,44 +223,25 @@ class TestList:
             ("status=failed", "5"),
             ("status=accepted", ""),
             ("status=unknown", ""),
-            (f"phone_number_id={PNID}", "54321"),
-            ("phone_number_id=1", ""),
-            (f"wa_id={CUSTOMER}", "54321"),
-            (f"wa_id=%2B{CUSTOMER}", "54321"),
-            (f"wa_id=+{CUSTOMER}", "54321"),
             ("wa_id=91", ""),
-            ("template=order_update", ""),
             ("from=2020-01-01T00:00:00Z&to=2100-01-01T00:00:00Z", "54321"),
             ("to=2020-01-01T00:00:00Z", ""),
             ("from=2100-01-01T00:00:00Z", ""),
-        ],
-    )
-    def test_filters(self, api: Api, query: str, found: str) -> None:
-        assert listed(api, query) == [f"wamid.{digit}" for digit in found]
+        ):
+            assert listed(api, query) == [f"wamid.{digit}" for digit in found], query
 
-    @pytest.mark.parametrize(
-        "query", ["status=gone", "direction=up", "batch_id=1", "from=x", "limit=0", "cursor=%%%", "wamid=1"]
-    )
-    def test_what_cannot_be_a_filter_is_400(self, api: Api, query: str) -> None:
-        assert_error(api.get(f"/v1/messages?{query}"), 400, "invalid_request")
-
-    def pages(self, api: Api, query: str) -> list[list[str]]:
-        pages, cursor = [], ""
-        while True:
-            body = api.get(f"/v1/messages?{query}{cursor}").json()
-            pages.append([each["id"][-1] for each in body["data"]])
-            if body["next_cursor"] is None:
-                return pages
-            cursor = f"&cursor={body['next_cursor']}"
-
-    def test_pages(self, api: Api) -> None:
-        assert self.pages(api, "limit=2") == [["5", "4"], ["3", "2"], ["1"]]
-
-    def test_a_walk_ends_in_time_and_the_next_page_goes_on(
-        self, api: Api, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(bounded_walk, "MOST_WALKED", 2)
-        assert self.pages(api, "direction=inbound") == [[], [], ["1"]]
+    def test_what_cannot_be_a_filter_is_400(self, api: Api) -> None:
+        for query in [
+            "status=gone",
+            "direction=up",
+            "batch_id=1",
+            "from=x",
+            "limit=0",
+            "cursor=%%%",
+            "wamid=1",
+        ]:
+            error = assert_error(api.get(f"/v1/messages?{query}"), 400, "invalid_request")
+            assert list(error["details"]["fields"]) == [query.partition("=")[0]], query
 
     def test_the_work_does_not_grow_with_the_page(self, api: Api) -> None:
         listed(api)

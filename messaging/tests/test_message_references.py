@@ -1,8 +1,8 @@
 """`message_ref`: only one of a tenant's messages with the same reference is sent within 30 days."""
 
 import json
-import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
-from tests.fixtures import Api, assert_error
+from tests.fixtures import Api, assert_error, in_threads
 from tests.simulated import SimulatedAccount
 
 pytestmark = pytest.mark.django_db
@@ -157,24 +157,13 @@ def test_of_batches_at_once_one_sends_each_reference(
     # Without the lock of the tenant's row, only the constraint orders the batches.
     monkeypatch.setattr("messaging.batches.lifecycle._require_room", lambda *_: None)
     names = [f"visit-{place}" for place in range(200)]
-    together = threading.Barrier(4)
-    answers: list[int] = []
 
-    def create(order: int) -> None:
-        from django.db import connection
-
+    def create(order: int) -> int:
         turned = names[order * 50 :] + names[: order * 50]
         body = {"from": number.phone_number_id, "messages": [message(name) for name in turned]}
-        together.wait()
-        answers.append(Api(key.key).post(PATH, body).status_code)
-        connection.close()
+        return int(Api(key.key).post(PATH, body).status_code)
 
-    threads = [threading.Thread(target=create, args=[order]) for order in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert answers == [202] * 4
+    assert in_threads(*(partial(create, order) for order in range(4))) == [202] * 4
     pending = [str(item.message_ref) for item in BatchItem.objects.filter(status="pending")]
     assert sorted(pending) == sorted(names)
     assert Batch.objects.count() == 4
@@ -188,26 +177,11 @@ def test_a_cancel_and_a_new_batch_at_once_wait_for_each_other(
     api = Api(key.key)
     names = [f"visit-{place}" for place in range(300)]
     first = store(api, number, *names)
-    together = threading.Barrier(2)
-    answers: list[int] = []
-
-    def call(path: str, body: Any) -> None:
-        from django.db import connection
-
-        together.wait()
-        answers.append(Api(key.key).post(path, body).status_code)
-        connection.close()
-
     body = {"from": number.phone_number_id, "messages": [message(name) for name in reversed(names)]}
-    threads = [
-        threading.Thread(target=call, args=arguments)
-        for arguments in ((f"{PATH}/{first}/cancel", None), (PATH, body))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert sorted(answers) == [200, 202]
+    answers = in_threads(
+        lambda: Api(key.key).post(f"{PATH}/{first}/cancel"), lambda: Api(key.key).post(PATH, body)
+    )
+    assert [answer.status_code for answer in answers] == [200, 202]
     # Either call may be first. The second batch is stored whole or not at all. Every reference belongs to an item of
     # that batch or is free.
     pending = BatchItem.objects.filter(status="pending").count()

@@ -9,7 +9,6 @@ import orjson
 import pytest
 from django.core.management import call_command
 from django.db import connection
-from pytest_django import Settings
 
 from messaging import opt_outs
 from messaging.batches import runner
@@ -102,21 +101,17 @@ def test_a_stop_word_opts_out_and_a_start_word_in(api: Api, here: PhoneNumber, s
     assert [change["opted_out"] for change in changes()] == [True, False]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "Please stop by at five",
-        "Don't stop",
-        "cancel",
-        "stop" * 20,
+def test_other_messages_mean_nothing(api: Api, here: PhoneNumber) -> None:
+    texts = ("Please stop by at five", "Don't stop", "cancel", "stop" * 20)
+    others: list[dict[str, Any]] = [
         {"type": "text", "text": "STOP"},
         {"type": "text", "text": {"body": "STOP"}, "group_id": "120"},
         {"type": "image", "image": {"id": "1", "caption": "STOP"}},
-    ],
-)
-def test_other_messages_mean_nothing(api: Api, here: PhoneNumber, said: Any) -> None:
-    write(said)
-    assert (shown(api)[0], changes()) == (False, [])
+    ]
+    said: Any
+    for said in (*texts, *others):
+        write(said)
+        assert (shown(api)[0], changes()) == (False, []), said
 
 
 def test_the_words_of_a_language_are_on_one_side_alone() -> None:
@@ -186,35 +181,21 @@ def test_only_those_who_name_the_event_get_it(api: Api, here: PhoneNumber, tenan
     }
 
 
-def test_the_list_is_of_the_number_the_source_the_tenant_and_the_environment(
-    api: Api, other_api: Api, tenant: Tenant, here: PhoneNumber, settings: Settings
-) -> None:
+def test_the_list_has_who_opted_out_at_the_keys_numbers(api: Api, tenant: Tenant, here: PhoneNumber) -> None:
     second = number_of(tenant, waba_id=WABA, phone_number_id="200300400500601", digits="919800000002")
     write("stop")
     report("stop", at=T0 + 5, wa_id="919812345679")
     report("resume", at=T0 + 5, wa_id="919812345670")
-    page = api.get("/v1/opt-outs?limit=1").json()
-    assert page["data"] == [
-        {
-            "phone_number_id": PNID,
-            "wa_id": "919812345679",
-            "user_id": None,
-            "opted_out_at": "2026-11-01T02:26:45.000Z",
-            "opted_out_source": "whatsapp",
-        }
-    ]
-    (rest,) = api.get(f"/v1/opt-outs?cursor={page['next_cursor']}").json()["data"]
-    assert (rest["wa_id"], rest["opted_out_source"]) == (WA_ID, "stop_word")
-    for query, count in (
-        ("source=stop_word", 1),
-        ("source=whatsapp", 1),
-        (f"phone_number_id={PNID}", 2),
-        (f"phone_number_id={second.phone_number_id}", 0),
-    ):
-        assert len(api.get(f"/v1/opt-outs?{query}").json()["data"]) == count, query
+    newest, first = api.get("/v1/opt-outs").json()["data"]
+    assert newest == {
+        "phone_number_id": PNID,
+        "wa_id": "919812345679",
+        "user_id": None,
+        "opted_out_at": "2026-11-01T02:26:45.000Z",
+        "opted_out_source": "whatsapp",
+    }
+    assert (first["wa_id"], first["opted_out_source"]) == (WA_ID, "stop_word")
     assert_error(api.get("/v1/opt-outs?source=mail"), 400, "invalid_request")
-    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
-    assert other_api.get("/v1/opt-outs").json()["data"] == test_api.get("/v1/opt-outs").json()["data"] == []
     limited = api_keys.create(
         name="l", environment="live", tenant=tenant, phone_number_ids=[second.phone_number_id]
     )

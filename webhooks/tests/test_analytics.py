@@ -245,21 +245,18 @@ def test_old_figures_leave(tenant: Tenant) -> None:
     assert not FigureChange.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_what_cannot_be_answered_is_400(api: Api) -> None:
+    for query in (
         "",
         "from=2020-01-01T00:00:00Z",
         "from=2020-01-02T00:00:00Z&to=2020-01-01T00:00:00Z",
         "from=2020-01-01T00:00:00Z&to=2021-01-01T00:00:00Z",
-        f"{RANGE}&interval=hour",
-        f"{RANGE}&interval=week",
-        f"{RANGE}&group_by=country",
-        f"{RANGE}&direction=up",
-    ],
-)
-def test_what_cannot_be_answered_is_400(api: Api, query: str) -> None:
-    assert_error(api.get(f"/v1/analytics?{query}"), 400, "invalid_request")
+        *(
+            f"{RANGE}&{more}"
+            for more in ("interval=hour", "interval=week", "group_by=country", "direction=up")
+        ),
+    ):
+        assert_error(api.get(f"/v1/analytics?{query}"), 400, "invalid_request")
 
 
 def test_too_many_groups_are_refused(api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,29 +51,6 @@ def test_an_event_goes_to_endpoints_of_its_environment_alone(
     assert {row.event_id: row.environment for row in Delivery.objects.all()} == {live: "live", test: "test"}
 
 
-def test_no_key_changes_the_other_environments_endpoints_or_replays_its_deliveries(
-    api: Api, test_api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
-) -> None:
-    event_id = publish_one(tenant, raw=b"{}")
-    before = Endpoint.objects.values().get()
-    path = f"/v1/webhooks/{endpoint['id']}"
-    day = {"from": isoformat(now() - timedelta(days=1)), "to": isoformat(now())}
-    delivery = Delivery.objects.get(event_id=event_id)
-    for answer in (
-        test_api.patch(path, {"status": "paused"}),
-        test_api.delete(path),
-        test_api.post(f"{path}/verify"),
-        test_api.post(f"{path}/rotate-secret"),
-        test_api.post(f"{path}/replay", day),
-        test_api.post(f"/v1/webhook-deliveries/{delivery.public_id}/replay"),
-    ):
-        assert_error(answer, 404, "not_found")
-    assert Endpoint.objects.values().get() == before
-    assert receiver.received == []
-    assert Delivery.objects.count() == 1
-    assert api.post(f"/v1/webhook-deliveries/{delivery.public_id}/replay").status_code == 200
-
-
 def test_a_replay_of_missed_events_takes_those_of_the_endpoints_environment(
     tenant: Tenant, test_api: Api, receiver: Receiver
 ) -> None:

@@ -161,28 +161,16 @@ class TestFilters:
         make(other_tenant, waba_id="1", phone_number_id="10", wamid="wamid.a=", wa_id="91")
         return {row.public_id: name for name, row in rows.items()}
 
-    @pytest.mark.parametrize(
-        ("query", "expected"),
-        [
-            ("", "inbound2 template status inbound"),
-            ("type=message.inbound", "inbound2 inbound"),
+    def test_several_together(self, api: Api, events: dict[str, str]) -> None:
+        for query, expected in (
             ("type=template.status,message.status", "template status"),
             ("type=message.inbound, message.inbound", "inbound2 inbound"),
-            ("type=token.invalid", ""),
-            ("phone_number_id=10", "inbound2 inbound"),
-            ("waba_id=2", "inbound2 template"),
             ("wamid=wamid.a%3D", "status inbound"),
-            ("wa_id=92", "inbound2 status"),
-            ("wa_id=%2B92", "inbound2 status"),
-            ("wa_id=92&type=message.status", "status"),
+            ("wa_id=%2B92&type=message.status", "status"),
             ("waba_id=1&phone_number_id=10&wa_id=91&wamid=wamid.a%3D&type=message.inbound", "inbound"),
-            ("wa_id=97", ""),
-            ("user_id=IN.7", "status"),
             ("user_id=IN.8", ""),
-        ],
-    )
-    def test_each_and_together(self, api: Api, events: dict[str, str], query: str, expected: str) -> None:
-        assert [events[event_id] for event_id in found(api, query)] == expected.split()
+        ):
+            assert [events[event_id] for event_id in found(api, query)] == expected.split(), query
 
     def test_from_is_inclusive_and_to_exclusive_to_the_millisecond(
         self, api: Api, events: dict[str, str]
@@ -194,53 +182,19 @@ class TestFilters:
         turned = f"from={by_name['inbound2']}&to={by_name['status']}"
         assert_error(api.get(f"/v1/events?{turned}"), 400, "invalid_request")
 
-    @pytest.mark.parametrize(
-        "query",
-        [
-            "type=message.unknown",
-            "type=",
-            "type=*",
-            "from=yesterday",
-            "to=2026-13-01",
-            "limit=0",
-            "limit=201",
-            "limit=x",
-            "cursor=!",
-            "cursor=bm90LWEtdXVpZA",
-            "wa_id=%00",
-            "wamid=" + "x" * 600,
-        ],
-    )
-    def test_what_cannot_be_read_is_400_and_names_the_parameter(self, api: Api, query: str) -> None:
-        error = assert_error(api.get(f"/v1/events?{query}"), 400, "invalid_request")
-        assert list(error["details"]["fields"]) == [query.split("=")[0]]
+    def test_what_cannot_be_read_is_400_and_names_the_parameter(self, api: Api) -> None:
+        limits = ("limit=0", "limit=201", "limit=x", "cursor=!", "cursor=bm90LWEtdXVpZA")
+        types, times = ("type=message.unknown", "type=", "type=*"), ("from=yesterday", "to=2026-13-01")
+        for query in (*types, *times, *limits, "wa_id=%00", "wamid=" + "x" * 600):
+            error = assert_error(api.get(f"/v1/events?{query}"), 400, "invalid_request")
+            assert list(error["details"]["fields"]) == [query.split("=")[0]], query
 
 
-class TestPages:
-    @pytest.mark.parametrize("query", ["", "type=message.inbound,message.status&"])
-    def test_every_event_once_while_others_are_added(self, api: Api, tenant: Tenant, query: str) -> None:
-        made = [
-            make(
-                tenant, ("message.inbound", "message.status")[n % 2], age=timedelta(seconds=60 - n)
-            ).public_id
-            for n in range(7)
-        ]
-        seen: list[str] = []
-        cursor = ""
-        while True:
-            answer = api.get(f"/v1/events?{query}limit=3" + (f"&cursor={cursor}" if cursor else "")).json()
-            seen += [each["id"] for each in answer["data"]]
-            make(tenant)
-            if answer["next_cursor"] is None:
-                break
-            cursor = answer["next_cursor"]
-        assert seen == made[::-1]
-
-    def test_a_full_last_page_has_no_next(self, api: Api, tenant: Tenant) -> None:
-        make(tenant)
-        make(tenant)
-        assert api.get("/v1/events?limit=2").json()["next_cursor"] is None
-        assert api.get("/v1/events?limit=1").json()["next_cursor"] is not None
+def test_a_full_last_page_has_no_next(api: Api, tenant: Tenant) -> None:
+    make(tenant)
+    make(tenant)
+    assert api.get("/v1/events?limit=2").json()["next_cursor"] is None
+    assert api.get("/v1/events?limit=1").json()["next_cursor"] is not None
 
 
 # Twenty events of each value, and as many of another tenant. A walk through all events, or all events of the tenant,
@@ -287,39 +241,32 @@ class TestCost:
             assert api.get(f"/v1/events/{event.public_id}").status_code == 200
         assert len([each for each in queries if "SAVEPOINT" not in (each["sql"] or "")]) == 5
 
-    @pytest.mark.parametrize(
-        ("query", "index"),
-        [
-            ("type=template.status", "tenant_id_type"),
-            ("waba_id=1", "tenant_id_waba"),
-            ("phone_number_id=1", "tenant_id_phone"),
-            ("wamid=w1", "tenant_id_wamid"),
-            ("wa_id=1", "tenant_id_wa_id"),
-        ],
-    )
-    def test_each_filter_walks_an_index(self, api: Api, tenant: Tenant, query: str, index: str) -> None:
+    def test_each_filter_walks_an_index(self, api: Api, tenant: Tenant) -> None:
         """An index returns the rows of each filter in the page's order, so no plan needs a table scan or a sort."""
         with connection.cursor() as cursor:
             cursor.execute(_MANY, [tenant.id])
             cursor.execute("ANALYZE events")
         api.get("/v1/events")
-        with CaptureQueriesContext(connection) as queries:
-            api.get(f"/v1/events?{query}")
-        search = next(each["sql"] for each in queries if "FROM events" in (each["sql"] or ""))
+        searches = {}
+        for query, index in (
+            ("type=template.status", "tenant_id_type"),
+            ("waba_id=1", "tenant_id_waba"),
+            ("phone_number_id=1", "tenant_id_phone"),
+            ("wamid=w1", "tenant_id_wamid"),
+            ("wa_id=1", "tenant_id_wa_id"),
+        ):
+            with CaptureQueriesContext(connection) as queries:
+                api.get(f"/v1/events?{query}")
+            searches[index] = next(each["sql"] for each in queries if "FROM events" in (each["sql"] or ""))
         with connection.cursor() as cursor:
             cursor.execute(
                 "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
             )
-            cursor.execute("EXPLAIN " + search)
-            plan = "\n".join(line for (line,) in cursor.fetchall())
-        assert "Seq Scan" not in plan
-        assert index in plan
-
-
-def test_another_tenants_event_is_404(other_api: Api, tenant: Tenant) -> None:
-    event = make(tenant)
-    assert_error(other_api.get(f"/v1/events/{event.public_id}"), 404, "not_found")
-    assert found(other_api) == []
+            for index, search in searches.items():
+                cursor.execute("EXPLAIN " + search)
+                plan = "\n".join(line for (line,) in cursor.fetchall())
+                assert "Seq Scan" not in plan, index
+                assert index in plan
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,8 @@ FOUR = [
 class TestOneRow:
     def test_any_order_and_any_grouping_make_the_same_row(self, tenant: Tenant) -> None:
         found = set()
-        orders = list(itertools.permutations(FOUR))
-        for order in orders:
-            for cut in range(len(order) + 1):
+        for place, order in enumerate(itertools.permutations(FOUR)):
+            for cut in (0, 1 + place % 3):
                 Message.objects.all().delete()
                 write(tenant, *(group for group in (list(order[:cut]), list(order[cut:])) if group))
                 with connection.cursor() as cursor:
@@ -77,12 +76,13 @@ class TestOneRow:
         write(tenant, [status("delivered")], [status("delivered", at_ms=(SECOND + 500) * 1000)])
         assert Message.objects.get().delivered_at == datetime.fromtimestamp(AT["delivered"], UTC)
 
-    @pytest.mark.parametrize("names", list(itertools.permutations(["sent", "delivered", "read", "failed"])))
-    def test_failed_is_the_last_word(self, tenant: Tenant, names: tuple[str, ...]) -> None:
-        for name in names:
-            write(tenant, [status(name, error_code=131026 if name == "failed" else None)])
-        row = Message.objects.get()
-        assert (row.status, row.error_code) == ("failed", 131026)
+    def test_failed_is_the_last_word(self, tenant: Tenant) -> None:
+        for names in itertools.permutations(["sent", "delivered", "read", "failed"]):
+            wamid = "-".join(names)
+            for name in names:
+                write(tenant, [status(name, wamid, error_code=131026 if name == "failed" else None)])
+            row = Message.objects.get(key=wamid)
+            assert (row.status, row.error_code) == ("failed", 131026), names
 
     def test_what_a_status_says_of_itself_is_in_the_event(self, tenant: Tenant) -> None:
         write(tenant, [status("failed", error_code=131026)])

@@ -1,16 +1,16 @@
 """Retention of bodies and keys: moves after a change of retention, and the weekly drop."""
 
-import threading
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 
 from gateway.clock import now
 from gateway.database import partitions
 from tenants.models import Tenant
-from tests.fixtures import Api
+from tests.fixtures import Api, in_threads
 from webhooks.events import retention
 from webhooks.models import Event, EventKey, EventPayload, RetentionMove, expires_on
 from webhooks.tests.publishing import make, readable, uuid_at
@@ -129,19 +129,7 @@ def test_two_workers_move_the_same_tenant(tenant: Tenant) -> None:
     events = [event for n in range(30) for event in make(tenant, age=n * DAY, count=2)]
     retention.move_bodies()
     keep(tenant, 365)
-    moved: list[int] = []
-
-    def work() -> None:
-        try:
-            moved.append(retention.move_bodies(batch=5))
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    moved = in_threads(*[partial(retention.move_bodies, batch=5)] * 3)
     while step := retention.move_bodies():
         moved.append(step)
     assert sum(moved) == 60

@@ -160,7 +160,7 @@ def filtered(notification: Any, keep: set[Place]) -> Any:
     return {**notification, "entry": entries}
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(notifications(), st.data())
 def test_any_notification(notification: tuple[bytes, dict[Place, bytes]], data: st.DataObject) -> None:
     body, changes = notification
@@ -179,7 +179,7 @@ def test_any_notification(notification: tuple[bytes, dict[Place, bytes]], data: 
         assert json.loads(kept)["entry"][new[0]]["changes"][new[1]] == json.loads(changes[old])
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(NAMES), min_size=2, max_size=4), st.data())
 def test_golden_notifications_of_several_tenants(names: list[str], data: st.DataObject) -> None:
     whole = {"object": "o", "entry": [entry for name in names for entry in json.loads(BODIES[name])["entry"]]}

@@ -133,18 +133,6 @@ def test_the_same_dedupe_key_is_one_event(
     assert Event.objects.count() == 3
 
 
-def test_nothing_is_attempted_while_the_tenant_is_suspended(
-    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
-) -> None:
-    Tenant.objects.filter(pk=tenant.id).update(status="suspended")
-    publish_one(tenant)
-    dispatcher.run()
-    assert receiver.received == []
-    Tenant.objects.filter(pk=tenant.id).update(status="active")
-    dispatcher.run()
-    receiver.wait_for(1)
-
-
 def test_while_the_tenant_waits_for_approval_only_its_sandbox_is_delivered(
     tenant: Tenant, api: Api, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:

@@ -109,14 +109,6 @@ def test_who_answers_quickly_gets_what_is_left_beyond_the_tenants_cap(cap: int, 
     assert room.shares([(endpoint_id, tenant_id, False)]) == {endpoint_id: rows}
 
 
-def test_a_tenant_is_at_its_cap_by_all_its_endpoints_together() -> None:
-    first, second, tenant_id = uuid4(), uuid4(), uuid4()
-    room = Room(40, FIRST_CAP, per_tenant=4)
-    both = {first: tenant_id, second: tenant_id}
-    assert room.unserved(both, {first: 2, second: 2}, [first]) == (set(), {tenant_id}, False)
-    assert room.unserved(both, {first: 2, second: 1}, [first]) == (set(), set(), True)
-
-
 def test_a_cap_grows_by_one_and_halves() -> None:
     caps = InFlightCaps(capacity=24, of_tenant=10, bodies=BodyMemory())
     endpoint, _ = caps.of(endpoint_id=uuid4(), tenant_id=uuid4())

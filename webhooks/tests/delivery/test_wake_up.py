@@ -194,12 +194,6 @@ def test_what_is_due_for_another_reason_than_an_event_asks_for_a_look(empty_valk
     assert signals(empty_valkey) == [LOOK]
 
 
-def test_requests_to_look_are_one(empty_valkey: redis.Redis) -> None:
-    for _ in range(10):
-        wake_up.wake()
-    assert signals(empty_valkey) == [LOOK]
-
-
 @pytest.mark.django_db(transaction=True)
 def test_hand_overs_that_wait_are_bounded(room: redis.Redis) -> None:
     for _ in range(MOST_SIGNALS + 10):
@@ -550,37 +544,7 @@ def dispatched(receiver: Receiver) -> list[Any]:
     return receiver.received
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_lost_request_to_look_loses_no_delivery(
-    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, empty_valkey: redis.Redis
-) -> None:
-    for number in range(5):
-        publish_one(tenant, f"k{number}")
-    empty_valkey.delete(SIGNAL)
-    dispatcher.run()
-    assert len(receiver.wait_for(5)) == 5
-
-
 # --- The dispatcher
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_is_handed_over_is_sent_without_a_claim(
-    tenant: Tenant,
-    endpoint: dict[str, Any],
-    receiver: Receiver,
-    empty_valkey: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with running(monkeypatch, empty_valkey):
-        wait_until(wake_up.may_hand_over, "the process knows of the room")
-        # Only the hand-over may find the delivery.
-        monkeypatch.setattr(claimer, "finding_ready", finding_nothing)
-        publish_one(tenant)
-        (got,) = receiver.wait_for(1)
-        wait_until(lambda: Delivery.objects.get().status == "delivered", "the outcome is recorded")
-    assert got.json["type"] == "message.inbound"
-    assert Delivery.objects.get().attempts == 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -833,19 +797,6 @@ def test_a_secret_that_became_unreadable_is_found_by_a_look(
 # --- Room
 
 
-def test_a_single_quick_tenant_uses_what_nobody_else_wants() -> None:
-    tenant, endpoints = uuid4(), [uuid4() for _ in range(4)]
-    room = Room(400, 16, caps=dict.fromkeys(endpoints, 192), per_tenant=128)
-    shares = room.shares([(endpoint, tenant, False) for endpoint in endpoints])
-    assert sum(shares.values()) == 300, "all but a quarter"
-
-
-def test_a_slow_tenant_stays_within_its_cap() -> None:
-    tenant, endpoints = uuid4(), [uuid4() for _ in range(40)]
-    shares = Room(400, 16, per_tenant=128).shares([(endpoint, tenant, False) for endpoint in endpoints])
-    assert sum(shares.values()) == 128
-
-
 def test_what_is_left_due_waits_for_a_cap_or_for_room() -> None:
     full, slow, other, quick, waiting = (uuid4() for _ in range(5))
     busy, calm = uuid4(), uuid4()
@@ -858,13 +809,3 @@ def test_what_is_left_due_waits_for_a_cap_or_for_room() -> None:
     # A quick endpoint beyond its tenant's cap gets the remaining room, so it lacked room. So did one below every cap.
     assert room.unserved(tenants, {quick: 6}, [quick]).lacks_room
     assert room.unserved(tenants, {waiting: 1}, [waiting]).lacks_room
-
-
-def test_what_one_tenant_gets_more_is_taken_from_nobody() -> None:
-    greedy, modest = uuid4(), uuid4()
-    quick, other = uuid4(), uuid4()
-    room = Room(400, 16, caps={quick: 192, other: 20}, per_tenant=128)
-    shares = room.shares([(quick, greedy, False), (other, modest, False)])
-    assert shares[other] == 20
-    assert shares[quick] <= 192
-    assert sum(shares.values()) <= 300

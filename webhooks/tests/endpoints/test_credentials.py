@@ -96,27 +96,25 @@ def test_every_request_carries_a_token_that_is_kept_until_it_is_refused(
     assert bearers(receiver)[-3:] == ["Bearer t5", "Bearer t5", "Bearer t6"]
 
 
-@pytest.mark.parametrize(
-    ("status", "answer"),
-    [
+def test_without_a_token_the_attempt_fails_and_nothing_is_sent(
+    api: Api, tenant: Tenant, receiver: Receiver
+) -> None:
+    tokens = Tokens(receiver)
+    make(api, receiver.url, oauth2=client(receiver))
+    answers: list[tuple[int, dict[str, Any]]] = [
         (400, {"error": "invalid_client"}),
         (200, {"access_token": None}),
         (200, {"access_token": "a\r\nX-B: c"}),
         (200, {"access_token": "x" * 9000}),
         (200, {"expires_in": "soon"}),
-    ],
-)
-def test_without_a_token_the_attempt_fails_and_nothing_is_sent(
-    api: Api, tenant: Tenant, receiver: Receiver, status: int, answer: dict[str, Any]
-) -> None:
-    tokens = Tokens(receiver)
-    make(api, receiver.url, oauth2=client(receiver))
-    tokens.status, tokens.answer = status, answer
-    publish_one(tenant)
-    dispatcher.run()
-    delivery = Delivery.objects.get()
-    assert (delivery.status, delivery.last_error, delivery.attempts) == ("failed", "token_error", 1)
-    assert bearers(receiver) == ["Bearer t1"]
+    ]
+    for place, (tokens.status, tokens.answer) in enumerate(answers):
+        event_id = publish_one(tenant, f"k{place}")
+        dispatcher.run()
+        delivery = Delivery.objects.get(event_id=event_id)
+        found = (delivery.status, delivery.last_error, delivery.attempts)
+        assert found == ("failed", "token_error", 1), tokens.answer
+        assert bearers(receiver) == ["Bearer t1"]
 
 
 def test_a_token_is_asked_for_at_public_addresses_alone(api: Api, receiver: Receiver, settings: Any) -> None:
@@ -136,9 +134,10 @@ def pem(directory: Path) -> tuple[str, str]:
     return marker + certificate, key
 
 
-@pytest.fixture
-def authorities(tmp_path: Path) -> dict[str, tuple[str, str]]:
-    return {name: pem(tmp_path / name) for name in ("server", "client", "other")}
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    directory = tmp_path_factory.mktemp("authorities")
+    return {name: pem(directory / name) for name in ("server", "client", "other")}
 
 
 def asking(directory: Path, authorities: dict[str, tuple[str, str]]) -> ssl.SSLContext:
@@ -238,9 +237,12 @@ def test_secrets_are_encrypted_and_the_mask_keeps_them(
     assert Endpoint.objects.get().credentials is None
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_what_cannot_work_is_refused(
+    api: Api, receiver: Receiver, authorities: dict[str, tuple[str, str]]
+) -> None:
+    texts = {"CERTIFICATE": authorities["client"][0], "OTHER KEY": authorities["other"][1]}
+    endpoint = make(api, receiver.url)
+    wrong: list[dict[str, Any]] = [
         {"tls": {}},
         {"tls": {"ca": "no pem"}},
         {"tls": {"ca": "x" * 10_001}},
@@ -256,20 +258,15 @@ def test_secrets_are_encrypted_and_the_mask_keeps_them(
         {"retry_schedule": [86_401]},
         {"retry_schedule": [86_400] * 8},
         {"retry_schedule": [1] * 20},
-    ],
-)
-def test_what_cannot_work_is_refused(
-    api: Api, receiver: Receiver, authorities: dict[str, tuple[str, str]], given: dict[str, Any]
-) -> None:
-    texts = {"CERTIFICATE": authorities["client"][0], "OTHER KEY": authorities["other"][1]}
-    ((member, value),) = given.items()
-    if isinstance(value, dict):
-        value = {name: texts.get(text, text) for name, text in value.items()}
-    endpoint = make(api, receiver.url)
-    for method, path in (("POST", ""), ("PATCH", f"/{endpoint['id']}")):
-        answer = api.request(method, f"/v1/webhooks{path}", {"url": receiver.url, member: value})
-        fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
-        assert {name.partition(".")[0] for name in fields} == {member}
+    ]
+    for given in wrong:
+        ((member, value),) = given.items()
+        if isinstance(value, dict):
+            value = {name: texts.get(text, text) for name, text in value.items()}
+        for method, path in (("POST", ""), ("PATCH", f"/{endpoint['id']}")):
+            answer = api.request(method, f"/v1/webhooks{path}", {"url": receiver.url, member: value})
+            fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+            assert {name.partition(".")[0] for name in fields} == {member}, given
     assert Endpoint.objects.get().credentials is None
 
 

@@ -94,9 +94,8 @@ def test_a_new_url_is_pinged_with_the_new_headers(api: Api, receiver: Receiver) 
     assert (receiver.pings[-1].path, sent(receiver.pings[-1])) == ("/hook/new", {"X-Shop": "18"})
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_what_cannot_be_sent_is_refused_and_changes_nothing(api: Api, receiver: Receiver) -> None:
+    wrong: list[Any] = [
         {"Content-Length": "5"},
         {"HOST": "bank.example"},
         {"transfer-encoding": "chunked"},
@@ -122,19 +121,16 @@ def test_a_new_url_is_pinged_with_the_new_headers(api: Api, receiver: Receiver) 
         {"X-New": "***"},
         ["X-A: x"],
         "X-A: x",
-    ],
-)
-def test_what_cannot_be_sent_is_refused_and_changes_nothing(
-    api: Api, receiver: Receiver, headers: Any
-) -> None:
+    ]
     endpoint = make(api, receiver)
     before = Endpoint.objects.values().get()
-    for answer in (
-        api.post("/v1/webhooks", {"url": receiver.url, "headers": headers}),
-        api.patch(f"/v1/webhooks/{endpoint['id']}", {"headers": headers}),
-    ):
-        error = assert_error(answer, 400, "invalid_request")
-        assert [name.partition(".")[0] for name in error["details"]["fields"]] == ["headers"]
+    for headers in wrong:
+        for answer in (
+            api.post("/v1/webhooks", {"url": receiver.url, "headers": headers}),
+            api.patch(f"/v1/webhooks/{endpoint['id']}", {"headers": headers}),
+        ):
+            error = assert_error(answer, 400, "invalid_request")
+            assert [name.partition(".")[0] for name in error["details"]["fields"]] == ["headers"], headers
     assert Endpoint.objects.values().get() == before
 
 

@@ -196,9 +196,6 @@ class TestResume:
         assert_error(api.post(f"/v1/webhooks/{endpoint['id']}/resume"), 409, "conflict")
         assert Endpoint.objects.get().status == status
 
-    def test_is_for_the_owner(self, other_api: Api, endpoint: dict[str, Any]) -> None:
-        assert_error(other_api.post(f"/v1/webhooks/{endpoint['id']}/resume"), 404, "not_found")
-
 
 class TestCreate:
     def test_a_secret_of_the_callers_signs(self, api: Api, tenant: Tenant, receiver: Receiver) -> None:
@@ -210,23 +207,22 @@ class TestCreate:
         (got,) = receiver.wait_for(1)
         Webhook(secret).verify(got.body, {name.lower(): value for name, value in got.headers.items()})
 
-    @pytest.mark.parametrize(
-        "secret",
-        [
+    def test_a_weak_or_wrong_secret_is_refused(self, api: Api, receiver: Receiver) -> None:
+        encoded = [b64encode(b"s" * length).decode() for length in (32, 23, 65)]
+        wrong = [
             "",
             "whsec_",
             "secret",
-            b64encode(b"s" * 32).decode(),
-            "whsec_" + b64encode(b"s" * 23).decode(),
-            "whsec_" + b64encode(b"s" * 65).decode(),
+            encoded[0],
+            *(f"whsec_{each}" for each in encoded[1:]),
             "whsec_!!!",
             5,
             None,
-        ],
-    )
-    def test_a_weak_or_wrong_secret_is_refused(self, api: Api, receiver: Receiver, secret: object) -> None:
-        answer = api.post("/v1/webhooks", {"url": receiver.url, "secret": secret})
-        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == ["secret"]
+        ]
+        for secret in wrong:
+            answer = api.post("/v1/webhooks", {"url": receiver.url, "secret": secret})
+            fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+            assert list(fields) == ["secret"], secret
 
     def test_pending_needs_no_ping(self, api: Api, receiver: Receiver) -> None:
         answer = api.post("/v1/webhooks", {"url": receiver.url, "status": "pending"})
@@ -236,7 +232,8 @@ class TestCreate:
         assert body["secret"].startswith("whsec_")
         assert api.post(f"/v1/webhooks/{body['id']}/verify").json()["status"] == "active"
 
-    @pytest.mark.parametrize("status", ["active", "paused", "disabled", None])
-    def test_no_other_status_can_be_asked_for(self, api: Api, receiver: Receiver, status: object) -> None:
-        answer = api.post("/v1/webhooks", {"url": receiver.url, "status": status})
-        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == ["status"]
+    def test_no_other_status_can_be_asked_for(self, api: Api, receiver: Receiver) -> None:
+        for status in ("active", "paused", "disabled", None):
+            answer = api.post("/v1/webhooks", {"url": receiver.url, "status": status})
+            fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+            assert list(fields) == ["status"], status

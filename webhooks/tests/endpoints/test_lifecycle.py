@@ -1,8 +1,6 @@
 """`/v1/webhooks*`: create and verify, change, rotate, delete, limits. Lists of `/v1/webhook-deliveries`."""
 
 import asyncio
-import threading
-from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,10 +13,9 @@ from django.test import Client
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gateway import ids
-from gateway.clock import isoformat, now
-from gateway.database import bounded_walk
+from gateway.clock import now
 from tenants.models import ApiKey, AuditEntry, Tenant, User
-from tests.fixtures import Api, assert_error
+from tests.fixtures import Api, assert_error, in_threads
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher, recorder
 from webhooks.endpoints import lifecycle
@@ -72,19 +69,10 @@ class TestCreate:
             cursor.execute("SELECT * FROM webhooks_endpoint")
             assert body["secret"] not in str(cursor.fetchone()), "it is stored encrypted"
 
-    @pytest.mark.parametrize("as_json", [False, True])
-    def test_the_challenge_may_come_as_text_or_json(
-        self, api: Api, receiver: Receiver, as_json: bool
-    ) -> None:
-        def answer(request: Received) -> web.Response:
-            challenge = request.json["challenge"]
-            return (
-                web.json_response({"challenge": challenge})
-                if as_json
-                else web.Response(text=f" {challenge}\n")
-            )
-
-        receiver.ping_answer = answer
+    def test_the_challenge_may_come_as_text_or_json(self, api: Api, receiver: Receiver) -> None:
+        receiver.ping_answer = lambda request: web.Response(text=f" {request.json['challenge']}\n")
+        assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
+        receiver.ping_answer = lambda request: web.json_response({"challenge": request.json["challenge"]})
         assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
 
     @pytest.mark.parametrize(
@@ -129,28 +117,25 @@ class TestCreate:
         answer = api.post(f"/v1/webhooks/{details['endpoint_id']}/verify")
         assert assert_error(answer, 422, "webhook_verify_failed")["details"]["http_status"] is None
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"url": "ftp://example.com"},
-            {"url": "https://user:pw@example.com/"},
-            {"url": "https://example.com/#part"},
-            {"url": "https://example.com/" + "x" * 2040},
-            {"url": "no url"},
-            {"url": None},
-            {"event_types": []},
-            {"event_types": ["message.unknown"]},
-            {"event_types": "message.status"},
-            {"description": "x" * 501},
-        ],
-    )
-    def test_bad_input_is_named_and_nothing_is_stored(
-        self, api: Api, receiver: Receiver, change: dict[str, Any]
-    ) -> None:
-        error = assert_error(
-            api.post("/v1/webhooks", {"url": receiver.url, **change}), 400, "invalid_request"
-        )
-        assert [name.partition(".")[0] for name in error["details"]["fields"]] == list(change)
+    def test_bad_input_is_named_and_nothing_is_stored(self, api: Api, receiver: Receiver) -> None:
+        at = "https://example.com/"
+        urls = [
+            "ftp://example.com",
+            "https://user:pw@example.com/",
+            f"{at}#part",
+            at + "x" * 2040,
+            "no url",
+            None,
+        ]
+        wrong: dict[str, list[Any]] = {
+            "url": urls,
+            "event_types": [[], ["message.unknown"], "message.status"],
+            "description": ["x" * 501],
+        }
+        for change in ({name: value} for name, values in wrong.items() for value in values):
+            answer = api.post("/v1/webhooks", {"url": receiver.url, **change})
+            error = assert_error(answer, 400, "invalid_request")
+            assert [name.partition(".")[0] for name in error["details"]["fields"]] == list(change), change
         assert Endpoint.objects.count() == 0
 
     def test_plain_http_and_private_addresses_only_where_allowed(
@@ -172,20 +157,8 @@ class TestCreate:
             Endpoint.objects.create(
                 tenant=tenant, url=receiver.url, event_types=["*"], secret="whsec_eA==", secret_prefix="w"
             )
-        statuses: Counter[int] = Counter()
-        barrier = threading.Barrier(2)
-
-        def create() -> None:
-            barrier.wait()
-            statuses[api.post("/v1/webhooks", {"url": receiver.url}).status_code] += 1
-            connection.close()
-
-        threads = [threading.Thread(target=create) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert statuses == {201: 1, 400: 1}
+        answers = in_threads(*[lambda: api.post("/v1/webhooks", {"url": receiver.url})] * 2)
+        assert sorted(answer.status_code for answer in answers) == [201, 400]
         assert Endpoint.objects.count() == MOST_ENDPOINTS
 
 
@@ -256,11 +229,11 @@ class TestChange:
         changed = api.patch(path, {"status": "active"}).json()
         assert (changed["status"], changed["consecutive_failures"]) == ("active", 0)
 
-    @pytest.mark.parametrize("status", ["disabled", "pending", "nonsense", None])
-    def test_only_active_and_paused_can_be_set(
-        self, api: Api, endpoint: dict[str, Any], status: str | None
-    ) -> None:
-        assert_error(api.patch(f"/v1/webhooks/{endpoint['id']}", {"status": status}), 400, "invalid_request")
+    def test_only_active_and_paused_can_be_set(self, api: Api, endpoint: dict[str, Any]) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        for status in ("disabled", "pending", "nonsense", None):
+            assert_error(api.patch(path, {"status": status}), 400, "invalid_request")
+            assert api.get(path).json()["status"] == "active", status
 
 
 class TestRotateSecret:
@@ -300,108 +273,34 @@ class TestRotateSecret:
         secrets = (endpoint["secret"], second["secret"], third["secret"])
         assert [verifies(secret, got) for secret in secrets] == [False, True, True]
 
-    @pytest.mark.parametrize("hours", [-1, 169, "a", 1.5, None])
-    def test_overlap_out_of_range_is_refused(self, api: Api, endpoint: dict[str, Any], hours: object) -> None:
-        answer = api.post(f"/v1/webhooks/{endpoint['id']}/rotate-secret", {"overlap_hours": hours})
-        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == ["overlap_hours"]
-
-
-def test_another_tenants_endpoint_is_not_found(
-    other_api: Api, api: Api, endpoint: dict[str, Any], receiver: Receiver
-) -> None:
-    path = f"/v1/webhooks/{endpoint['id']}"
-    for answer in (
-        other_api.get(path),
-        other_api.patch(path, {"description": "mine"}),
-        other_api.delete(path),
-        other_api.post(f"{path}/verify"),
-        other_api.post(f"{path}/rotate-secret"),
-        api.get(f"/v1/webhooks/{ids.uuid7()}"),
-        api.get("/v1/webhooks/no-uuid"),
-    ):
-        assert_error(answer, 404, "not_found")
-    assert other_api.get("/v1/webhooks").json() == {"data": [], "next_cursor": None}
+    def test_overlap_out_of_range_is_refused(self, api: Api, endpoint: dict[str, Any]) -> None:
+        for hours in (-1, 169, "a", 1.5, None):
+            answer = api.post(f"/v1/webhooks/{endpoint['id']}/rotate-secret", {"overlap_hours": hours})
+            fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
+            assert list(fields) == ["overlap_hours"], hours
 
 
 class TestDeliveries:
-    def test_are_listed_newest_first_and_filtered(
-        self,
-        api: Api,
-        other_api: Api,
-        tenant: Tenant,
-        endpoint: dict[str, Any],
-        receiver: Receiver,
-        monkeypatch: pytest.MonkeyPatch,
+    def test_one_has_its_attempts_and_its_last_answer(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
-        publish_one(tenant, "k1")
-        dispatcher.run()
         receiver.answer = lambda request: web.Response(status=500)
-        failed_event = publish_one(tenant, "k2")
+        failed_event = publish_one(tenant)
         dispatcher.run()
-        later = publish_one(tenant, "k3")
-        rows = list(Delivery.objects.order_by("-id"))
-
-        def found(**query: Any) -> list[str]:
-            text = "&".join(f"{name}={value}" for name, value in query.items())
-            return [row["id"] for row in api.get(f"/v1/webhook-deliveries?{text}").json()["data"]]
-
-        everything = [row.public_id for row in rows]
-        assert found() == everything
-        assert found(status="failed") == everything[1:2]
-        assert found(http_status=500) == everything[1:2]
-        assert found(http_status=404) == []
-        assert found(event_type="message.inbound") == everything
-        assert found(event_type="message.status,message.inbound") == everything
-        assert found(event_type="message.status") == []
-        assert found(event_id=ids.encode("evt_", later)) == everything[:1]
-        assert found(endpoint_id=endpoint["id"]) == everything
-        assert found(endpoint_id=ids.uuid7()) == []
-        moment = isoformat(rows[1].created_at)
-        assert found(to=moment) == everything[2:]
-        assert found(**{"from": moment}) == everything[:2]
-        page = api.get("/v1/webhook-deliveries?limit=2").json()
-        rest = api.get(f"/v1/webhook-deliveries?limit=2&cursor={page['next_cursor']}").json()
-        assert [row["id"] for row in page["data"] + rest["data"]] == everything
-        assert rest["next_cursor"] is None
-        assert other_api.get("/v1/webhook-deliveries").json() == {"data": [], "next_cursor": None}
-
-        monkeypatch.setattr(bounded_walk, "MOST_WALKED", 2)
-        missed = api.get("/v1/webhook-deliveries?status=dead").json()
-        assert missed["data"] == []
-        assert missed["next_cursor"] is not None, "two of three were looked at"
-        end = api.get(f"/v1/webhook-deliveries?status=dead&cursor={missed['next_cursor']}").json()
-        assert end == {"data": [], "next_cursor": None}
-        first = api.get("/v1/webhook-deliveries?status=failed").json()
-        assert [row["id"] for row in first["data"]] == everything[1:2]
-
-        one = api.get(f"/v1/webhook-deliveries/{everything[1]}").json()
+        (listed,) = api.get("/v1/webhook-deliveries?event_type=message.status,message.inbound").json()["data"]
+        one = api.get(f"/v1/webhook-deliveries/{listed['id']}").json()
         assert list(one) == [
             "id", "event_id", "event_type", "endpoint_id", "status", "attempts", "last_http_status",
             "last_error", "last_response_ms", "next_attempt_at", "attempt_log", "is_replay", "replay_of",
         ]  # fmt: skip
         assert one["event_id"] == ids.encode("evt_", failed_event)
         assert (one["status"], one["last_http_status"], one["last_error"]) == ("failed", 500, "http_5xx")
-        assert_error(other_api.get(f"/v1/webhook-deliveries/{everything[1]}"), 404, "not_found")
 
-    @pytest.mark.parametrize(
-        "query",
-        [
-            "status=late",
-            "endpoint_id=x",
-            "event_id=x",
-            "from=x",
-            "to=x",
-            "limit=0",
-            "cursor=%21",
-            "http_status=99",
-            "http_status=600",
-            "http_status=-1",
-            "event_type=x",
-            "event_type=message.inbound,x",
-        ],
-    )
-    def test_a_bad_filter_is_refused(self, api: Api, query: str) -> None:
-        assert_error(api.get(f"/v1/webhook-deliveries?{query}"), 400, "invalid_request")
+    def test_a_bad_filter_is_refused(self, api: Api) -> None:
+        bad = "status=late endpoint_id=x event_id=x from=x to=x limit=0 cursor=%21 http_status=99 http_status=600"
+        for query in (*bad.split(), "http_status=-1", "event_type=x", "event_type=message.inbound,x"):
+            error = assert_error(api.get(f"/v1/webhook-deliveries?{query}"), 400, "invalid_request")
+            assert list(error["details"]["fields"]) == [query.partition("=")[0]], query
 
 
 class TestDuringAPing:

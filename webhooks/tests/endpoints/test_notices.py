@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from django.db import connection, transaction
+from django.db import transaction
 
 from gateway import ids
 from gateway.clock import isoformat, now
 from tenants.credentials import api_keys
 from tenants.models import OutboundMail, Tenant
-from tests.fixtures import Api
+from tests.fixtures import Api, in_threads
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
 from webhooks.endpoints import lifecycle, notices
@@ -103,36 +103,24 @@ def test_failing_and_recovered_are_reported_once_to_the_others_and_by_mail(
     assert broken.url in OutboundMail.objects.earliest("id").text
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"status": "paused"},
-        {"status": "disabled"},
-        {"failing_since": None},
-    ],
-)
-def test_what_is_no_news_is_not_reported(
-    tenant: Tenant, broken: Endpoint, other: Endpoint, change: dict[str, Any]
-) -> None:
-    fail(tenant, broken)
-    Endpoint.objects.filter(pk=broken.pk).update(**change)
-    assert notify_changes() == 0
-    assert (reported(other), mails()) == ([], [])
-
-
-def test_a_short_failure_is_not_reported(tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
-    fail(tenant, broken, since=timedelta(minutes=14))
-    assert notify_changes() == 0
-    assert (reported(other), mails()) == ([], [])
-
-
-def test_nothing_is_reported_for_a_suspended_tenant(
+def test_what_is_no_news_and_a_suspended_tenants_failure_are_not_reported(
     tenant: Tenant, broken: Endpoint, other: Endpoint
 ) -> None:
     fail(tenant, broken)
+    failing = Endpoint.objects.filter(pk=broken.pk)
+    since = failing.get().failing_since
+    for change in ({"status": "paused"}, {"status": "disabled"}, {"failing_since": None}):
+        failing.update(**change)
+        assert notify_changes() == 0, change
+        failing.update(status="active", failing_since=since)
+    failing.update(failing_since=now() - timedelta(minutes=14))
+    assert notify_changes() == 0, "it has failed for a short time"
+    failing.update(failing_since=since)
     Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
     assert notify_changes() == 0
     assert (reported(other), mails()) == ([], [])
+    Tenant.objects.filter(pk=tenant.pk).update(status="active")
+    assert notify_changes() == 1, "nothing else kept it back"
 
 
 def test_an_endpoint_that_was_only_resumed_has_not_recovered(
@@ -244,7 +232,6 @@ def test_two_processes_notify_once(
 ) -> None:
     fail(tenant, broken)
     barrier = threading.Barrier(2)
-    counts = []
 
     def both_have_looked(endpoint: Endpoint) -> Any:
         barrier.wait(10)
@@ -252,16 +239,7 @@ def test_two_processes_notify_once(
 
     monkeypatch.setattr(notices, "health_of", both_have_looked)
 
-    def notify() -> None:
-        counts.append(notify_changes())
-        connection.close()
-
-    threads = [threading.Thread(target=notify) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(counts) == [0, 1]
+    assert sorted(in_threads(notify_changes, notify_changes)) == [0, 1]
     assert (reported(other), len(mails())) == (["webhook.failing"], 1)
 
 
@@ -288,23 +266,22 @@ def test_one_tenants_failure_does_not_stop_the_others(
     assert Endpoint.objects.get(pk=theirs.pk).told_failing_since is not None
 
 
-@pytest.mark.parametrize("kind", ["webhook.failing", "webhook.disabled", "webhook.recovered"])
 def test_the_examples_have_the_members_of_real_events(
-    tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver, kind: str
+    tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:
     fail(tenant, broken)
     notify_changes()
-    if kind == "webhook.disabled":
-        with transaction.atomic():
-            lifecycle.disable(endpoint_id=broken.pk, reason="failing")
     heal(broken, receiver)
     notify_changes()
+    with transaction.atomic():
+        lifecycle.disable(endpoint_id=broken.pk, reason="failing")
     dispatcher.run()
-    (made,) = [got.json for got in receiver.received if got.json["type"] == kind]
-    example = _examples()[kind]
-    assert list(made) == list(example)
-    assert list(made["data"]) == list(example["data"])
-    assert made["dedupe_key"].split(":")[::2] == ["webhook", example["dedupe_key"].split(":")[2]]
+    for kind in ("webhook.failing", "webhook.disabled", "webhook.recovered"):
+        (made,) = [got.json for got in receiver.received if got.json["type"] == kind]
+        example = _examples()[kind]
+        assert list(made) == list(example)
+        assert list(made["data"]) == list(example["data"])
+        assert made["dedupe_key"].split(":")[::2] == ["webhook", example["dedupe_key"].split(":")[2]]
 
 
 class TestExhausted:
@@ -404,21 +381,7 @@ class TestExhausted:
     def test_two_workers_report_each_once(self, tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
         publish_one(tenant)
         dispatcher.run()
-        barrier, counts = threading.Barrier(2), []
-
-        def report() -> None:
-            barrier.wait()
-            try:
-                counts.append(report_exhausted())
-            finally:
-                connection.close()
-
-        threads = [threading.Thread(target=report) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(counts) == [0, 1]
+        assert sorted(in_threads(report_exhausted, report_exhausted)) == [0, 1]
         assert reported(other) == [EXHAUSTED]
 
 
