@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import connection, get_context
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,6 +126,7 @@ def _fork_on_request(
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for end in (ended, signals, requests.fileno()):
                 os.close(end)
+            _become_another_process()
             _run(command, log)
 
 
@@ -161,6 +163,14 @@ def _import_service() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def _become_another_process() -> None:
+    """Replace what the import chose for this process alone."""
+    from tenants.credentials import key_cache
+
+    # Otherwise each process would take the messages of the others for its own.
+    key_cache.CHANGES._sender = uuid4().hex
 
 
 def _write_to(log: Path) -> None:
