@@ -101,7 +101,7 @@ def months(newest: Period, count: int) -> list[Month]:
 
 
 def _unbilled(periods: list[Period]) -> dict[Period, dict[str, int]]:
-    """For the end of each of `periods` (newest first): the price of services not yet invoiced, by month of service."""
+    """As of the end of each period (newest first): the price of services not yet invoiced, by month of service."""
     issued = TruncMonth(Min("invoices__issued_at", filter=Q(invoices__replaces=None)), tzinfo=IST)
     late = BillingSnapshot.objects.annotate(issued=issued).filter(
         Q(issued=None) | Q(issued__gt=periods[-1].start), subtotal_paise__gt=0

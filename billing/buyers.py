@@ -205,7 +205,7 @@ def buyer(profile: BillingProfile) -> dict[str, Any]:
 
 
 def supply(profile: BillingProfile, at: datetime) -> gst.Supply:
-    """The place of supply and the taxes of an invoice to a buyer at `at`."""
+    """The place of supply and the taxes of an invoice to the buyer, dated `at`."""
     return gst.supply(
         seller_state=seller()["state_code"],
         gstin_state=gstin_state(profile),

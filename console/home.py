@@ -48,7 +48,7 @@ MOST_OF_A_CARD = 3
 
 
 def home(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the page after log-in. Agents are redirected to the conversations."""
+    """Show the page that follows log-in. Agents are redirected to the conversations."""
     if visit.user.role == Role.AGENT and not visit.is_support:
         return redirect("console_conversations")
     return render(

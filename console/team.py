@@ -45,7 +45,7 @@ class RoleForm(forms.Form):
 
 
 class RemovalForm(forms.Form):
-    """The keys that are revoked together with the removal of the member who created them."""
+    """The keys to revoke when the member who created them is removed."""
 
     keys = forms.TypedMultipleChoiceField(
         label="Revoke these keys too", required=False, coerce=UUID, widget=forms.CheckboxSelectMultiple

@@ -21,7 +21,7 @@ def isoformat(moment: datetime) -> str:
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970. They end the dedupe key of an event that can happen repeatedly."""
+    """Microseconds since 1970: the last part of the dedupe key of an event that can happen more than once."""
     return int(moment.timestamp() * 1_000_000)
 
 

@@ -200,7 +200,7 @@ def _record(said: Said, number: NumberRoute) -> NewEvent | None:
     }
     wa_id, user_id = _both_ids(scope, said)
     is_report = said.source == "whatsapp"
-    # Meta's `resume` also ends an opt-out by a stop word.
+    # Meta's `resume` also ends an opt-out that a stop word caused.
     is_word = not is_report or not said.stop
     change_id = ids.uuid7()
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Pacing: limits how many messages a second a number sends (specification 8; upstream fact 2.1).
+"""Pacing: limits how many messages per second a number sends (specification 8; upstream fact 2.1).
 
 Each number has one token bucket in Valkey, used by its batches and single sends. A single send never waits; the
 bucket only counts it. A batch waits for its turns. A batch's runner also keeps the pace by its own clock, so the pace
@@ -32,7 +32,7 @@ AHEAD_SECONDS = 0.04
 few messages late.
 """
 ALONE_SECONDS = 5.0
-"""How long a batch does not ask Valkey after a failure. Otherwise every turn would wait for a Valkey that hangs.
+"""How long a batch goes without asking Valkey after a failure. Otherwise every turn would wait for a Valkey that hangs.
 """
 HALVED_SECONDS = 60.0
 CLIMB_SECONDS = 5.0

@@ -20,7 +20,7 @@ def milliseconds(duration: float) -> str:
 
 
 def phone_number(name: str) -> str:
-    """The shown name of a customer or a number. A phone number in bare digits gets a "+". A user id stays unchanged."""
+    """The display name of a customer or a number. A phone number in digits gets a "+". A user id stays unchanged."""
     return f"+{name}" if name.isdecimal() else name
 
 

@@ -212,7 +212,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Called when the server stops. The current or next response is the last, and tells the client so."""
+        """Called when the server stops. The current or next response is the last, and has `Connection: close`."""
         self._is_stopping = True
         if self._is_idle():
             self.loop.call_later(LAST_REQUEST_SECONDS, self._close_if_idle)

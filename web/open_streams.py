@@ -324,7 +324,7 @@ class Hub:
                     await self._poll_one_by_one(chunk)
 
     async def _poll_one_by_one(self, listeners: Sequence[Listener]) -> None:
-        """Poll for each listener of a failed chunk alone. Only one with an unreadable place or event is ended."""
+        """Poll separately for each listener of a failed chunk. End the listeners with an unreadable place or event."""
         for listener in listeners:
             try:
                 await self._poll_chunk([listener])

@@ -59,7 +59,7 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
 
     The new delivery has a single attempt and is then delivered or dead. Raises NotFound for another tenant's delivery,
     for a deleted endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`). Raises
-    Conflict while the first attempt is in flight, and for an endpoint that is not active.
+    Conflict while the first attempt of that delivery is in flight, and for an endpoint that is not active.
     """
     source = Delivery.objects.for_environment(tenant_id, environment).filter(pk=delivery_id).first()
     if source is None:

@@ -48,7 +48,7 @@ class Result:
         return self.rate / self.floor if self.floor else None
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """Record the failure `otherwise` unless a condition holds."""
+        """Record `otherwise` as a failure if the condition does not hold."""
         if not holds:
             self.failures.append(otherwise)
 

@@ -32,8 +32,10 @@ def issue(
 
 
 def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> CreditNote:
-    """Credit an invoice in full after staff cancelled its registration at the portal, which allows this for a day.
-    GSTR-1 then has both documents only in table 13, and the credit note is not registered.
+    """Credit an invoice in full after staff cancelled its registration at the portal.
+
+    The portal allows a cancellation for a day. GSTR-1 then has both documents only in table 13, and the credit note is
+    not registered.
 
     Raises Conflict for an invoice that is not registered or was registered more than a day ago. Raises the errors of
     `issue`.

@@ -17,7 +17,7 @@ from gateway.api.errors import Conflict, InvalidRequest
 TDS_PERCENT = 10
 """The highest rate at which a buyer deducts tax for such a service."""
 MOST_PAISE = 10**12
-"""The largest transfer in paise. A larger amount is rejected as a typing error."""
+"""The largest transfer in paise. A larger amount is rejected as a typo."""
 
 
 def record(

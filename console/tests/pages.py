@@ -32,7 +32,7 @@ class Page:
     body: Mapping[str, str] = field(default_factory=dict)
     """The fields of the form. `{name}` in a value stands for a part of the page's path."""
     changed_while: frozenset[Status] = frozenset()
-    """Statuses of a tenant in which a POST works, besides active."""
+    """Tenant statuses, other than active, in which a POST works."""
 
     def made(self, world: World) -> dict[str, Any]:
         """Create the object, and return the parts of the page's path that name it."""

@@ -195,7 +195,7 @@ class LoopConnection:
     """A database connection of an event loop, for one caller at a time. Opened when needed. Reopened after an error, or
     after Postgres ended the idle connection.
 
-    On a busy process, a thread with its own connection would compete with the loop for the interpreter at every row.
+    In a busy process, a thread with its own connection would compete with the loop for the interpreter at every row.
     Statements are prepared at their first execution (`DATABASE_PREPARED_STATEMENTS`). Without `durable`, commits do not
     wait for the disk. This suits writes that a crash of Postgres may lose, such as leases.
     """

@@ -230,7 +230,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """Messages of a conversation, newest first, and the id before which older messages begin."""
+    """Messages of a conversation, newest first, and the id to pass for the next, older page."""
 
     messages: Sequence[Said] = field(default_factory=list)
     before: UUID | None = None

@@ -37,8 +37,9 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def problem_of(url: str) -> str | None:
-    """The error of a return_url, or None. It must be an https address, or an http address of localhost, that all
-    browsers parse in the same way.
+    """What is wrong with a return_url, or None.
+
+    The URL must use https, or http for localhost, and all browsers must parse it in the same way.
     """
     if len(url) > MAX_RETURN_URL_LENGTH:
         return f"Must be at most {MAX_RETURN_URL_LENGTH} characters."

@@ -118,7 +118,7 @@ async def test_debits_end_by_themselves_until_the_clock_is_advanced(
     payments = the_book.payments
 
     async def debit(seconds: float) -> str:
-        """Charge 25 hours before the debit ends, which take `seconds` of real time. Returns the payment's id."""
+        """Create a debit that ends after `seconds` of real time, unless the clock is advanced. Returns its id."""
         monkeypatch.setattr(book, "COMPRESSION", 25 * book.HOUR / seconds)
         _, made, _ = await payer.debit(mandate)
         return str(made["razorpay_payment_id"])

@@ -132,7 +132,7 @@ def change_url(model: type[Model], key: Any) -> str:
 def redirect_dialog(request: HttpRequest, url: str) -> HttpResponse:
     """Response to a dialog's form that redirects the whole page.
 
-    A form that was submitted before the page's script handled it is an ordinary request of the browser, so it gets an
+    If a form is submitted before the page's script has loaded, the browser sends an ordinary request, which gets an
     HTTP redirect.
     """
     if "HX-Request" in request.headers:

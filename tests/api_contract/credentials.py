@@ -80,7 +80,7 @@ class Credential:
 
     @property
     def world(self) -> tuple[Tenant | None, Environment]:
-        """The tenant and the environment whose objects the credential finds."""
+        """The tenant and the environment whose objects the credential can access."""
         return (
             self.tenant,
             "test" if self.tenant is not None and self.tenant.sandbox else self.environment,

@@ -163,7 +163,7 @@ def test_a_postgres_that_stands_still_is_answered_for_within_the_bound(
     for kind, answered in world.callers.answered.items():
         assert {each.status for each in answered} <= {200, 503, 409, 502}, kind
         if kind == "reads":
-            # A read that Postgres has begun waits until Postgres continues.
+            # Once Postgres has begun a read, the read waits until Postgres continues.
             continue
         refused = [each for each in answered if stopped < each.at < during and each.status == 503]
         assert refused, f"{kind}: nobody was answered while Postgres stood still"

@@ -1,1 +1,1 @@
-"""Tests of the staff's pages of all apps."""
+"""Tests of the staff pages of every app."""

@@ -123,8 +123,8 @@ MOST_HEADER_BYTES = 2048
 KEPT_ANSWERS = 3
 """Most stored answers of a delivery. A new answer replaces that of three attempts before."""
 AT_ONCE, SECONDS_EACH = 20, 10.0
-"""How many answers to failed attempts a dispatcher stores for an endpoint: AT_ONCE at first, then one every
-SECONDS_EACH.
+"""How many answers to failed attempts a dispatcher stores for an endpoint: AT_ONCE at first, then one per
+SECONDS_EACH seconds.
 """
 PRUNED_ROWS = 1000
 

@@ -142,5 +142,5 @@ def text_problem(pattern: str, **texts: str | None) -> str | None:
 
 
 def failed(error: str | None, began: float, text: str = "") -> Answer:
-    """The answer of a destination without HTTP, or of one that was not called. A success if `error` is None."""
+    """The result where the destination does not use HTTP or was not called. A success if `error` is None."""
     return Answer(None, error, round((time.monotonic() - began) * 1000), text.encode(), None)

@@ -113,7 +113,7 @@ _MERGE = ",\n        ".join(
 ARCHIVED_AT = (
     "date_trunc('hour', now()) + interval '1 hour' + (hashtext(e.id::text) & 255) * interval '1 second'"
 )
-"""When an hour's events go to an archive. Each archive has its own second of the next hour, so that not all
+"""When an hour's events go to an archive. Each archive is due at its own second of the next hour, so that not all
 archives are written together.
 """
 

@@ -256,7 +256,7 @@ def _in_upstream_form(event: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _examples() -> dict[str, Any]:
-    """The examples of docs/events.md by type. A test compares the page with the file."""
+    """The examples of docs/events.md by type. A test checks that the page and `examples.json` agree."""
     examples: dict[str, Any] = orjson.loads(
         (Path(__file__).parents[1] / "events" / "examples.json").read_bytes()
     )

@@ -47,7 +47,7 @@ Describe = Callable[[Source, int, JsonObject], Described]
 
 _HEAD = ("messaging_product", "metadata")
 MOST_NESTED = 200
-"""Most objects and arrays in a Flow's response that is shown as an object. Written JSON can be nested more deeply."""
+"""Up to this depth, a Flow's response is shown as an object. JSON text can be nested more deeply."""
 
 
 def split_items(source: Source, lists: Mapping[str, Describe], inside: str | None = None) -> list[EventDraft]:
