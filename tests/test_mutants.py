@@ -24,7 +24,7 @@ def problems(mutant: Mutant, texts: Callable[[str], str]) -> Iterator[str]:
     if not mutant.tests or not mutant.loses or mutant.find == mutant.replace:
         yield "it has no tests, no loss or no change"
     for test in mutant.tests:
-        file, *names = test.split("::")
+        file, *names = test.partition("[")[0].split("::")
         if not (ROOT / file).exists():
             yield f"no {file}"
         for depth, name in enumerate(names):
