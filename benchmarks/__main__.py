@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of the benchmark `name`. Empty for a benchmark without parts, and if `name` is a part."""
+    """The parts of the benchmark `name`. Empty if the benchmark has no parts, or if `name` is a part."""
     if name not in NAMES:
         return []
     module = importlib.import_module(f"benchmarks.{name}")

@@ -152,7 +152,7 @@ async def _drip(web: str) -> asyncio.StreamWriter:
 
 
 def dead_delivery(of: Business, url: str) -> str:
-    """Create a delivery to a silent endpoint that can be replayed. Returns its public id."""
+    """Create a delivery that can be replayed, to a silent endpoint. Returns the delivery's public id."""
     from django.db import transaction
 
     from webhooks.events.envelope import NewEvent

@@ -17,7 +17,7 @@ from benchmarks.latency import backlog, publish_at, waited
 PARTS = ("slow", "fast")
 WAITING = {"slow": 20_000, "fast": 120_000}
 STILL_WAITING = 1_000
-"""Fewest deliveries that must still wait after the calls. With fewer, there was no backlog."""
+"""The minimum number of deliveries that must still wait after the calls. If fewer wait, there was no backlog."""
 CALLS_A_SECOND, OTHERS_A_SECOND = 10, 100
 SECONDS = 20
 P99 = 50.0

@@ -17,7 +17,7 @@ from benchmarks.equipment.seed import Business, business, endpoint
 
 ROWS = 10_000
 MESSAGES = int(os.environ.get("CONSOLE_MESSAGES", "1000000"))
-"""Events, deliveries and messages, spread evenly over ROWS customers."""
+"""The number of events, of deliveries and of messages, each spread evenly over ROWS customers."""
 REPEATS = 15
 MOST_MS = 300.0
 AT_ONCE = 5_000
@@ -41,7 +41,9 @@ def run(harness: Harness) -> list[Result]:
 
 
 def _fill(own: Business) -> str:
-    """Create keys, numbers, templates, batches, audit entries, and one batch with failures. Returns its public id."""
+    """Create keys, numbers, templates, batches, audit entries, and one batch with failures. Returns the public id of
+    this batch.
+    """
     from gateway.clock import now
     from messaging.models import Batch, BatchItem, MessageTemplate
     from phone_numbers.models import BusinessAccount, PhoneNumber

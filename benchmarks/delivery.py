@@ -28,7 +28,7 @@ Signed = tuple[str, bytes, dict[str, str]]
 
 
 def run(harness: Harness) -> list[Result]:
-    """Measure a worker, and before and after it the bare loop."""
+    """Measure the bare loop, then a worker, then the bare loop again."""
     with Sink() as floor_sink, Sink() as sink:
         tenants = [business(number).tenant_id for number in range(1, BUSINESSES + 1)]
         for number, tenant_id in enumerate(tenants):
@@ -50,7 +50,7 @@ def drained(
     what: str,
     count: int,
 ) -> Result:
-    """Measure one worker that sends the stored deliveries of these tenants once, and the bare loop."""
+    """Measure the bare loop, and one worker that sends the stored deliveries of these tenants once."""
     signed = signed_requests(tenants, sink.url, floor_sink.url)
     floor = bare_loop(signed)
     harness.worker()
@@ -84,7 +84,7 @@ def drained(
 
 
 def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
-    """Publish `count` inbound texts of the tenants in turn, `a_time` in each transaction."""
+    """Publish `count` inbound texts, to the tenants in turn. Each transaction publishes `a_time` texts."""
     from django.db import transaction
 
     from webhooks.events.envelope import NewEvent
@@ -114,7 +114,7 @@ def store(tenants: Sequence[Any], count: int, *, a_time: int = 100) -> None:
 
 
 def signed_requests(tenants: Sequence[Any], url: str, instead: str) -> list[Signed]:
-    """The requests that the worker will make for these tenants, addressed to the receiver `instead`."""
+    """The requests that the worker will make for these tenants, with `url` replaced by the receiver's URL `instead`."""
     from gateway.database.statements import run
     from webhooks.events import envelope
     from webhooks.models import Delivery, Endpoint

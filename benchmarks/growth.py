@@ -72,7 +72,7 @@ def run(harness: Harness) -> list[Result]:
 
 
 def _load(tenants: list[UUID], targets: list[UUID], count: int, *, salt: str) -> None:
-    """Load delivered events with bodies, of all tenants in turn."""
+    """Load delivered events with bodies, for all tenants in turn."""
     place = {"weeks": WEEKS, "size": count, "salt": salt}
     with cursor() as database:
         database.execute(

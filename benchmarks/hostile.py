@@ -159,7 +159,7 @@ def _held(harness: Harness, url: str, held: dict[str, int], addresses: Sequence[
 class Known:
     """A business that sends messages and receives notifications, measured with and without strangers.
 
-    Without `most_ms`, the limit of a p99 is a multiple of the p99 without strangers.
+    `most_ms` is the limit of each p99. If it is None, the limit is a multiple of the p99 without strangers.
     """
 
     def __init__(self, url: str, *, most_ms: float | None = None) -> None:
@@ -177,7 +177,9 @@ class Known:
                 row.expect(p99 <= self._most_ms, f"p99 {p99:.0f} ms, not {self._most_ms:,.0f}")
 
     def measure_in_turns(self, what: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Measure each load in turns without and with strangers (`held`). Add both rows. The first sets the limit."""
+        """Measure each load in turns without and with strangers (`held`). Add both rows. The row without strangers sets
+        the limit.
+        """
         alone, beside = defaultdict[str, Load](Load), defaultdict[str, Load](Load)
         for _ in range(TURNS):
             self._add(alone)

@@ -19,12 +19,12 @@ from benchmarks.equipment.sink import Sink
 from gateway.local_run import processes
 
 SETTLE_SECONDS, MEASURE_SECONDS = 50.0, 60.0
-"""The seconds that a start takes, and the seconds of the measurement after it. In a minute, each task that beat starts
-every minute runs once.
+"""The seconds that a start takes, and the seconds of the measurement after it. Each task with an interval of one minute
+runs once in the measurement.
 """
 BEAT_STARTS_SECONDS = 5.0
 MOST_MEGABYTES, MOST_OF_A_CORE = 250.0, 0.01
-"""Most memory of the small host without Postgres and Valkey, and most CPU of the service including both."""
+"""Limits for the memory of the small host without Postgres and Valkey, and for the CPU of the service with both."""
 READY_SECONDS, FIRST_DELIVERY_SECONDS = 5.0, 1.0
 START_SECONDS = 300.0
 
@@ -32,7 +32,7 @@ _READY = re.compile(r"^Ready after ([0-9.]+) s", re.MULTILINE)
 
 
 def run(harness: Harness, part: str) -> list[Result]:
-    """Run one part: two starts, the second on existing data, or the idle service in one form."""
+    """Run one part: either two starts (the second on existing data), or the idle service in one form."""
     return PARTS[part](harness)
 
 
@@ -72,7 +72,7 @@ PARTS = {"start": _start, "small_host": _small_host, "split": _split}
 
 
 def _at_rest(harness: Harness, what: str, *names: str) -> tuple[Result, Result]:
-    """Measure the idle service after its start: the memory of its processes, and their CPU and the servers'."""
+    """Measure the idle service after its start: the memory of its processes, and the CPU of processes and servers."""
     children = children_by_parent()
     starts = {name: cpu_of(harness.running[name].pid, children) for name in names}
     time.sleep(SETTLE_SECONDS)

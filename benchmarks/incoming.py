@@ -1,4 +1,6 @@
-"""Notifications of 100 items through one web process, compared with a bare listener. `intake` has one item in each.
+"""Notifications of 100 items through one web process, compared with a bare listener.
+
+The benchmark `intake` has one item in each notification.
 
 The floor checks the signature and inserts the body as one row. At the end, every item must have exactly one event, one
 body and one delivery.
@@ -47,7 +49,7 @@ def run(harness: Harness) -> list[Result]:
 
 
 def notifications_of(items: int) -> Requests:
-    """A function that makes notifications of `items` messages, to new businesses with endpoints in turn."""
+    """A function that makes notifications of `items` messages each, for new businesses with endpoints, in turn."""
     businesses = [business(number) for number in range(1, BUSINESSES + 1)]
     for each in businesses:
         endpoint(each.tenant_id, "http://127.0.0.1:9/nobody")
@@ -63,7 +65,7 @@ def expect_stored(result: Result, before: dict[str, int], notifications: int, *,
 
 
 def stored() -> dict[str, int]:
-    """The numbers of rows, and of different events."""
+    """The number of rows in each table, and the number of different events."""
     with cursor() as database:
         database.execute(
             "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM event_payloads), "

@@ -29,7 +29,7 @@ SLOWER = 1.5
 LEAST_MS = 20.0
 """A smaller p99 counts as this time, because single milliseconds are noise of the machine."""
 OF_TENANT = 20
-"""Events and sends a second of the measured tenant."""
+"""The rate of the measured tenant's events, and of its sends, per second."""
 HANGING, OF_TENANT_WAITING, REPLAYED, BATCH = 19, 10_000, 5_000, 10_000
 
 

@@ -54,7 +54,7 @@ def publish_at(
 ) -> dict[str, float]:
     """Publish events of the tenants in turn at a steady rate. Returns the times of the commits, by event id.
 
-    Like a notification in a web process: the statement is its own transaction, and the signal is sent after it.
+    As for a notification in a web process, each statement is a separate transaction, followed by the signal.
     """
     from gateway import ids
     from gateway.database.statements import run

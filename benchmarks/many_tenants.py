@@ -68,7 +68,7 @@ def run(harness: Harness) -> list[Result]:
 def _publish(
     harness: Harness, sink: Sink, tenant_ids: Sequence[Any], seconds: int, arrived: int = 0
 ) -> tuple[dict[str, float], int]:
-    """Publish, and wait until all deliveries to healthy endpoints arrived. Returns the commits and all arrivals."""
+    """Publish, and wait until all deliveries to healthy endpoints have arrived. Returns commits and arrivals."""
     committed = publish_at(tenant_ids, rate=A_SECOND, seconds=seconds)
     expected = arrived + len(committed) * HEALTHY
     harness.wait_until(lambda: sink.count >= expected, harness.log("worker"))

@@ -2,8 +2,8 @@
 
 One worker process delivers the same events to unordered and to ordered endpoints. Every event must arrive exactly once.
 At ordered endpoints, the events of each customer must arrive in the order of publication. Then one customer's events go
-to a receiver that takes 30 ms for each, and the floor is the receiver's highest rate. At last, another customer's
-single events must not be delayed by a burst of one customer at the same endpoint.
+to a receiver that takes 30 ms for each, and the floor is the receiver's highest rate. Finally, a burst of one
+customer's events must not delay another customer's single events at the same endpoint.
 """
 
 import statistics

@@ -1,7 +1,7 @@
 """The message log: its CPU for a send and for a notification, and the look-up of one message among ten million.
 
 The same sends and notifications go in turns to two web processes. One of them writes no message log. Then
-PROJECTION_MESSAGES messages (default 10,000,000) with times in two years are bulk-loaded, and messages of any age are
+PROJECTION_MESSAGES messages (default 10,000,000) with times over two years are bulk-loaded, and messages of any age are
 looked up over HTTP, one after another.
 """
 
@@ -21,7 +21,8 @@ from benchmarks.incoming import notification
 SENDS, NOTIFICATIONS = 8_000, 8_000
 CONCURRENCY = 32
 MOST = 0.10
-"""Most additional CPU of the web process and Postgres together, as a share of the CPU without the message log."""
+"""Limit for the additional CPU of the web process and Postgres together, as a share of the CPU without the message log.
+"""
 MESSAGES = int(os.environ.get("PROJECTION_MESSAGES", "10000000"))
 DAYS = 725
 TENANTS = 20
@@ -174,7 +175,7 @@ def _look_ups(harness: Harness, each: Business) -> Result:
 
 
 def _load(each: Business) -> list[str]:
-    """Load the messages, and the events of the messages to look up. Returns the wamids of the latter."""
+    """Load the messages, and the events of the messages to look up. Returns the wamids of the messages to look up."""
     from django.utils import timezone
 
     from gateway.database import partitions

@@ -19,7 +19,7 @@ from benchmarks.incoming import notification
 READS, WARM_UP = 1_000, 100
 STORED = 200
 OF_FLOOR = 6.0
-"""Most CPU of the web processes for a read, as a multiple of a bare listener's CPU for a notification."""
+"""Limit for the CPU of the web processes for a read, as a multiple of a bare listener's CPU for a notification."""
 YEARS = timedelta(days=730)
 PATHS = (
     "/v1/numbers",

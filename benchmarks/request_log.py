@@ -1,6 +1,7 @@
 """The CPU of the request log: the same sends go in turns to two web processes, one with the log and one without.
 
-Only CPU is compared. The rounds are too short to compare rates, because the log collects lines for about as long.
+Only CPU is compared. The rounds are too short to compare rates: the log collects lines for about as long as a round
+takes.
 """
 
 from benchmarks import send
@@ -12,7 +13,7 @@ from benchmarks.equipment.seed import business
 CONCURRENCY = 32
 COUNT = 16_000
 MOST = 0.05
-"""Most additional CPU of a send in the web process, as a share of the CPU without the log."""
+"""Limit for the additional CPU of a send in the web process, as a share of the CPU without the log."""
 
 
 def run(harness: Harness) -> list[Result]:

@@ -24,8 +24,9 @@ from benchmarks.equipment.seed import Business, business
 
 CONCURRENCY = 32
 BUSINESSES = 2 * CONCURRENCY
-"""When many calls wait for the upstream, a tenant may hold only two (`gateway/api/limits.py`). So a load comes from
-many tenants in turn."""
+"""When many calls wait for the upstream, each tenant may have only two waiting calls (`gateway/api/limits.py`). So a
+load comes from many tenants in turn.
+"""
 COUNTS = {0: 10_000, 200: 1_000}
 """The count of messages, by the milliseconds that the upstream takes for each."""
 OF_FLOOR = {0: 0.20, 200: 0.80}
@@ -40,7 +41,9 @@ _numbers = itertools.count(1)
 
 
 def run(harness: Harness) -> list[Result]:
-    """Measure fast and slow upstream with the floor, the Cloud API path, the steady rate, and waiting sends."""
+    """Measure sends to a fast and to a slow upstream with the floor, the Cloud API path, the steady rate, and waiting
+    sends.
+    """
     businesses = [business(number) for number in range(1, BUSINESSES + 1)]
     upstream = harness.bare_upstream()
     url = harness.web(META_GRAPH_URL=upstream, API_RATE_PER_SECOND="100000", API_RATE_BURST="100000")
@@ -162,7 +165,7 @@ async def _at_rate(url: str, messages: list[Request]) -> tuple[list[float], dict
 
 
 def _waiting(upstream: str, url: str, businesses: Sequence[Business]) -> Result:
-    """Measure the most database connections that the web processes hold while many sends wait for the upstream."""
+    """Measure the peak of database connections of the web processes while many sends wait for the upstream."""
     _slow(upstream, 2_000)
     most = 0
     done = threading.Event()

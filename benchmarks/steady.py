@@ -24,9 +24,10 @@ ONE_BY_ONE = 100
 """Up to this rate, a single connection sends one notification after another, and each is timed."""
 BUSINESSES = 10
 OF_FLOOR = {20: 5.0, 100: 3.5, 500: 3.5}
-"""Most CPU of all processes, as a multiple of the floor's."""
+"""Limit for the CPU of all processes, as a multiple of the floor's CPU, by rate."""
 P50, P99 = 2.0, 6.0
-"""Highest percentiles of the milliseconds from the answer (sent after the commit) to the arrival at the receiver."""
+"""Limits for percentiles of the milliseconds from the answer (sent after the commit) to the arrival at the receiver.
+"""
 
 
 def run(harness: Harness) -> list[Result]:

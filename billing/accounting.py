@@ -62,7 +62,7 @@ _AGES: tuple[tuple[str, int | None], ...] = (
 
 _MONEY = (Account.CLEARING, Account.BANK)
 _FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
-    # The acts and the accounts whose postings a figure sums, and the sign of the sum.
+    # Each figure is the sum of the postings of these acts to these accounts, multiplied by the sign.
     "taxable_paise": ((Act.INVOICE,), (Account.SALES,), -1),
     "invoiced_paise": ((Act.INVOICE,), (Account.RECEIVABLE,), 1),
     "credited_paise": ((Act.CREDIT,), (Account.SALES, Account.GST), 1),
@@ -167,7 +167,7 @@ _ZOHO = (
 )
 _TALLY = "Voucher Type Name,Ledger Amount,Ledger Amount Dr/Cr"
 LEDGER_COLUMNS = f"{_ZOHO},{_TALLY}".split(",")
-"""The named columns of Zoho Books' journal import, followed by further columns for TallyPrime's voucher import."""
+"""The columns of Zoho Books' journal import, followed by the further columns of TallyPrime's voucher import."""
 
 
 def ledger_csv(period: Period) -> str:

@@ -23,8 +23,8 @@ from tenants.signup import tax_ids
 from tenants.signup.tax_ids import STATES
 
 TDS_RATES = (0, 2, 10)
-"""The TDS rates that a buyer may declare, in percent of the taxable value: none, for technical services, for
-professional services.
+"""The TDS rates that a buyer may declare, in percent of the taxable value: 0 for no TDS, 2 for technical services, 10
+for professional services.
 """
 REQUIRED = ("legal_name", "address", "city", "pin", "state_code", "tax_id", "phone")
 REQUIRED_ABROAD = ("legal_name", "address", "city", "phone")
@@ -110,9 +110,9 @@ def gstin_state(profile: BillingProfile) -> str | None:
 def change(
     *, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None, evidence: str = ""
 ) -> BillingProfile:
-    """Change the profile, with an audit entry. Only staff, with `evidence`, put a buyer abroad or in a special economic
-    zone, because this removes the tax from its invoices. Raises InvalidRequest for an invalid tax id, and for such a
-    change without evidence.
+    """Change the profile, with an audit entry. Only staff can put a buyer abroad or in a special economic zone, and
+    must give `evidence`, because this removes the tax from the buyer's invoices. Raises InvalidRequest for an invalid
+    tax id, and for such a change without evidence.
     """
     profile_of(Tenant.objects.get(pk=tenant_id))
     with transaction.atomic():

@@ -27,14 +27,14 @@ LARGE_PAISE = 10_000_000
 """An invoice above one lakh rupees to a consumer of another State is listed separately (table 5, since August 2024)."""
 _B2B_TYPES = {"B2B": "R", "SEZWP": "SEWP", "SEZWOP": "SEWOP"}
 _INVOICES, _CREDIT_NOTES = (1, "Invoices for outward supply"), (5, "Credit Note")
-"""Natures of documents in table 13, by their position in the tool's list."""
+"""The natures of documents in table 13: the position in the tool's list, and the name."""
 _SERVICES = {
     "997331": "Licensing services for the right to use computer software and databases",
     "998314": "Information technology design and development services",
     "998315": "Hosting and information technology infrastructure provisioning services",
     "998319": "Other information technology services nowhere else classified",
 }
-"""The official descriptions of these service codes. The portal has descriptions of other codes itself."""
+"""The official descriptions of these service codes. The portal itself has the descriptions of all other codes."""
 
 
 def of(period: Period) -> Json:

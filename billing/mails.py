@@ -2,8 +2,8 @@
 receipts, early warnings. Called by `billing_run.py`.
 
 Reminders are sent 0, 3, 7, 14 and 21 days after an invoice became overdue. Warnings are sent before a trial ends,
-before a mandate expires or is too small for the next invoice, and when a profile is incomplete at the end of the month.
-An error with one tenant does not stop the others.
+before a mandate expires, when a mandate is too small for the next invoice, and when a profile is incomplete at the end
+of the month. An error with one tenant does not stop the others.
 
 Mails contain a pay link of the service, never a payment link of the provider. A link of the provider expires, and a
 second link could collect the same invoice twice.

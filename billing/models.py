@@ -1,8 +1,8 @@
 """Billing tables: profile, monthly snapshot, invoice with lines, credit note, payments, ledger.
 
-Rows and their invariants only. Money is paise. Snapshots, invoices, their lines and credit notes are history: database
-triggers forbid changes (migrations 0002, 0005), except of an invoice's payment columns and of its e-invoice
-registration.
+This module has only rows and their invariants. Money is paise. Snapshots, invoices, their lines and credit notes are
+history: database triggers forbid changes (migrations 0002, 0005), except to an invoice's payment columns and to its
+e-invoice registration.
 """
 
 import secrets
@@ -204,7 +204,9 @@ class Invoice(ids.PublicId, models.Model):
     ack_at = models.DateTimeField("acknowledged at", null=True, blank=True)
     signed_qr = models.TextField(null=True, blank=True)
     irn_cancelled_at = models.DateTimeField("registration cancelled at", null=True, blank=True)
-    """When the registration was cancelled, which the portal allows for a day. Then only table 13 of GSTR-1 has it."""
+    """When the registration was cancelled, which the portal allows for a day. Then only table 13 of GSTR-1 has the
+    invoice.
+    """
 
     objects = InvoiceQuerySet.as_manager()
 

@@ -32,7 +32,7 @@ class ReturnUrlIn(serializers.Serializer[dict[str, Any]]):
     return_url = serializers.CharField(required=False, allow_null=True, default=None, max_length=2048)
 
     def validate_return_url(self, value: str | None) -> str | None:
-        """Require https. For this machine, http is allowed too."""
+        """Require https. An address of localhost may also have http."""
         if value is None:
             return None
         try:

@@ -92,7 +92,7 @@ _STATUS = Tenant.BillingStatus
 
 
 def end_trials(at: datetime) -> int:
-    """End the trials that are over. Skips tenants whose row is locked until the next run. Returns how many trials
+    """End the trials that are over. A tenant whose row is locked is left to the next run. Returns how many trials
     ended.
     """
     with transaction.atomic():

@@ -3,7 +3,8 @@
 It checks the signature of a notification, writes the notification as one row of its own table, and answers 200 after
 the commit. Notifications that arrive during a commit are written together by the next commit. With a RELAY, it also
 passes a request to that process (`relay.py`), which posts it. That is the floor of a listener with deliveries. Several
-such processes share only the machine and Postgres, so their additional CPU is the price of their number.
+such processes share only the machine and Postgres. So if they use more CPU for a notification than a single process,
+the number of processes is the reason.
 
 Any other method is answered with 200 at once.
 """

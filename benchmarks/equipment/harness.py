@@ -147,7 +147,9 @@ class Harness:
         role: str = "deliveries",
         **environment: str,
     ) -> None:
-        """Start a process with a role that runs tasks. Returns as soon as it answers a ping, and so reads its queue."""
+        """Start a process with a role that runs tasks. Returns as soon as it answers a ping, because it then reads its
+        queue.
+        """
         from gateway.celery import app
 
         self.start(name, [*processes.service_command(role), f"--name={name}"], **environment)
@@ -199,7 +201,7 @@ class Harness:
 
     @contextlib.contextmanager
     def measure(self) -> Iterator[Measured]:
-        """Measure wall time and CPU of the block. The result is complete when the block has ended."""
+        """Measure wall time and CPU of the block. The result is complete after the block."""
         measured = Measured()
         before, began = self._cpu(), time.perf_counter()
         yield measured

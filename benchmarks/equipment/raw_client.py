@@ -34,8 +34,8 @@ def in_turns(
 ) -> tuple[Side, ...]:
     """POST `count` new requests to each URL, in turns. `count // WARM_UP` requests to each URL come first as a warm-up.
 
-    So other load of the machine affects all URLs. Every second round has the reverse order, so that work deferred by
-    one load affects the others equally.
+    The turns make sure that other load of the machine affects all URLs. Every second round has the reverse order, so
+    that work deferred by one load affects the others equally.
     """
     sides = tuple(Side() for _ in loads)
     for url, made in loads:

@@ -1,4 +1,4 @@
-"""Staff admin of invoices and credit notes, with the actions that correct or settle an invoice by hand."""
+"""Staff admin of invoices and credit notes, with the actions of staff that correct or settle an invoice."""
 
 from collections.abc import Callable
 from typing import Any

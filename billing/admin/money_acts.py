@@ -89,8 +89,10 @@ def allowed(codename: str) -> Any:
 
 
 class MoneyActsAdmin:
-    """Methods that check the permissions of acts. The theme looks up permissions given by full name in the database,
-    even before its tables exist.
+    """Methods that check the permissions of acts.
+
+    An action names one of these methods. If it named a permission in full, the theme would look up the permission in
+    the database, even before the tables exist.
     """
 
     has_credit_permission = allowed("add_creditnote")

@@ -25,7 +25,7 @@ def issue(
 ) -> CreditNote:
     """Credit an invoice in part or in full. `total_paise` includes GST.
 
-    Raises InvalidRequest when the invoice has less left to credit, and Conflict while a payment is in flight.
+    Raises InvalidRequest when less than this amount is left to credit, and Conflict while a payment is in flight.
     """
     with correcting(invoice_id, at) as invoice:
         return write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)

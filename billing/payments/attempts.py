@@ -58,7 +58,7 @@ CHECK_COLLECTED = timedelta(days=7)
 REFUNDABLE_FOR = timedelta(days=180)
 """How long collected payments are checked again: they can be refunded on the provider's dashboard for this long."""
 COLLECTED_AT_ONCE = 200
-"""Most collected payments that one run checks."""
+"""The maximum number of collected payments that one run checks."""
 
 
 def insert(
@@ -139,8 +139,8 @@ def recheck_failed(invoice_id: UUID, at: datetime) -> None:
 
 
 def reconcile(at: datetime) -> int:
-    """Check attempts in flight that should have ended. Also check, daily, the failed debits of unpaid invoices, and
-    weekly, collected payments, which may have been refunded. Returns the number of checked attempts.
+    """Check attempts in flight that should have ended. Also check the failed debits of unpaid invoices daily. Check
+    collected payments weekly, because they may have been refunded. Returns the number of checked attempts.
     """
     failed = PaymentAttempt.objects.filter(
         status=Status.FAILED,

@@ -1,4 +1,4 @@
-"""Bank transfers, tax deducted at source and write-offs, which staff record by hand with an audit entry."""
+"""Bank transfers, tax deducted at source and write-offs. Staff record them, with an audit entry."""
 
 from datetime import datetime
 from uuid import UUID
@@ -101,8 +101,8 @@ def deduct(invoice: Invoice, amount_paise: int, at: datetime, certificate: str =
 
 def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
     """Adjust the deducted tax of a locked invoice to the rate that its buyer declared, within `ledger.account`. The
-    deduction never exceeds the amount due. An invoice with a certificate, or whose predecessor has one, is not changed.
-    Exports have no deduction.
+    deduction never exceeds the amount due. If the invoice or the invoice that it replaced has a certificate, nothing
+    changes. Exports have no deduction.
     """
     certified = _is_certified(invoice) or (invoice.replaces and _is_certified(invoice.replaces))
     if not certified and invoice.supply_type != "export":

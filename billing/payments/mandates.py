@@ -34,7 +34,9 @@ log = structlog.get_logger(__name__)
 Status, Method = Mandate.Status, Mandate.Method
 
 DEFAULT_CAP_PAISE = 1_500_000
-"""Debits up to 15,000 rupees need no further authentication (RBI e-mandate framework 2026): 49 numbers with GST."""
+"""Debits up to 15,000 rupees need no further authentication (RBI e-mandate framework 2026). That covers 49 numbers
+with GST.
+"""
 LARGEST_CAP_PAISE = {Method.UPI: 1_500_000, Method.CARD: 1_500_000, Method.EMANDATE: 100_000_000}
 PENDING_FOR = timedelta(days=7)
 """How long a mandate waits for approval. Its page expires after this time."""
@@ -95,8 +97,8 @@ def ask_for(
 def _pending(
     tenant_id: UUID, wanted: dict[str, Any], return_url: str | None, at: datetime
 ) -> tuple[Mandate, bool]:
-    """The tenant's pending mandate with these values and False, or a new mandate and True. A new mandate ends the
-    pending one.
+    """The tenant's pending mandate with these values, else a new mandate, and whether the mandate is new. A new mandate
+    ends a pending mandate.
     """
     own = Mandate.objects.for_tenant(tenant_id)
     waiting = own.filter(status=Status.PENDING).order_by("-id")
@@ -186,7 +188,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
 
 
 def _notify_stopped(mandate: Mandate) -> None:
-    """Send a mail that the bank or the provider paused or ended autopay."""
+    """Notify the tenant by mail that the bank or the provider paused or ended autopay."""
     if to := buyers.email_of(mandate.tenant):
         mail.send(to=to, template="mandate_stopped", context={"tenant": mandate.tenant, "mandate": mandate})
 
@@ -201,7 +203,7 @@ def cancel_replaced(tenant_id: UUID | None = None) -> None:
 
 def on_tenant_closing(*, tenant_id: UUID, **_: Any) -> dict[str, int]:
     """Receiver of `tenants.signals.tenant_closing`: end autopay. If the provider does not answer, each run retries.
-    Returns the count.
+    Returns the number of ended mandates.
     """
     with ledger.account(tenant_id):
         own = Mandate.objects.for_tenant(tenant_id).filter(status__in=(Status.PENDING, *_IN_FORCE))

@@ -249,7 +249,8 @@ class PaymentProvider(Protocol):
 
 
 PAGES_A_DAY = 3
-"""Most pages requested from the provider in a day, per tenant for mandates and per invoice for payments."""
+"""The maximum number of pages requested from the provider in a day: per tenant for mandates, per invoice for payments.
+"""
 
 
 def require_pages_left(made: QuerySet[Any], at: datetime, what: str) -> None:

@@ -60,8 +60,8 @@ def apply_waiting(at: datetime, *, only: int | None = None) -> int:
     waiting = ProviderEvent.objects.filter(processed_at__isnull=True)
     if only is not None:
         waiting = waiting.filter(pk=only)
-    # The order is random, so notices without an answer of the provider do not block the others in every run. The result
-    # does not depend on the order.
+    # The order is random. So if the provider does not answer for some notices, they do not block the others in every
+    # run. The result does not depend on the order.
     return each(waiting.order_by("?"), lambda event: _apply(event, at), step="notices")
 
 
@@ -80,7 +80,7 @@ def _apply(event: ProviderEvent, at: datetime) -> int:
 
 
 def _read_state(event: ProviderEvent, at: datetime) -> None:
-    """Read the state of every object that a notice names from the provider."""
+    """Read from the provider the state of every object that a notice names."""
     notice = provider(event.provider).read_notice(bytes(event.body))
     if notice.is_settlement:
         settlements.reconcile(at)

@@ -62,7 +62,7 @@ _ABOUT_THE_ACCOUNT = re.compile(
     r"|account (is|has been) (not activated|suspended|disabled|blocked)|feature is not",
     re.IGNORECASE,
 )
-"""Descriptions of 400 answers about the service's account rather than the payer."""
+"""Matches the description of a refusal that is about the service's account rather than the payer."""
 _NAMED = ("id", "payment_id", "order_id", "token_id")
 """Members of a notice's entities that are ids."""
 _EVENT, _ID = re.compile(r"[a-z_.]{3,60}"), re.compile(r"\w{3,64}", re.ASCII)
@@ -106,7 +106,7 @@ class Razorpay:
         return MandateRegistration(made["id"], made["order_id"], made["customer_id"], made["short_url"])
 
     def cancel_registration(self, registration_id: str) -> None:
-        """End a registration link that was not approved. Razorpay refuses when it was approved."""
+        """End a registration link that was not approved. Razorpay refuses when the link was approved."""
         self._call("POST", f"invoices/{registration_id}/cancel", {})
 
     def find_mandate(self, *, order_id: str, customer_id: str, token_id: str | None) -> MandateState | None:
@@ -267,7 +267,7 @@ class Razorpay:
         return replace(found, payments=[self.payment(payment.id) for payment in found.payments])
 
     def cancel_link(self, link_id: str) -> None:
-        """End an unpaid link. Razorpay refuses when it was paid."""
+        """End an unpaid link. Razorpay refuses when the link was paid."""
         self._call("POST", f"payment_links/{link_id}/cancel", {})
 
     def is_signed(self, body: bytes, headers: Mapping[str, str]) -> bool:

@@ -34,7 +34,7 @@ Status = Refund.Status
 
 RETRY_CHECK = timedelta(hours=1)
 GIVEN_UP_AFTER = timedelta(hours=24)
-"""How long a refund that the provider does not know yet may still be processed by the provider."""
+"""How long the provider may still process a refund that it does not know yet."""
 
 
 def pay_back(
@@ -43,8 +43,8 @@ def pay_back(
     """Refund the tenant's balance from a captured attempt, in part or in full.
 
     Raises InvalidRequest for more than the balance or the amount that the attempt collected. Raises Conflict for an
-    attempt that is not the provider's or has a refund in flight. When the provider does not answer, the refund is
-    `unknown` and the billing run checks it again.
+    attempt that was not made at the provider or has a refund in flight. When the provider does not answer, the refund
+    is `unknown` and the billing run checks it again.
     """
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if (

@@ -1,8 +1,8 @@
 """Settlements: post the amounts that the provider paid to the bank, with their fees. Each item is stored for
 reconciliation.
 
-Called by every billing run and after a notice. Settlements are read newest first until one is posted already,
-regardless of the run's moment.
+Called by every billing run and after a notice. Settlements are read newest first, until `LOOKED_BACK` of them are found
+to be posted already. The run's moment makes no difference.
 """
 
 from dataclasses import asdict
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 Account = LedgerPosting.Account
 LOOKED_BACK = 50
-"""After this many posted settlements in a row, all older settlements are assumed to be posted."""
+"""When this many of the newest settlements are posted already, all older settlements are assumed to be posted."""
 
 
 def reconcile(_: datetime) -> int:

@@ -23,7 +23,7 @@ RATES = (5, 12, 18, 28, 40)
 """Tax rates of services, in percent. Nil-rated and exempt supplies are left out, so table 8 of GSTR-1 stays empty."""
 
 NUMBER_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]{0,15}")
-"""Rule 46(b): at most 16 characters, letters, digits, `-` and `/`."""
+"""Rule 46(b): at most 16 characters, which are letters, digits, `-` or `/`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def _books_after_a_race(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def provider(simulator: RunningSimulator, settings: Settings) -> RunningSimulator:
-    """The simulator as payment provider. Its webhooks are stored, not posted, and its clock waits for the test."""
+    """The simulator as payment provider. It stores webhooks instead of posting them. The test moves its clock."""
     settings.RAZORPAY_BASE_URL = f"{simulator.url}/v1"
     simulator.control("POST", "payments/reset")
     simulator.control("POST", "clock/advance", {"hours": 0})

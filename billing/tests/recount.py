@@ -50,7 +50,7 @@ class Price:
 
 @dataclass
 class Document:
-    """An invoice, or a credit note where `credits` is the invoice's number."""
+    """An invoice or a credit note. For a credit note, `credits` is the number of the credited invoice."""
 
     business: str
     month: int
@@ -208,7 +208,7 @@ class Recount:
         return {name: paise for name, paise in found.items() if paise}
 
     def returns(self, start: datetime, end: datetime) -> dict[str, dict[str, int]]:
-        """The sums of each table of the return of a month: documents, taxable value and taxes."""
+        """The sums of each table in a month's return: documents, taxable value and taxes."""
         tables: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         for document in self.documents:
             if not start <= document.issued < end:

@@ -135,7 +135,7 @@ def test_a_credit_notes_registration_is_all_that_may_change(payer: Tenant) -> No
     invoice = invoice_of(payer)
     note = credit_notes.issue(invoice_id=invoice.id, total_paise=1_180, reason="x", at=FIRST_OF_DECEMBER)
     for registered in (invoice.number, note.number):
-        # The portal rejects a credit note before its invoice.
+        # The portal rejects a credit note whose invoice is not registered.
         assert [document["DocDtls"]["No"] for document in einvoices.unregistered()] == [registered]
         assert record(parsed(answer(registered))) is True
     assert CreditNote.objects.get().irn == IRN

@@ -50,7 +50,7 @@ def of_december() -> dict[str, Any]:
 
 
 LARGE = {"starts": "2026-11", "first_number_paise": 10_025_000, "additional_number_paise": 0, "reason": "x"}
-"""Own terms with which one number makes an invoice of more than ₹1 lakh."""
+"""Terms of one tenant, by which the price of one number is more than ₹1 lakh."""
 
 
 def invoices() -> dict[str, Invoice]:

@@ -1,4 +1,4 @@
-"""The checks of the billing settings, and the command that runs billing by hand."""
+"""The checks of the billing settings, and the command that runs billing."""
 
 from datetime import timedelta
 from io import StringIO

@@ -251,7 +251,7 @@ class Year:
                 assert post({**hook, "body": hook["body"].replace("event", "evenT", 1)}).status_code == 401
         provider_notices.apply_waiting(self.at)
 
-    # --- Actions by hand
+    # --- Actions of staff
 
     def issued(self, name: str) -> tuple[Invoice, Document]:
         """The newest invoice of a tenant, and the same invoice in the log."""
@@ -494,7 +494,7 @@ def check_balances(year: Year, book: dict[str, Any]) -> None:
 
 
 def check_returns(log: Recount) -> None:
-    """Check each table of GSTR-1 of every month."""
+    """Check each table of every month's GSTR-1."""
     for number in range(1, MONTHS + 3):
         start, end = month_start(2027, number), month_start(2027, number + 1)
         assert sums_of(gstr1.of(Period.of(start))) == log.returns(start, end), number
