@@ -330,7 +330,7 @@ _READ = ("idx", "http_status", "event_id", "body", "response")
 
 
 def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
-    """The names of columns, then the failed rows. The last column is the number by `places_in`."""
+    """The names of columns, then the failed rows. The last column is the number that `places_in` gives."""
     name, place_of = places_in(batch.id)
     tail_names = (*_TAIL, name.lower())
     places: dict[str, int] = {TO: 0}

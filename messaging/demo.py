@@ -30,7 +30,7 @@ WA_ID = "919812345678"
 """The customer in the first request that `make run` prints."""
 TIMEOUT_SECONDS = 30
 STARTED_BEFORE_SECONDS = 3_600
-"""How long after the service starts a text to this customer must still be allowed, in seconds."""
+"""A text to this customer must still be allowed this many seconds after the start of the service."""
 
 
 class DemoError(Exception):

@@ -187,7 +187,7 @@ def _erase(tenant_id: UUID, names: Names) -> dict[str, int]:
 
 
 def _media(tenant_id: UUID, names: Names) -> set[str]:
-    """The ids of media files in a customer's messages. The bodies must not be deleted yet."""
+    """The ids of media files in a customer's messages. Call this before the bodies are deleted."""
     rows = events.remaining(tenant_id).filter(names.condition)
     found: set[str] = set()
     for some in events.in_batches(rows):
@@ -208,7 +208,7 @@ def _media_in(value: Any) -> Iterator[str]:
 
 
 def _cancel_scheduled(tenant_id: UUID, names: Names | None) -> int:
-    """Cancel the scheduled messages to a customer. Without names, cancel all of the tenant."""
+    """Cancel the scheduled messages to a customer. Without names, cancel all scheduled messages of the tenant."""
     cancelled = 0
     waiting = ScheduledMessage.objects.for_tenant(tenant_id).filter(
         status=scheduled_messages.Status.SCHEDULED

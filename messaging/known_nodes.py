@@ -32,7 +32,7 @@ NAMED_BY = {
 }
 """Edges of an account or number whose answers contain nodes, each with the kind of those nodes."""
 NODE_ID = re.compile(r"[0-9]{5,64}|Y2FwaV9ncm91c[A-Za-z0-9_=-]{1,240}", re.ASCII)
-"""A node id is digits. The id of a group may also be the base64 of `capi_group:…`."""
+"""A node id consists of digits. The id of a group may also be the base64 of `capi_group:…`."""
 
 _RECORD_NODES = """
 INSERT INTO messaging_knownnode (tenant_id, environment, node_id, kind, waba_id, noted_at)

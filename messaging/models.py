@@ -84,7 +84,7 @@ class MessageTemplate(models.Model):
 
 
 class KeptNotification(models.Model):
-    """A signed notification that became no event, because it was unroutable or malformed. Stored for 30 days."""
+    """A signed notification that did not become an event, because it is unroutable or malformed. Stored for 30 days."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     received_at = models.DateTimeField(default=now, editable=False)
@@ -220,7 +220,7 @@ class Batch(ids.PublicId, models.Model):
     customer_hours = models.JSONField(null=True)
     """The batch is sent only in these hours (`sending/customer_hours.py`). Null means at any time."""
     skip_opted_out = models.BooleanField(default=False, db_default=False)
-    """Whether to skip messages to customers who have opted out when the message would be sent."""
+    """Whether to skip each message whose customer is opted out at the time of sending."""
     traceparent = models.CharField(max_length=55, null=True)
     """The span of the request that created the batch, in W3C Trace Context form. Null while traces are off."""
 
@@ -287,7 +287,9 @@ class BatchItem(models.Model):
     message_ref = models.CharField(max_length=255, null=True)
     """The caller's id of the message. Meta never gets it."""
     first_batch_id = models.UUIDField(null=True)
-    """With `first_idx`, the item that already had the `message_ref`. This item was skipped because of it."""
+    """The batch of the earlier item with the same `message_ref`, if this item was skipped for that reason. `first_idx`
+    is the position of the earlier item.
+    """
     first_idx = models.IntegerField(null=True)
     skip_reason = models.CharField(max_length=20, null=True)
     """Why an item was skipped: `opted_out`. Null if the batch ended first, or if `message_ref` was the reason."""
@@ -323,8 +325,8 @@ class ScheduledMessage(ids.PublicId, ids.MadeById, models.Model):
 
     Written by `batches/scheduled_messages.py`. After it is claimed, `batches/scheduled_sender.py` writes it.
 
-    It is claimed (`sending`) before it is sent and never claimed again to be sent, so it is sent at most once. If a
-    claim expires without a result, the send was interrupted and its outcome is unknown.
+    It is claimed (`sending`) before it is sent, and never claimed for sending a second time, so it is sent at most
+    once. If a claim expires without a result, the send was interrupted and its outcome is unknown.
     """
 
     class Status(models.TextChoices):
@@ -480,7 +482,7 @@ class OptOut(models.Model):
     user_id = models.CharField(max_length=255, null=True)
     reported_stop = models.BooleanField(default=False)
     reported_at = models.DateTimeField(null=True)
-    """When the customer set the last preference that Meta reported in `reported_stop`."""
+    """When the customer set the preference that Meta last reported. `reported_stop` is that preference."""
     wrote_stop = models.BooleanField(default=False)
     wrote_at = models.DateTimeField(null=True)
     """When the customer wrote the last stop or start word. `wrote_stop` is true for a stop word."""

@@ -86,7 +86,7 @@ class Said(NamedTuple):
 
 
 def of_customer(*, customers: Iterable[str | None], **scope: Any) -> OptOut:
-    """The last decision of a customer of a number from each source, under any of the customer's ids."""
+    """Find a customer's last decision from each source about a number, stored under any of the customer's ids."""
     rows = list(OptOut.objects.filter(**scope, customer__in=list(filter(None, customers))))
     reported = [(row.reported_at, row.reported_stop) for row in rows if row.reported_at is not None]
     wrote = [(row.wrote_at, row.wrote_stop) for row in rows if row.wrote_at is not None]
@@ -118,8 +118,8 @@ def among(
 
 
 def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:
-    """The customers who are opted out now, one row each. It is the row of the phone number, or the row of the user id
-    if the phone number is unknown.
+    """The customers who are opted out now, one row each: the row of the phone number, or the row of the user id if the
+    phone number is unknown.
     """
     rows = OptOut.objects.filter(STOPPED, tenant_id=tenant_id, environment=environment)
     return rows.filter(Q(wa_id__isnull=True) | Q(customer=F("wa_id")))

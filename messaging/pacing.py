@@ -28,8 +28,8 @@ LONGEST_DEBT_SECONDS = 1.0
 anyway.
 """
 AHEAD_SECONDS = 0.04
-"""How many seconds of turns are acquired at once. A runner that stalls holds at most two such portions, so it sends
-few messages late.
+"""The turns of this many seconds are acquired at once. A runner that stalls holds at most two such portions, so it
+sends few messages late.
 """
 ALONE_SECONDS = 5.0
 """How long a batch goes without asking Valkey after a failure. Otherwise every turn would wait for a Valkey that hangs.
@@ -81,7 +81,7 @@ write_behind.register(_pending_writes)
 
 
 class Pacer:
-    """The turns of one batch: at most `rate` a second, fewer after the upstream throttled.
+    """The turns of one batch: at most `rate` per second, and fewer after the upstream throttled the number.
 
     Times are on the monotonic clock, so a change of the system clock has no effect.
     """
@@ -108,7 +108,7 @@ class Pacer:
         return self.rate * self.share()
 
     def throttled(self) -> None:
-        """Lower the pace after a throttled answer: half for a minute, then higher step by step."""
+        """Lower the pace after a throttled answer. It is halved for a minute and then raised step by step."""
         now = time.monotonic()
         if self._lowered_at is None or now - self._lowered_at >= SAME_INCIDENT_SECONDS:
             self._lowered, self._lowered_at = max(self.share() / 2, SLOWEST), now
@@ -127,7 +127,7 @@ class Pacer:
 
     def _shared_wait(self, pace: float, count: int) -> float:
         """Reserve turns in the number's bucket. Returns the seconds until the first turn, or zero when Valkey is
-        unavailable. After a failure this does not ask Valkey for ALONE_SECONDS.
+        unavailable. After a failure, Valkey is not called for ALONE_SECONDS.
         """
         if time.monotonic() < self._alone_until:
             return 0.0

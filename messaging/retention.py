@@ -36,7 +36,7 @@ def prune_idempotency_records() -> int:
 
 
 def prune_batch_files() -> int:
-    """Delete CSV files that became no batch within a day. Returns the number of rows."""
+    """Delete CSV files from which no batch was created within a day. Returns the number of rows."""
     return delete_free(
         BatchFile.objects.filter(batch_id__isnull=True, created_at__lt=now() - csv_batches.KEPT)
     )
@@ -142,7 +142,7 @@ def expunge(
 
 
 def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -> list[Event]:
-    """The events of messages to the customer that the upstream rejected. Only their bodies name the recipient."""
+    """The events of the rejected messages to the customer. Only the bodies of these events name the recipient."""
     bodies = envelope.load([event.id for event in some], tenant_id=some[0].tenant_id)
     found = []
     for event in some:

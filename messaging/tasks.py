@@ -13,7 +13,7 @@ from messaging.conversations import read_marks
 from messaging.message_templates import mirror
 
 
-# Acknowledged at the start. Celery ends a worker that holds an unacknowledged message when Valkey fails.
+# Acknowledged at the start, because Celery ends a worker that holds an unacknowledged message when Valkey fails.
 @shared_task(acks_late=False)
 def run_batches(**_: Any) -> None:
     """Run unclaimed batches until the worker stops. Called by wake-ups, and by beat because a wake-up can be lost. If
@@ -91,5 +91,5 @@ def prune_read_marks(**_: Any) -> None:
 
 @shared_task
 def prune_batch_files(**_: Any) -> None:
-    """Hourly: prune CSV files that became no batch within a day."""
+    """Hourly: prune CSV files from which no batch was created within a day."""
     retention.prune_batch_files()

@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 def begin(number: PhoneNumber) -> None:
-    """Schedule both syncs of a coexistence number. A sync that began before is not changed. Does nothing for other
+    """Schedule both syncs of a coexistence number. A sync that has already begun is not changed. Does nothing for other
     numbers.
     """
     if not number.coexistence:
@@ -51,8 +51,8 @@ def begin(number: PhoneNumber) -> None:
 
 
 def request_due() -> int:
-    """Send the due requests, and end those that are too late. Returns their number. Called by beat and after an
-    onboarding.
+    """Send the due requests, and end those that are too late. Returns the number of all these requests. Called by beat
+    and after an onboarding.
     """
     requested = 0
     while claimed := _claim():

@@ -1,5 +1,5 @@
-"""Operations on one number: read its health, read and change its business profile, and repair it (specification 4). A
-repair subscribes its account again.
+"""Operations on one number (specification 4): read its health, read and change its business profile, and repair the
+number. A repair subscribes the number's account again.
 
 Each operation makes a Graph API call and stores the change that the call causes. Some return Meta's own response.
 `find` raises NotFound for a number of another tenant. A rejection by Meta raises `Refused`, which has the response to

@@ -118,8 +118,8 @@ def _remove_account(
     """Delete an account with its token and all its numbers. Returns the ids of the numbers. Returns None when the
     account was already gone or must stay.
 
-    When a new owner connects the account, it must stay unless Meta has removed it, which is checked under the lock.
-    With `only_empty`, it must stay if it has numbers.
+    When a new owner connects the account, the account must stay unless Meta has removed it. This is checked under the
+    lock. With `only_empty`, the account must stay if it has numbers.
     """
     chosen = BusinessAccount.objects.filter(pk=account.pk)
     if action == "account.move":

@@ -5,9 +5,9 @@ not delay others. A lease belongs to one run. A task with an outdated lease does
 reads an account and its numbers. After a crash the lease expires, and the account is due again.
 
 The incoming flow of `messaging` applies notifications about accounts and numbers (upstream facts 3.3, 3.9 and 3.10) in
-its own transaction. It applies only new notifications, because a repeated one must not undo a repair days later. When a
-notification does not contain the changed value, the sync reads it from the Graph API after the commit. The caller
-publishes the tenant's event.
+its own transaction. It applies only new notifications, because a repeat that arrives days later must not undo a repair.
+When a notification does not contain the changed value, the sync reads it from the Graph API after the commit. The
+caller publishes the tenant's event.
 """
 
 import random
@@ -93,9 +93,7 @@ def after_failure(failures: int, error: Exception) -> tuple[int, timedelta]:
 log = structlog.get_logger(__name__)
 
 SETTLED = timedelta(hours=1)
-"""How long after a ban Meta's view of the account may still be stale. During this time, the view
-cannot lift the ban.
-"""
+"""For this long after a ban, Meta's view of the account may still be stale, so the view cannot lift the ban."""
 
 
 class SyncLeaseLost(Exception):
@@ -152,8 +150,8 @@ def _start(claimed: Iterable[tuple[UUID, datetime]]) -> int:
 
 
 def run(*, account_id: UUID, lease: datetime) -> None:
-    """Sync one account. If the token is due for a check, check it first. If it works, read the account's numbers,
-    its subscription and whether the account may send.
+    """Sync one account. If a check of the token is due, check the token first. If the token works, read the account's
+    numbers, its subscription and whether the account may send.
     """
     sync = _Run(account_id, lease)
     try:

@@ -83,9 +83,9 @@ def question(*, waba_id: str, token: str) -> None:
     """Check a token after Meta rejected a call with a token error. The token is marked invalid only when the check
     confirms the error.
 
-    The check is needed because such an error can concern only the recipient of a message. All processes together check
-    a token once in QUESTION_INTERVAL. When the check gets no answer, the token stays as it is, and the next rejection
-    causes a new check. The function makes network calls, so call it outside of transactions.
+    The check is needed because such an error may be about the recipient of a message and not the token. All processes
+    together check a token at most once in QUESTION_INTERVAL. When the check gets no answer, the token stays as it is,
+    and the next rejection causes a new check. The function makes network calls, so call it outside of transactions.
     """
     moment = now()
     not_asked = Q(token_questioned_at__isnull=True) | Q(token_questioned_at__lt=moment - QUESTION_INTERVAL)

@@ -87,7 +87,7 @@ class Held:
     retries: int
     skip_opted_out: bool
     given_up: bool
-    """Whether the batch waited too long or its number left the tenant. Its unsent items are then skipped."""
+    """Whether the batch waited too long or its number left the tenant. If so, its unsent items are skipped."""
     traceparent: str | None
     customer_hours: str | None = None
     """The customers' hours in which the batch is sent, as JSON (`sending/customer_hours.py`)."""
@@ -134,9 +134,9 @@ class Outcome:
 Result = tuple[ClaimedItem, Outcome]
 
 
-# Claims for each number the oldest open batch that nobody holds, interrupted batches first. Skips batches that wait for
-# their time. Also skips batches of a tenant that had the number before, because they would delay the batches of the new
-# owner.
+# For each number, claims the oldest open batch that nobody holds. Interrupted batches come first. Skips batches that
+# wait for their time. Also skips batches of a tenant that had the number before, because they would delay the batches
+# of the new owner.
 _CLAIM_BATCHES = """
 WITH free AS MATERIALIZED (
     SELECT c.id,
@@ -198,7 +198,7 @@ WHERE batch_id = %(batch_id)s AND status = 'pending' AND claimed_by IS NOT NULL
 RETURNING idx, body
 """
 
-# A result's event has the body. An item keeps its own body only if a retry may send it again.
+# The event of a result contains the body. So an item keeps its own body only if a retry may send it again.
 _RESULTS = """
 UPDATE messaging_batchitem i
 SET status = r.status, http_status = r.http_status, wamid = r.wamid, response = r.response,
@@ -230,7 +230,9 @@ WHERE batch_id = %s AND status = 'failed' AND body <> ''
 
 
 def end_leases_of_dead(dead_workers: DeadWorkers) -> None:
-    """End the leases of workers that died, so that others can claim their batches. `dead_workers` checks `HOLDERS`."""
+    """End the leases of workers that died, so that others can claim their batches. `dead_workers` finds them in
+    `HOLDERS`.
+    """
     with transaction.atomic():
         if dead := run(dead_workers.finding({})):
             with connection.cursor() as cursor:
@@ -336,7 +338,7 @@ def take_over(held: Held) -> list[ClaimedItem]:
 
 
 def number_of(tenant_id: UUID, environment: str, phone_number_id: str) -> Sender:
-    """A tenant's number with its current state. A number that the tenant no longer has is shown as disconnected."""
+    """A tenant's number with its current state. A number that the tenant no longer has is "disconnected"."""
     return sender(tenant_id=tenant_id, environment=environment, from_=phone_number_id) or Sender(
         phone_number_id=phone_number_id,
         waba_id="",
@@ -359,7 +361,9 @@ def rate_now(held: Held, number: Sender) -> int:
 
 
 def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
-    """Write results with their events in one transaction. Skips items that already have a result of the next holder."""
+    """Write results with their events in one transaction. Skips items for which the next holder has already stored a
+    result.
+    """
     events = {item.idx: _outbound(held, number, item, outcome) for item, outcome in results}
     with transaction.atomic():
         Batch.objects.select_for_update(no_key=True).only("id").get(pk=held.id)
@@ -432,7 +436,7 @@ def skip_unsent(batch: Batch) -> None:
 
 
 def requeue_failed(batch: Batch) -> int:
-    """Make the failed items that kept their body pending again. Returns the number of items.
+    """Reset failed items to pending if they still have their body. Returns the number of items.
 
     Runs inside a transaction that has locked the batch's row.
     """

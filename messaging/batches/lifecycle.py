@@ -54,7 +54,7 @@ class Stored:
     batch: Batch
     is_new: bool = True
     same_messages: bool = True
-    """False if an existing batch with this client_ref has other messages than this call."""
+    """False if this call's messages differ from those of the existing batch with the same client_ref."""
     warnings: Sequence[TemplateWarning] = ()
 
 
@@ -235,7 +235,7 @@ def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str
     problems = batch_body.Problems()
     others = references.acquire(batch, (item.reference for item in body.messages))
     with (
-        # Wraps psycopg's errors here, because Django does not wrap the errors of a copy.
+        # Wraps psycopg's errors here, because Django does not wrap errors of COPY.
         connection.wrap_database_errors,
         connection.cursor() as cursor,
         cursor.copy(

@@ -1,4 +1,4 @@
-"""References of messages: of all batch items with the same `message_ref`, only one is sent within 30 days.
+"""References of messages. If several batch items have the same `message_ref`, only one is sent within 30 days.
 
 So a caller can send the rows of an interrupted job again, in any batch, and no customer gets a message twice. A
 reference belongs to the first item stored with it. If that item is skipped before it was sent, the reference is
@@ -57,7 +57,7 @@ WHERE (r.tenant_id, r.environment, r.ref_hash) = (released.tenant_id, released.e
 def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
     """Acquire the references of a batch's items, given in the items' order.
 
-    Returns the other item for each item whose reference belongs to another item. Runs inside a transaction.
+    For each item whose reference belongs to another item, returns that other item. Runs inside a transaction.
     """
     places: dict[bytes, list[int]] = {}
     for idx, reference in enumerate(references):

@@ -2,8 +2,8 @@
 scheduled messages that are due.
 
 It starts with the process (`gateway/__main__.py`), and has an event loop for messages and threads for the database and
-for Valkey. It ends when it is stopped or has been idle for long; `gateway/role_loop.py` then starts the next one.
-After a crash nothing is lost or sent twice: the leases end with the runner's registration, and another runner
+for Valkey. It ends when it is stopped or has been idle for LINGER_SECONDS; `gateway/role_loop.py` then starts the next
+one. After a crash nothing is lost or sent twice: the leases end with the runner's registration, and another runner
 continues. It reports claimed items without a result as `outcome_unknown`.
 """
 
@@ -32,13 +32,13 @@ log = structlog.get_logger(__name__)
 BATCHES_AT_ONCE = 64
 """How many batches one process runs. Other batches go to other workers, or wait."""
 MESSAGES_AT_ONCE = 768
-"""How many messages one process has under way. The usual limit of open files is 1,024."""
+"""How many messages one process has under way. Each needs a connection, and the usual limit of open files is 1,024."""
 DATABASE_THREADS = 3
 POLL_SECONDS = 1.0
 """How often a runner polls for scheduled messages and, while it runs batches, for further batches."""
 QUIET_POLL_SECONDS = 5.0
-"""How often an idle runner polls without a signal. A number may have been connected again, or another runner may have
-crashed.
+"""How often an idle runner polls without a signal. The poll finds batches whose number was connected again or whose
+runner crashed.
 """
 LINGER_SECONDS = 300.0
 """How long a runner stays idle before it ends and closes its database connection."""

@@ -1,9 +1,9 @@
 """Sends scheduled messages when they are due: claim → wait for the number's turn → send → record.
 
 Part of the batch runner (`messaging/batches/runner.py`), which polls for due messages every second. A message is
-claimed before it is sent and never claimed again to be sent, so it is sent at most once. If a claim expires without a
-result, the message ends with an unknown outcome. A message that cannot be sent at its time waits for PATIENCE, then it
-fails. Each number has its own task and a limited number of claims, so no number delays another.
+claimed before it is sent. It is never claimed for sending a second time, so it is sent at most once. If a claim expires
+without a result, the message ends with an unknown outcome. A message that cannot be sent at its time waits for
+PATIENCE, then it fails. Each number has its own task and a limited number of claims, so no number delays another.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ _HINDRANCES = {
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claimed message. `hindrance` is the reason why it is not sent. None for a message to send."""
+    """A claimed message. `hindrance` is the reason why it is not sent, or None if it can be sent."""
 
     id: UUID
     tenant_id: UUID
@@ -154,7 +154,8 @@ class ScheduledSends:
         return batch_is_due
 
     def _start(self, claimed: list[Claimed]) -> None:
-        # A number that moved to another tenant may have messages of both. Each message needs its own tenant's token.
+        # A number that moved to another tenant may have messages of both tenants. Each message needs its own tenant's
+        # token.
         groups: dict[tuple[UUID, str, str], list[Claimed]] = {}
         for message in claimed:
             owner = message.tenant_id, message.environment, message.phone_number_id

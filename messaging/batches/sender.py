@@ -70,14 +70,15 @@ async def claimed_ahead(
 log = structlog.get_logger(__name__)
 
 SAFE_PART = 0.75
-"""The part of the lease after a renewal during which this process certainly holds it, even if the process was
-stalled."""
+"""The fraction of the lease time, counted from a renewal, for which this process certainly holds the lease, even if the
+process was stalled.
+"""
 HEARTBEAT_PART = 0.25
 FACTS_SECONDS = 1.0
-"""How old the token, the connection and the level of the number may be."""
+"""The maximum age of the facts about the number: its token, its connection and its throughput level."""
 UNDER_WAY_SECONDS = 2.0
-"""How many seconds of messages may wait for the upstream's answer. If the upstream is slower than this, the batch
-slows down.
+"""The messages of this many seconds, at the batch's rate, may wait for the upstream's answer. If the upstream is slower
+than this, the batch slows down.
 """
 MOST_UNDER_WAY = 500
 REACH_SECONDS = 30.0
@@ -97,10 +98,10 @@ class NotNow(Exception):
 async def send_once(
     attempt: Callable[[], Awaitable[GraphAnswer]], *, longest_pause: float = MOST_PAUSE_SECONDS
 ) -> Outcome:
-    """Make a message's call and return its outcome. Raises the errors of `attempt`, except the upstream's.
+    """Make a message's call and return its outcome. Raises the errors of `attempt`, except those of the upstream.
 
-    Only a call that could not connect is repeated, for REACH_SECONDS, because it was certainly not made. Meanwhile the
-    message counts as under way, so an unreachable upstream also delays the other messages.
+    A call is repeated, for REACH_SECONDS, only if it could not connect, because the upstream then certainly did not
+    receive it. Meanwhile the message counts as under way, so an unreachable upstream also delays the other messages.
     """
     until, pause = time.monotonic() + REACH_SECONDS, RETRY_SECONDS
     while True:
@@ -307,7 +308,7 @@ class BatchRun:
         return await self.pool.send(outbound.message_call(self.number, item.body))
 
     def _question_token(self, number: Sender) -> None:
-        """Start a check of the token, because a single rejection can concern only the recipient."""
+        """Start a check of the token, because a single rejection may be about the recipient and not the token."""
         moment = time.monotonic()
         if moment - self.token_asked_at >= tokens.QUESTION_INTERVAL.total_seconds():
             self.token_asked_at = moment
@@ -346,7 +347,8 @@ class BatchRun:
                 for result in results:
                     await self._record([result])
                 return
-            # The database rejects this answer. Record without the answer that the message may have been sent.
+            # The database rejects this answer. So the record only says, without the answer, that the message may have
+            # been sent.
             ((item, refused),) = results
             replaced = _unknown("unusable_answer", sent_at=refused.sent_at)
             await self._until_done(held_batch.record, self.held, self.number, [(item, replaced)])

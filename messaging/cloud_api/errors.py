@@ -1,6 +1,6 @@
 """Errors in the form of the Graph API, for software written against it.
 
-The upstream's own errors lose only the members that `/v1` adds.
+Errors from the upstream stay as they are, without the members that `/v1` adds.
 """
 
 from collections.abc import Mapping
@@ -127,7 +127,7 @@ def _graph_code(code: str, details: Mapping[str, Any], status: int) -> GraphCode
 
 
 def _sentence(message: str, details: Mapping[str, Any]) -> str:
-    """The service's field errors and hint. Without both, the service's message."""
+    """The service's errors by field as one text. The service's message if no field has an error."""
     fields = details.get("fields") or {}
     named = [f"{name}: {' '.join(map(str, problems))}" for name, problems in fields.items() if name != "from"]
     return "; ".join(named) or message

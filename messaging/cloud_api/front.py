@@ -33,7 +33,7 @@ from messaging.media import uploads
 from tenants.credentials.bearer_tokens import BearerAuthentication
 
 UPLOAD = "upload"
-"""The first part of the path of a resumable upload, in place of a node. The session's id follows."""
+"""The path segment that replaces the node in a resumable upload. The session's id follows it."""
 KNOWN_EDGES = frozenset(
     {
         "assets", "block_users", "calls", "content", "conversational_automation", "deregister", "flows",
@@ -95,7 +95,7 @@ def graph_media(
 
 @csrf_exempt
 def no_such_path(request: HttpRequest) -> HttpResponseBase:
-    """Answer 404 for a path below a version that the Graph API does not have or the gateway does not serve."""
+    """Answer 404 for a versioned path that the Graph API does not have or the gateway does not serve."""
     answer = refusal(UNKNOWN_PATH, "Unknown path components.", request, gateway_code="not_found")
     return in_graph_form(answer, request, version=settings.META_GRAPH_VERSION)
 
@@ -105,7 +105,7 @@ def no_such_path(request: HttpRequest) -> HttpResponseBase:
 def graph_root(
     request: HttpRequest, node: str = "", edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
-    """Answer a call without a node, or a call of a name such as `me` that replaces a node's id in the Graph API."""
+    """Answer a call without a node, or with a name such as `me`, which replaces a node's id in the Graph API."""
     template = ("/{version}" if version else "") + f"/{node}" + ("/{edge}" if edge else "")
     return _answered(request, template, version, node, edge)
 

@@ -105,7 +105,7 @@ class GraphView(APIView):
 
 
 class NodeView(GraphView):
-    """Graph API calls on the tenant's own nodes that `/v1` has no operation for."""
+    """Graph API calls on the tenant's own nodes, if `/v1` has no operation for the call."""
 
     parser_classes = [*GraphView.parser_classes, MultiPartParser]
 
@@ -299,7 +299,7 @@ def _callback(request: Request, node: str, *, is_number: bool = False) -> Callba
 
 
 class DebugTokenView(APIView):
-    """`debug_token` for a key of the same tenant. The key is valid, and has both scopes for the tenant's accounts."""
+    """`debug_token` for a key of the same tenant. Reports it as valid, with both scopes for the tenant's accounts."""
 
     scope = None
 
@@ -352,7 +352,7 @@ def _account(request: Request, waba_id: str) -> BusinessAccount:
 
 
 def _media(request: Request, media_id: str, edge: str | None, given: Parameters) -> HttpResponseBase:
-    """Describe a media file, with the gateway's own URL for its bytes, or delete it. Other ids are unknown."""
+    """Describe a media file, with the gateway's own URL for its bytes, or delete it. Answers 404 for other ids."""
     check_scope(caller_of(request), KeyScope.MESSAGES, method=request.method or "")
     scope, named = scope_of(request), given.text("phone_number_id")
     is_media = edge is None and (named or known_nodes.number_of_media(media_id=media_id, **scope))
@@ -441,7 +441,7 @@ class UploadSessionsView(GraphView):
 
     @waits_for_upstream
     def post(self, request: Request, node: str) -> HttpResponseBase:
-        # Validated as a query, because numbers may be texts in a query.
+        # Validated as a query, because a query may contain numbers as texts.
         given = checked(SessionIn(data=QueryDict(urlencode(given_in(request).query()))))
         account = _account_of_upload(request)
         return _answer(
@@ -472,7 +472,8 @@ class UploadSessionView(GraphView):
         graph, signed = _graph(account), _signed(request, session)
         offset = http.META.get("HTTP_FILE_OFFSET")
         if offset is None:
-            # Servers and proxies drop headers with an underscore, such as `file_offset`. The upstream knows the offset.
+            # Servers and proxies drop headers with an underscore, such as `file_offset`. So the offset comes from the
+            # upstream.
             answer = graph.upload_offset(signed)
             if not classify(answer).ok:
                 return _answer(account, answer)

@@ -20,7 +20,7 @@ EXPIRED = "The text is no longer kept."
 CHANGES = {"edit": "edited", "revoke": "deleted"}
 """Types of messages that change another message, each with the label for the changed message."""
 _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
-"""The errors that occur when members of a body have other types than WhatsApp documents."""
+"""The errors that occur when members of a body do not have the types in WhatsApp's documentation."""
 Documents = Mapping[tuple[str, str], Mapping[str, Any]]
 """Templates as WhatsApp describes them, by name and language."""
 

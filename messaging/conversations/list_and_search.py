@@ -1,7 +1,7 @@
 """Reads conversations: the list, the search, and the messages of one conversation.
 
-Conversations have no table; only read marks are stored. Each read walks a bounded number of rows of an index of the
-event log or the message log, newest first. Texts come from the stored bodies within retention.
+Conversations have no table; only read marks are stored. Each read walks an index of the event log or the message log
+from the newest row, and reads a bounded number of rows. Texts come from the stored bodies within retention.
 """
 
 import re
@@ -119,8 +119,8 @@ FROM walk CROSS JOIN LATERAL (
 ) AS each (kind, holds)
 WHERE holds ORDER BY place, kind, id DESC
 """  # noqa: S608 - only column names are formatted in
-# Customers whose number has a prefix: each step through the index of customers finds the next number. Every collation
-# sorts digits in the same way.
+# Customers whose number begins with a prefix: each step through the index of customers finds the next number. Every
+# collation sorts digits in the same way.
 _BY_NUMBER = """
 WITH RECURSIVE found (wa_id) AS (
     (SELECT m.wa_id FROM messages m
@@ -155,7 +155,7 @@ ORDER BY id DESC LIMIT %(walked)s
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The conversations to read: a tenant's, in one environment, with one number. No number means all numbers."""
+    """The conversations to read: those of a tenant, in one environment, with one number or (None) with all numbers."""
 
     tenant_id: UUID
     environment: str
@@ -220,12 +220,12 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Conversations, and the id before which the next page begins. The id is None on the last page."""
+    """Conversations, and the `before` with which to request the next page. `before` is None on the last page."""
 
     rows: Sequence[Conversation]
     before: UUID | None
     since: datetime | None = None
-    """The time back to which a search has read."""
+    """How far back a search has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ def gists(scope: Scope, rows: Sequence[Message]) -> list[tuple[str, str]]:
 def _heads(
     scope: Scope, first: UUID, before: UUID, *, walked: int, is_first: bool, limit: int
 ) -> tuple[list[Head], UUID | None]:
-    # The first page ends at the newest event, so no customer can have written later.
+    # The first page includes the newest event, so no customer can have written later.
     is_latest = "true" if is_first else _IS_LATEST
     values = {
         **scope.values,

@@ -110,7 +110,7 @@ class Counting:
 
 @contextmanager
 def counting(*, instead: str) -> Iterator[Counting]:
-    """Count for one call at a time in a process. `instead` says what to request when the time limit is reached.
+    """Let one call at a time count in this process. `instead` says what to request when the time limit is reached.
 
     Raises TooManyInFlight while another call counts: figures can wait, and a process has few database connections.
     """
@@ -183,7 +183,8 @@ WHERE b.tenant_id = %(tenant_id)s AND b.environment = %(environment)s
   AND b.id < %(end)s AND (b.completed_at >= %(begin)s OR b.completed_at IS NULL) AND i.status = 'failed'
   AND i.sent_at >= %(begin)s AND i.sent_at < %(ends)s
 """
-# A rejected send has no event, so the request log is counted. A stored answer to a repeat has no `upstream_ms`.
+# A rejected send has no event, so the request log is counted. A repeat that gets the stored answer has no
+# `upstream_ms`, so it is not counted.
 _SINGLE = """
 SELECT count(*) FILTER (WHERE error_code IS DISTINCT FROM 'meta_unreachable'),
        count(*) FILTER (WHERE error_code = 'meta_unreachable')
@@ -192,8 +193,8 @@ WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND id >= %(fi
   AND method = 'POST' AND route = ANY(%(routes)s) AND status >= 400 AND upstream_ms > 0
 """
 DOUBLE_WITHIN = timedelta(days=8)
-"""How far before a span an earlier event with the same wamid is searched. Without a limit the search would read every
-partition. The only known cause of duplicates, a result that is written again, occurs within minutes.
+"""How far before a span to search for an earlier event with the same wamid. Without a limit, the search would read
+every partition. The only known cause of duplicates, a result that is written again, occurs within minutes.
 """
 
 

@@ -1,8 +1,9 @@
 """A number's Flow endpoint: the tenant's URL, its signing secret and the key pair. Writes `FlowEndpoint`.
 
 WhatsApp encrypts with the public key that was uploaded last. A new private key is stored before its public key is
-uploaded, and both private keys decrypt requests. So requests can be decrypted even if Meta's answer to the upload is
-lost. Uploads are network calls, so no transaction is open during one.
+uploaded. Until the upload has succeeded, requests are decrypted with either the previous or the new private key. So
+requests can be decrypted even if Meta's answer to the upload is lost. Uploads are network calls, so no transaction is
+open during one.
 """
 
 from datetime import timedelta

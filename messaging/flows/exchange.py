@@ -44,7 +44,9 @@ EVENT_TYPE = "flow.data_exchange"
 """The value of `X-Service-Event-Type`. A data request is not an event: it is neither stored nor repeated."""
 
 CANNOT_DECRYPT, NOT_SIGNED, TOKEN_INVALID = 421, 432, 427
-"""Statuses that Meta defines: fetch the public key again, the signature is wrong, the Flow has ended."""
+"""Statuses that Meta defines. After 421, WhatsApp fetches the public key again. 432 means a wrong signature, and 427
+that the Flow has ended.
+"""
 
 exchanges = Bulkhead(per_number=100, per_tenant=200, crowded=400, in_all=600)
 """Limits how many data requests wait for tenants' servers on the event loop."""
@@ -55,7 +57,7 @@ _ACKNOWLEDGED = b'{"data":{"acknowledged":true}}'
 _SERVED = Q(number__tenant__status=Tenant.Status.ACTIVE) | Q(
     number__tenant__status=Tenant.Status.PENDING_APPROVAL, number__environment="test"
 )
-"""The condition that the number's tenant is served. Deliveries use the same one (`tenants/tenant_status.py`)."""
+"""The condition that the number's tenant is served. Deliveries use the same condition (`tenants/tenant_status.py`)."""
 
 
 class UndecryptableError(ValueError):
@@ -120,7 +122,9 @@ class FlowExchange:
         self._threads.close()
 
     async def _forwarded(self, opened: Opened) -> tuple[Reply, str | None]:
-        """The answer for WhatsApp, and the reason why the tenant's answer could not be used. None if it was used."""
+        """The answer for WhatsApp, and the reason why the tenant's answer could not be used. The reason is None if it
+        was used.
+        """
         if self._outbound is None:
             private = settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS
             self._outbound = await Outbound(allow_private=private).__aenter__()

@@ -87,8 +87,8 @@ def delete(
     """Delete a media file at the upstream. Returns the upstream's answer verbatim. Raises NotFound if the id is another
     object's.
 
-    The file is described before it is deleted. The upstream compares the number only for media files. Without the
-    check, the call could delete another object that the token has access to, even one of another tenant.
+    The file is described before it is deleted. The upstream compares the number only for media files. So deletion
+    without this check could delete any other object that the token has access to, even one of another tenant.
     """
     number, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)

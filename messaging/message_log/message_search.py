@@ -25,9 +25,11 @@ MOST_EVENTS = 200
 """How many events are shown with one message. A message to a group has a status for each participant."""
 MOST_DELIVERIES = 500
 LAST_REPLAY = timedelta(days=LONGEST_RETENTION_DAYS + 1)
-"""How long after an event its last delivery can be created. A replay needs the event's body, which then expires."""
+"""How long after an event its last delivery can be created. A later replay is impossible, because the event's body has
+expired.
+"""
 EARLIER = timedelta(minutes=10)
-"""How long before a message's first published event another of its events can have been created."""
+"""How much earlier than a message's first published event another event of the message can have been created."""
 
 MESSAGES = StoredRows(Message)
 _MESSAGES = BoundedList(MESSAGES, by_month=True)

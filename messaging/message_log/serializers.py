@@ -1,4 +1,4 @@
-"""Messages as the API shows them: items of `/v1/messages`, and one with its content, statuses and events."""
+"""Messages as the API shows them: items of `/v1/messages`, and single messages with content, statuses and events."""
 
 from typing import Any, get_args
 

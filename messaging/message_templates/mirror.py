@@ -159,7 +159,7 @@ def language_of(value: object) -> str:
 
 
 def _can_be_stored(template_id: str, view: Mapping[str, Any]) -> bool:
-    """Whether the columns can hold a template. One that they cannot hold must not block the other templates of its
+    """Whether the columns can hold a template. A template that does not fit must not block the other templates of its
     account.
     """
     try:
@@ -219,7 +219,8 @@ STATUSES: Mapping[str, str] = {
     "UNLOCKED": "APPROVED",
     "UNARCHIVED": "APPROVED",
 }
-"""The template's new status for the `event` of a status update. For other events, the next read fetches it."""
+"""The template's new status, by the `event` of a status update. After other events, the next read fetches the status.
+"""
 
 
 def apply_notification(*, field: str, value: Mapping[str, Any], waba_id: str) -> None:

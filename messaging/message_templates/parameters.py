@@ -246,8 +246,8 @@ class TemplateWarning:
 
 
 def check_sends(contents: Sequence[tuple[int, bytes]], *, waba_id: str) -> list[TemplateWarning]:
-    """Check template messages, as pairs of position and `template` member, against an account's mirror. Returns
-    warnings.
+    """Check template messages against an account's mirror. Each message is a pair: its position and its `template`
+    member. Returns warnings.
 
     If the mirror is fresh, errors raise InvalidRequest instead.
     """

@@ -1,4 +1,5 @@
-"""Add to batches why and since when they wait, and their retries. Make client_ref unique for each tenant.
+"""Add columns to batches: the reason for a wait, its beginning, and the number of retries. Make client_ref unique for
+each tenant.
 
 The indexes are built concurrently, so no lock is held for long. If a tenant used a client_ref in both environments,
 only the live batch keeps it.

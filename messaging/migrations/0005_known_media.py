@@ -1,4 +1,4 @@
-"""Add the table of media files, with the number of each."""
+"""Add the table of media files, each with its phone number."""
 
 from django.db import migrations, models
 

@@ -4,13 +4,13 @@ normalise → find the owner of each change → one commit with events, bodies, 
 sent only after the commit. Each change is routed separately, and a tenant's `raw` never has bytes of another tenant.
 Unroutable and malformed notifications are stored and answered with 200 (upstream fact 3.2).
 
-A usual notification is small, well formed, of one tenant and without side effects. The event loop stores concurrent
-notifications of this kind in one statement (`Intake`). All others go through `accept` in a thread, each in its own
-transaction.
+A usual notification is small and well formed, belongs to one tenant, and has no side effects. The event loop stores
+concurrent notifications of this kind in one statement (`Intake`). All others go through `accept` in a thread, each in
+its own transaction.
 
 Side effects are changes of numbers, accounts, templates and opt-outs (upstream fact 3.3 rule 7). They are applied in
-the notification's transaction, only for changes with a new event, because a repeat days later must not undo a repair.
-To add an effect, write a function and add its fields to `EFFECTS`.
+the notification's transaction, only for changes with a new event, because a repeat that arrives days later must not
+undo a repair. To add an effect, write a function and add its fields to `EFFECTS`.
 """
 
 import hashlib
@@ -295,7 +295,8 @@ def _event_of(draft: EventDraft, owner: Owner, moved: dict[Place, Place] | None)
     """The event of a draft. `moved` maps the place of the draft's change to its place in the tenant's part."""
     raw_path: str | None = draft.raw_path
     if draft.type == "message.history":
-        # A notification can have thousands of these events. Only the event of the whole history refers to it.
+        # A notification can have thousands of these events. Only the event of the whole history refers to the
+        # notification.
         raw_path = None
     elif moved is not None:
         raw_path = rebase(draft.raw_path, moved[draft.entry, draft.change])

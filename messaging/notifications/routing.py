@@ -1,7 +1,7 @@
 """Routing: finds the tenant of each change of a parsed notification (upstream fact 3.2).
 
 Changes of one notification can have different owners. A process caches the owner of a number for a second, for changes
-that name the same account. So a busy number costs one look-up a second. Unknown numbers are looked up each time.
+that name the same account. So a busy number costs one look-up per second. Unknown numbers are looked up each time.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,8 +19,8 @@ from messaging.known_nodes import Named
 from phone_numbers.senders_and_owners import AccountRoute, NumberRoute, Routes, routing
 
 REMEMBERED_SECONDS = 1.0
-"""How long an owner is cached. The first event of each second looks the number up and stores `last_event_at`, which
-is precise to the second. So this must not be longer.
+"""How long an owner is cached. The first event of each second looks the number up and stores `last_event_at`, which is
+precise to the second. So an owner must not be cached for longer.
 """
 MOST_REMEMBERED = 10_000
 

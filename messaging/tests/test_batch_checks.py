@@ -32,7 +32,7 @@ def parameters(count: int) -> list[dict[str, str]]:
 def sent(
     body: int = 2, button: int = 1, *, name: str = "order_update", language: str = "en_US"
 ) -> dict[str, Any]:
-    """A message with the template `order_update` and these numbers of parameters."""
+    """A message with the template `order_update`, with the given number of parameters in each part."""
     components: list[dict[str, Any]] = [{"type": "body", "parameters": parameters(body)}]
     if button:
         components.append(

@@ -354,8 +354,8 @@ def test_throttling_halves_the_pace(api: Api, number: PhoneNumber, simulator: Ru
 
 
 def run_until_none_is_open() -> None:
-    """Run the runner until all batches have ended. It ends when it finds nothing to run, even between two batches of a
-    number.
+    """Run the runner until all batches have ended. The runner ends whenever it finds nothing to run, even between two
+    batches of a number.
     """
     deadline = time.monotonic() + 60
     while Batch.objects.filter(completed_at__isnull=True).exists():

@@ -173,7 +173,8 @@ def test_a_body_of_a_million_values_is_refused_before_they_are_built(
     finally:
         tracemalloc.stop()
     assert_error(answer, 400, "invalid_request")
-    # The client and the server have copies of the body, the server also one of the item. A million objects take 64 MB.
+    # The client and the server each have a copy of the body, and the server also has a copy of the item. A million
+    # objects take 64 MB.
     assert peak < 4 * len(raw) + 4_000_000, f"{peak:,} bytes for a body of {len(raw):,}"
     assert not BatchItem.objects.exists()
 

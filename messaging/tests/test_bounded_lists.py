@@ -1,4 +1,6 @@
-"""Lists with filters that match few or no rows. Each page reads a limited number of rows; the next continues there."""
+"""Lists with filters that match few or no rows. Each page reads a limited number of rows, and the next page continues
+where it stopped.
+"""
 
 import json
 from collections.abc import Iterator
@@ -19,8 +21,8 @@ pytestmark = pytest.mark.django_db
 
 ROWS = 3_000
 WALKED = 300
-# A fifth of the rows has the number 7, and a twentieth has the searched type. Only the oldest row has both, and the
-# rare customer.
+# A fifth of the rows has the number 7, and a twentieth has the searched type. Only the oldest row has both, and only
+# this row has the rare customer.
 _NUMBERED = """
 WITH made AS (
     SELECT n, (lpad(to_hex((floor(extract(epoch FROM now() - make_interval(days => %(days)s)) * 1000))::bigint - n),
@@ -53,7 +55,7 @@ _LOAD = {
 
 
 def load(table: str, tenant: Tenant, *, days: int = 0, rows: int = ROWS) -> None:
-    """Insert rows of an age of `days` days."""
+    """Insert rows that are `days` days old."""
     with connection.cursor() as cursor:
         cursor.execute(_NUMBERED + _LOAD[table], {"tenant": tenant.id, "rows": rows, "days": days})
         cursor.execute(f"ANALYZE {table}")
@@ -163,7 +165,9 @@ def test_pages_of_several_types_miss_and_repeat_nothing(
 def test_a_rare_type_of_a_busy_number_is_one_page(
     api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two indexes can serve the search. The walk that reaches further back is used: all events of the type."""
+    """Two indexes can serve the search. The search uses the walk that reaches further back, which here is the walk of
+    the type.
+    """
     monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
     load("events", tenant)
     body = api.get("/v1/events?phone_number_id=7&type=message.status").json()
@@ -182,7 +186,9 @@ def test_a_rare_type_of_a_busy_number_is_one_page(
 def test_a_page_of_recent_rows_with_a_filter_is_planned_for_few_partitions(
     api: Api, tenant: Tenant, table: str, path: str
 ) -> None:
-    """These are the last week, this week, and, because clocks differ, the next. A monthly table has months instead."""
+    """The partitions of last week, this week and, because clocks differ, next week. A monthly table has a partition for
+    each month instead.
+    """
     partitions.make_from(table, (now() - timedelta(days=200)).date())
     load(table, tenant)
     with CaptureQueriesContext(connection) as queries:
@@ -193,8 +199,8 @@ def test_a_page_of_recent_rows_with_a_filter_is_planned_for_few_partitions(
 
 @pytest.mark.parametrize("table", ["events", "webhook_deliveries"])
 def test_a_new_tenants_page_is_planned_for_few_partitions(api: Api, tenant: Tenant, table: str) -> None:
-    """The installation is old and other tenants have older rows. The plan has only partitions since this tenant's
-    oldest row.
+    """The installation is old and other tenants have older rows. The plan includes no partition that is older than this
+    tenant's oldest row.
     """
     partitions.make_from(table, (now() - timedelta(days=400)).date())
     stranger = Tenant.objects.create(name="An old tenant", status=Tenant.Status.ACTIVE)

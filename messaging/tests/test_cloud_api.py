@@ -567,7 +567,7 @@ def test_an_error_of_the_service_has_the_documented_form(
 
 @pytest.mark.parametrize("header", ["Bearer", "OAuth", "wb_live_key", ""])
 def test_a_header_without_a_credential_is_no_key(api: Api, number: PhoneNumber, header: str) -> None:
-    """A key in another place is used only without this header, so a proxy cannot add a second caller."""
+    """A key in another place is used only if this header is missing, so a proxy cannot add a second caller."""
     key = api.headers["Authorization"].removeprefix("Bearer ")
     answer = Client().get(
         f"/v25.0/{number.phone_number_id}?fields=id", headers={"Authorization": header, "X-API-Key": key}

@@ -134,7 +134,7 @@ def test_chatwoots_calls(
         assert page.status_code == 200, page.content
         listed += page.json()["data"]
         following = page.json().get("paging", {}).get("next")
-        # Chatwoot sends no other credential for the next page than the URL itself.
+        # For the next page, Chatwoot calls only this URL, which contains the credential.
         url = following and f"/{following.split('/', 3)[3]}"
     assert {row["name"] for row in listed} >= {"one", "two", "three"}
 

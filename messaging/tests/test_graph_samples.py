@@ -1,10 +1,10 @@
 """Every sample call in Meta's documentation, sent to a scripted server. Each call arrives unchanged, or is rejected.
 
-`graph_samples.json` has the calls of three public mirrors: method, path, parameters, and their page (`source`). It also
-has one call for each operation that appears only in Meta's OpenAPI description. Long texts, addresses and recipients
-are our own values. Commands with mistakes on their page (a comment in JSON, a missing quote) are corrected. Calls to
-other hosts are left out: payment providers, a business's own server, and the download from a media file's URL.
-docs/cloud-api.md lists the rejected calls.
+`graph_samples.json` has the calls of three public mirrors: method, path, parameters, and the page of each call
+(`source`). It also has one call for each operation that appears only in Meta's OpenAPI description. Long texts,
+addresses and recipients are replaced by our own values. Commands with mistakes on their page (a comment in JSON, a
+missing quote) are corrected. Calls to other hosts are left out: payment providers, a business's own server, and the
+download from a media file's URL. docs/cloud-api.md lists the rejected calls.
 """
 
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""`/v1/media*`: files are streamed verbatim in both directions. Also their owner, and where the token is sent."""
+"""`/v1/media*`: files are streamed verbatim in both directions. Also tests the owner of a file, and the hosts to which
+the token is sent.
+"""
 
 import gc
 import hashlib

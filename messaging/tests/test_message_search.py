@@ -1,4 +1,6 @@
-"""A message's events with their contents and deliveries: only the message's own, with replays of months later."""
+"""A message's events with their contents and deliveries: only the message's own, including replays that are months
+younger.
+"""
 
 from datetime import timedelta
 

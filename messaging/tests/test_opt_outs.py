@@ -208,7 +208,7 @@ def test_the_list_has_who_opted_out_at_the_keys_numbers(api: Api, tenant: Tenant
 
 
 def test_two_words_at_once_leave_the_later_one(api: Api, here: PhoneNumber, tenant: Tenant) -> None:
-    """Neither process finds the other's row, and both write it. The later word is valid. Each change has one event."""
+    """Neither process finds a row, and both write the same row. The later word is valid. Each change has one event."""
     meeting = threading.Barrier(2)
 
     def meet(execute: Callable[..., Any], statement: str, *rest: Any) -> Any:

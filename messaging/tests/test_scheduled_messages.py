@@ -70,7 +70,7 @@ def schedule_one(api: Api, number: PhoneNumber, **more: Any) -> str:
 
 
 def let_time_come(age: timedelta = timedelta(seconds=1)) -> None:
-    """Set the time of everything that is scheduled to `age` ago."""
+    """Move the times of all scheduled messages and batches into the past, by `age` before now."""
     ScheduledMessage.objects.filter(status="scheduled").update(send_at=now() - age)
     Batch.objects.filter(waiting_for="scheduled").update(send_at=now() - age)
 
@@ -366,7 +366,7 @@ def test_one_that_found_no_connection_is_released_when_the_process_ends(
 
 
 def test_one_that_was_released_and_claimed_by_another_stays_the_others(api: Api, number: PhoneNumber) -> None:
-    """A process that was paused for long releases a message that another process is now sending."""
+    """A process was paused for a long time. It releases a message that another process is now sending."""
     schedule_one(api, number)
     let_time_come()
     (former,) = scheduled_sender.claim([])
@@ -590,7 +590,7 @@ def hours_in(ahead: int) -> dict[str, int]:
 
 
 def set_hours(hours: dict[str, int]) -> None:
-    """Set other hours on everything that waits. The effect is that of another time."""
+    """Change the hours of everything that waits. This has the same effect as a change of the clock."""
     column = {**hours, "zones": ["Asia/Calcutta"]}
     ScheduledMessage.objects.update(customer_hours=column)
     Batch.objects.update(customer_hours=column)

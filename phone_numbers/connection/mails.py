@@ -24,7 +24,7 @@ AT_MOST_EVERY = timedelta(days=1)
 TOKEN_WARNING_DAYS = (1, 7)
 """How many days before the end of a token its tenant is warned."""
 MOST_NUMBERS = 20
-"""The most numbers that one mail names. The mail has only the count of the others."""
+"""The most numbers that one mail lists. For further numbers, the mail has only the count."""
 
 
 def numbers_lost(tenant_id: UUID, numbers: Sequence[PhoneNumber]) -> None:

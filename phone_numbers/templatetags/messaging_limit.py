@@ -1,4 +1,6 @@
-"""Template filter for Meta's messaging limit: how many customers a business may write to first in a day."""
+"""Template filter for Meta's messaging limit: the number of customers with whom a business may start a conversation in
+a day.
+"""
 
 import re
 

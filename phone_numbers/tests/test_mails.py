@@ -1,5 +1,5 @@
-"""Mails about numbers and tokens. Each cause has one mail, at most one a day, only in the live environment. A failed
-mail blocks nothing.
+"""Mails about numbers and tokens. Each cause leads to one mail, but to at most one a day, and only in the live
+environment. A failed mail blocks nothing.
 """
 
 from datetime import timedelta

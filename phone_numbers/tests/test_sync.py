@@ -1,4 +1,6 @@
-"""The sync: the data that it reads, one run at a time for each account, and accounts that fail on their own."""
+"""The sync: the data that it reads, one run at a time for each account, and failing accounts, which do not affect
+others.
+"""
 
 import threading
 from contextlib import suppress

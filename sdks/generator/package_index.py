@@ -23,7 +23,7 @@ PAGE = """<!doctype html>
 
 
 def publish(target: Path) -> None:
-    """Replace the contents of a directory by the files to serve."""
+    """Replace the contents of a directory with the files to serve."""
     shutil.rmtree(target, ignore_errors=True)
     build(target)
     [wheel], tarballs = target.glob("*.whl"), sorted(target.glob("*.tgz"), reverse=True)

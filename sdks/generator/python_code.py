@@ -188,8 +188,8 @@ _WORDS = {
     "aclose": "close",
     "Awaitable[None]": "None",
     "async_": "",
-    # A synchronous client takes no asynchronous iterators. It opens a download at once, so that a missing file raises
-    # an error there.
+    # A synchronous client takes no asynchronous iterators. Its method opens a download at once, so that the method
+    # itself raises the error for a missing file.
     "bodies_async": "bodies",
     " | AsyncIterable[Mapping[str, Any]]": "",
     "return AsyncDownload(self._transport, call)": "return Download(self._transport, call).__enter__()",

@@ -91,7 +91,7 @@ def parsed(command: str) -> Sample | None:
 
 
 def message(text: str) -> Sample | None:
-    """The call that sends a message, for the message's JSON in a guide. None for other JSON."""
+    """The call that sends a message whose JSON is in a guide. None for other JSON."""
     try:
         body = json.loads(_filled(text))
     except json.JSONDecodeError:

@@ -53,7 +53,7 @@ ANSWERED = Answered(200, ANSWER, 200, {"Content-Type": "application/json"}, ANSW
 
 
 def abandon(slot: Slot) -> None:
-    """Leave a slot as the end of its process does: the lock is free and the file stays."""
+    """Leave a slot in the state after the end of its process: unlocked, with its file still there."""
     slot.close(remove=False)
 
 

@@ -73,7 +73,7 @@ def came_back(page: Page) -> dict[str, list[str]]:
 
 def leave(dialog: Page, button: str) -> None:
     """Press a button that closes the dialog's window. The window can be gone before the driver reports the click."""
-    # Before its script has run, the button does nothing.
+    # Before the page's script has run, the button does nothing.
     dialog.wait_for_load_state()
     with contextlib.suppress(Error):
         dialog.get_by_role("button", name=button).click()

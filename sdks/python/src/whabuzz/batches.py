@@ -12,7 +12,7 @@ from whabuzz import types
 from whabuzz.errors import BatchDiffers
 
 MOST = 10_000
-"""Most messages of one batch."""
+"""The most messages that a batch can have."""
 FINAL = frozenset({"completed", "cancelled"})
 
 

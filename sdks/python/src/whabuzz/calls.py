@@ -31,7 +31,7 @@ File = Union[bytes, "IO[bytes]", Path, tuple[str, Union[bytes, "IO[bytes]"], str
 """A file to upload: bytes, an open file, a path, or (name, bytes or open file, media type)."""
 
 _LONGEST_WAIT = 60.0
-"""In seconds. For a longer `Retry-After`, the caller gets the error at once."""
+"""The longest wait before a retry, in seconds. For a longer `Retry-After`, the caller gets the error at once."""
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Repeats:
             return None
         asked = seconds(headers.get("retry-after"))
         if status == 429 or (status == 503 and asked is not None):
-            # The service has not carried out such a call.
+            # The service did not carry out a call with such an answer, so every such call is repeated.
             wait = asked if asked is not None else _backoff(tries)
             return wait if wait <= _LONGEST_WAIT else None
         if not call.may_repeat():

@@ -13,7 +13,8 @@ class WhabuzzError(Exception):
 class NoAnswer(WhabuzzError):
     """No answer came: the connection failed or timed out, even after all safe retries.
 
-    The outcome is unknown. Send a message with an idempotency key again with the same key: it is sent only once.
+    The outcome is unknown. A message that was sent with an idempotency key can be sent again with the same key. The
+    customer then gets it only once.
     """
 
 
@@ -90,7 +91,7 @@ class Unprocessable(APIError):
 
 
 class RateLimited(APIError):
-    """429: too many calls, also after the retries. `retry_after` says how long to wait."""
+    """429: too many calls, even after the retries. `retry_after` says how long to wait."""
 
 
 class ServerError(APIError):

@@ -12,7 +12,7 @@ _MINUTES = {"m": 1, "h": 60, "d": 1440}
 
 
 def moment_ago(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """The time of `30m`, `2h` or `7d` ago, or of a time in ISO 8601, in the API's form. Raises click.BadParameter."""
+    """Convert `30m`, `2h` or `7d` (before now), or a time in ISO 8601, to the API's form. Raises click.BadParameter."""
     if value is None:
         return None
     if span := _SPAN.fullmatch(value):

@@ -92,7 +92,7 @@ class People:
 
 
 def template_content(name: str, language: str, parameters: list[str]) -> Content:
-    """The content of a template message. The parameters of its body are the values of these columns."""
+    """The content of a template message. The parameters of its body are the values of the columns in `parameters`."""
 
     def content(row: Row) -> dict[str, Any]:
         if empty := [column for column in parameters if not row[column].strip()]:

@@ -89,7 +89,7 @@ class Profiles:
         return found
 
     def _write(self, profiles: dict[str, dict[str, Any]]) -> None:
-        """Replace the file atomically by a new one that only its owner can read."""
+        """Replace the file atomically with a new one that only its owner can read."""
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._file.with_name(f"{self._file.name}.{os.getpid()}")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

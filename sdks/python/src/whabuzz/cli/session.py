@@ -65,7 +65,9 @@ class Session:
     def show_each(
         self, items: Iterable[Mapping[str, Any]], line: Callable[[Any], str], *, nothing: str
     ) -> None:
-        """Print each object in a line, with `--json` as JSON. Without objects and `--json`, print `nothing`."""
+        """Print each object in a line, or as JSON with `--json`. If there are no objects, print `nothing`, except with
+        `--json`.
+        """
         shown = 0
         for item in items:
             self.show_one_of_many(item, line(item))
@@ -74,7 +76,7 @@ class Session:
             click.echo(nothing)
 
     def show_one_of_many(self, item: Mapping[str, Any], line: str) -> None:
-        """Print one object of a list in one line: with `--json` as JSON."""
+        """Print one object of a list in one line, which is JSON with `--json`."""
         click.echo(json.dumps(item, ensure_ascii=False) if self.as_json else line)
 
     def tell(self, text: str) -> None:

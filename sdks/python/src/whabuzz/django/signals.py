@@ -23,7 +23,7 @@ def receives(*event_types: str) -> Callable[[Handler], Handler]:
     """Decorate a function that handles each new event of these types. Without types it handles every event."""
 
     def connected(handler: Handler) -> Handler:
-        # Without `functools.wraps`, because with DEBUG Django requires **kwargs, which the handler's signature lacks.
+        # Does not use `functools.wraps`. With DEBUG, Django requires **kwargs, which the handler's signature lacks.
         def on_event(*, event: types.Event, **_: Any) -> None:
             if not event_types or event["type"] in event_types:
                 handler(event)
