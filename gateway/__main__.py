@@ -24,9 +24,9 @@ from typing import Any, cast
 
 ROLES = ("web", "deliveries", "batches", "tasks", "beat")
 LOOPS = {"deliveries": "webhooks.delivery.dispatcher", "batches": "messaging.batches.runner"}
-"""Modules with the loop of a role, by role: each has `work` and `stop` (`gateway/role_loop.py`)."""
+"""The module that contains each role's loop, as the functions `work` and `stop` (`gateway/role_loop.py`)."""
 QUEUES = {"deliveries": "deliveries", "batches": "batches", "tasks": "default"}
-"""The Celery queue of a role."""
+"""The Celery queue of each role."""
 TASK_THREADS = 2
 """Threads of each queue. A running loop occupies one of them."""
 STOP_SECONDS = 10.0
@@ -51,7 +51,7 @@ def main() -> None:
     if unknown := set(options.roles) - set(ROLES):
         parser.error(f"unknown role: {', '.join(sorted(unknown))} (known: {', '.join(ROLES)})")
     roles = tuple(role for role in ROLES if role in options.roles) or ROLES
-    # uvicorn or Celery later replaces this handler by its own.
+    # uvicorn or Celery later replaces this handler with its own.
     signal.signal(signal.SIGTERM, _exit)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 

@@ -141,7 +141,7 @@ def _of_valkey() -> list[CheckMessage]:
 
 
 def report_at_start() -> None:
-    """Log the findings from a thread of their own, so that a hanging server does not delay the start."""
+    """Check and log the findings in a separate thread, so that a hanging server does not delay the start."""
     threading.Thread(target=_report, name="server-checks", daemon=True).start()
 
 

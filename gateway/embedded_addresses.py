@@ -14,7 +14,7 @@ DATABASE_USER = "gateway"
 POSTGRES_SOCKET = ".s.PGSQL.5432"
 VALKEY_SOCKET = "valkey.sock"
 MAX_SOCKET_PATH = 103
-"""Most bytes of a Unix socket's path: macOS allows 103, Linux 107."""
+"""Maximum length of a Unix socket's path in bytes: macOS allows 103, Linux 107."""
 
 
 def socket_dir(data_dir: Path) -> Path:

@@ -32,7 +32,9 @@ _PLACEHOLDER = "replace-me"
 
 
 class FilesOrVariables(environ.FileAwareMapping):  # type: ignore[misc] # django-environ has no types
-    """The environment, where `NAME_FILE` comes before `NAME`. A line break at a file's end is not part of its value."""
+    """The environment, where `NAME_FILE` takes precedence over `NAME`. A line break at a file's end is not part of its
+    value.
+    """
 
     def __getitem__(self, key: str) -> str:
         value: str = super().__getitem__(key)

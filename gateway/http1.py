@@ -15,7 +15,7 @@ from requests.structures import CaseInsensitiveDict
 
 MAX_FIELDS = 128
 CHUNK_BYTES = 32
-"""Most bytes of the size line and the line breaks of one chunk."""
+"""Maximum length of one chunk's size line and line breaks together, in bytes."""
 
 
 class Origin(NamedTuple):
@@ -132,7 +132,7 @@ class AnswerReader:
                 raise BrokenOffError from error
         # The parser does not report the size of a chunk. The last chunk is the one that no data follows.
         if self._is_chunk_open and (was_chunk_open or self._has_trailer or not data.endswith(b"\n")):
-            # The trailers are not needed, and a receiver may send them without end. So the connection is not reused.
+            # The trailers are not needed, and a receiver may send them endlessly. So the connection is not reused.
             self.is_complete = True
         if not self.is_enough and self._other_bytes > self._most_head_bytes:
             raise AnswerTooLargeError

@@ -22,9 +22,9 @@ LONG_THROTTLES = frozenset({131048, 131064, 133016})
 LONG_THROTTLE_SECONDS = 3600
 PAIR_RATE = 131056
 PAIR_RATE_SECONDS = 6
-"""How long to wait after the pair rate limit, which allows one message to a customer every six seconds."""
+"""How long to wait after an error of the pair rate limit, which allows one message to a customer every six seconds."""
 THROUGHPUT = 130429
-"""The code of a number that has reached its throughput. The message was certainly not sent."""
+"""The code for a message beyond the number's throughput. The message was certainly not sent."""
 TOKEN_PROBLEMS = frozenset({0, 102, 190})
 MAINTENANCE = 131057
 INVALID_PARAMETER = 100
@@ -94,7 +94,7 @@ def _by_number() -> dict[int, ErrorCode]:
 
 
 def error_code(code: object, subcode: object = None) -> ErrorCode | None:
-    """The entry of a subcode if it has one, else of the code. None for an unknown code."""
+    """The entry of the subcode if there is one, else that of the code. None for an unknown code."""
     known = _by_number()
     for number in (subcode, code):
         if type(number) is int and number in known:

@@ -221,7 +221,7 @@ MIDDLEWARE = [
     "gateway.api.middleware.service_response",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    # The first of these, so that it also covers the pages with which the others reject requests.
+    # Comes before the classes below, so that it also covers the pages with which they reject requests.
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.api.middleware.ContentSecurityPolicy",
     "gateway.api.middleware.Sessions",
@@ -260,7 +260,7 @@ _LOST_HOST = {
 """Time limits, in seconds, after which a connection to a lost database host ends. Its call is then answered 503.
 
 A host without power or network sends nothing. Without these limits a statement would wait for the kernel: a quarter of
-an hour while sent bytes are unacknowledged, otherwise without end.
+an hour if sent bytes are unacknowledged, otherwise forever.
 """
 DATABASES["default"]["OPTIONS"] = {**_LOST_HOST, **DATABASES["default"].get("OPTIONS", {})}
 DATABASES["default"]["CONN_MAX_AGE"] = 600  # a connection for each task would cost more than the task
@@ -346,10 +346,11 @@ ACCOUNT_RATE_LIMITS = {
     "signup": "20/h/ip,5/h/key",
     "reset_password": "20/h/ip,5/h/key",
     "reset_password_from_key": "20/h/ip",
-    # A program redeems 20 times a minute, so thirty colleagues behind one office's address can log in at once.
+    # A program that waits for its log-in redeems its code 20 times a minute, so thirty colleagues behind one office's
+    # address can log in at once.
     "device_login": "30/10m/ip",
     "device_redeem": "600/m/ip,30/m/key",
-    # An assistant's servers register and redeem for all of its users, from few addresses.
+    # An assistant's servers register apps and redeem codes for all of its users, from few addresses.
     "app_registration": "100/h/ip",
     "app_token": "600/m/ip",
     "call_while_waiting": "60/h/key",
@@ -401,8 +402,8 @@ WHITENOISE_INDEX_FILE = True
 WHITENOISE_ADD_HEADERS_FUNCTION = documentation.add_headers
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
-"""A second limit behind the limits that views declare (`gateway/api/limits.py`). It equals the largest of those,
-that of a batch. Files do not count.
+"""A second limit behind the limits that views declare (`gateway/api/limits.py`). It equals the largest of those, that
+of a batch. It does not apply to files.
 """
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = APP_URL.startswith("https://")

@@ -19,9 +19,9 @@ def enqueue(
 ) -> bool:
     """Enqueue a task by its full name, such as `tenants.tasks.send_mail`. Call it after the commit, never before.
 
-    A worker that receives the task more than `expires` seconds later drops it. `countdown` is the delay, at most one or
-    two seconds, because a periodic task must find the rows again if the broker loses the task. Returns False while the
-    broker is unavailable. The caller's rows then wait for that periodic task.
+    A worker drops the task when it receives it more than `expires` seconds later. `countdown` is the delay, at most one
+    or two seconds, because a periodic task must find the rows again if the broker loses the task. Returns False while
+    the broker is unavailable. The caller's rows then wait for that periodic task.
     """
     try:
         app.send_task(task, kwargs=arguments, expires=expires, countdown=countdown)

@@ -85,8 +85,8 @@ _API_ROUTES = ("/v1/", "/{version}", "/{node}", "/upload:", "/mcp", "/internal/"
 
 
 def _kind(method: str, route: str | None, path: str) -> str | None:
-    """The kind of a route, or for a path without a route the kind that the path resembles. None for health checks and
-    metrics, which are not counted.
+    """The kind of a route. If there is no route, the kind that the path resembles. None for health checks and metrics,
+    which are not counted.
     """
     if route is None:
         return "api" if path.startswith("/v") else "pages"

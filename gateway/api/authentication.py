@@ -36,7 +36,7 @@ from gateway.roles import LIVE_SCOPES, Area, KeyScope, allows
 KNOWN_SECONDS = 900.0
 """How long an unused credential stays known."""
 MOST_KNOWN = 10_000
-"""Most known credentials. Beyond this number, the credential that was verified longest ago is dropped."""
+"""Maximum number of known credentials. Beyond it, the credential that was verified longest ago is dropped."""
 
 _known: dict[str, float] = {}
 """Expiry of each known credential by digest, in the order of verification."""
@@ -75,7 +75,7 @@ Environment = Literal["live", "test"]
 
 @dataclass(frozen=True, slots=True)
 class TenantFacts:
-    """The facts of a tenant that a call uses without a query."""
+    """Facts of a tenant that were loaded with the caller, so that reading them makes no query."""
 
     id: UUID
     status: str
@@ -234,7 +234,7 @@ def _caller(request: Request) -> Caller:
 
 
 def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
-    """Require that a caller may use a method of an operation with this scope, or without a scope (None).
+    """Require that a caller may use a method of an operation with this scope. None means that it needs no scope.
 
     A member's role must include the scope's area. A key must have the scope, and the `LIVE_SCOPES` require a live key.
     A connected app needs the role and the scope. Raises Forbidden, whose `details` name what is missing.
@@ -266,7 +266,7 @@ def check_scope(caller: Caller, scope: KeyScope | None, *, method: str) -> None:
 
 
 _MEMBERS = {"console_user", "connected_app"}
-"""Kinds of callers with a member, whose role limits them."""
+"""Kinds of callers that act for a member. The member's role limits them."""
 
 
 def check_role(caller: Caller, area: Area, *, method: str) -> None:

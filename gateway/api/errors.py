@@ -302,11 +302,11 @@ _PLACES = {
     ids.CONNECT_SESSION: "/v1/connect-sessions/",
     ids.REQUEST: "/v1/requests/",
 }
-"""Prefixes of ids, with the path of their objects."""
+"""The path of each kind of object, by the prefix of its ids."""
 
 
 def _place_of_id(path: str) -> str | None:
-    """A sentence with the right path for an id of another kind of object. None if the path's ids fit."""
+    """A sentence that names the right path, if an id in this path belongs to another path. None if all ids fit."""
     for part in path.split("/"):
         for beginning, place in _PLACES.items():
             if part.startswith(beginning) and path.partition(part)[0] != place:

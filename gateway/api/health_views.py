@@ -85,7 +85,7 @@ def _is_migrated() -> bool:
 
 
 def health() -> Reply:
-    """200 while the database answers, 503 when it does not, in under two seconds."""
+    """200 while the database answers, otherwise 503. The answer takes less than two seconds."""
     return _report(db=database_answers())
 
 

@@ -80,12 +80,12 @@ class UnreadJSON(BaseParser):
 
 
 MOST_VALUES = 20_000
-"""Most values in a body. A mebibyte can hold 100,000 members, which take long to hash."""
+"""Maximum number of values in a body. A mebibyte can hold 100,000 members, which take long to hash."""
 MOST_NESTED = 200
-"""Most nested arrays and objects. Lower than orjson's limit, because responses nest the body deeper."""
+"""Maximum depth of nested arrays and objects. Lower than orjson's limit, because responses nest the body deeper."""
 _GZIP = b"\x1f\x8b"
 _ENCODER_NESTS = 254
-"""Most nested levels that orjson writes. It raises an error for deeper values."""
+"""Maximum depth that orjson writes. It raises an error for deeper values."""
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Body limits: 64 KiB for a page, 1 MiB for an operation of the API, or what the view declares. A body whose declared
 length is too large is rejected before a byte is read. In the API, the caller is admitted first. A body in chunks is
 read when the view asks for it, and rejected as soon as it is too large. The listener limits how slowly a body may
-arrive (`web/request.py`). Flows with larger bodies have their own limits: notifications
-`messaging/notifications/incoming.py`, batches `messaging/batches/body.py`, files `messaging/media/uploads.py`.
+arrive (`web/request.py`). Larger bodies are limited by the modules that read them: notifications in
+`messaging/notifications/incoming.py`, batches in `messaging/batches/body.py`, files in `messaging/media/uploads.py`.
 
 Bulkheads: the Graph API or a tenant's endpoint may take seconds to answer. A call that waits for the answer occupies a
 thread or memory, so such calls are limited per number, per tenant and in all. A call beyond a limit is rejected at once
@@ -105,11 +105,13 @@ class ChunkedBody(io.IOBase):
 
 SMALL_BODY_BYTES = 64 * 1024
 LARGE_BODIES_BYTES = 128 * 1024 * 1024
-"""Memory of a process for large bodies: what each has beyond `SMALL_BODY_BYTES`. Small bodies never wait."""
+"""Memory of a process for large bodies, in bytes. Only a body's bytes beyond `SMALL_BODY_BYTES` count, so small bodies
+are never rejected.
+"""
 
 
 class LargeBodyMemory:
-    """The memory that large bodies share, usable from any thread. It bounds what large bodies of strangers can use."""
+    """Limits the memory that all large bodies together can use, even those of strangers. Usable from any thread."""
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
@@ -199,16 +201,18 @@ class Bulkhead:
 
 
 upstream = Bulkhead(per_number=24, per_tenant=26, crowded=26, in_all=34)
-"""How many of a web process's 40 threads may wait for the Graph API."""
+"""Limits how many of a web process's 40 threads may wait for the Graph API."""
 endpoints = Bulkhead(per_number=1, per_tenant=2, crowded=2, in_all=4)
-"""How many threads of a web process may wait for tenants' endpoints: pings and single replays."""
+"""Limits how many threads of a web process may wait for tenants' endpoints, in pings and single replays."""
 large_batches = Bulkhead(per_number=1, per_tenant=2, crowded=3, in_all=6)
-"""How many threads of a web process may read and store batches of more than 1 MiB, up to 32 MiB."""
+"""Limits how many threads of a web process may read and store batches of 1 to 32 MiB."""
 
 SENDS_AT_ONCE = 1_000
-"""Most sends of one process. Each opens a slot of the send journal, and 1,024 open files are the usual limit."""
+"""Maximum number of simultaneous sends of one process. Each opens a slot of the send journal, and 1,024 open files are
+the usual limit.
+"""
 sends = Bulkhead(per_number=200, per_tenant=400, crowded=800, in_all=SENDS_AT_ONCE)
-"""Sends on the event loop. Each waiting send needs memory and a connection to the Graph API."""
+"""Limits the sends on the event loop. Each waiting send needs memory and a connection to the Graph API."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -280,19 +284,19 @@ def waits_for_endpoint(method: Method) -> Method:
 log = structlog.get_logger(__name__)
 
 MOST_OWED = 10
-"""Most allowed calls of a bucket that a process has not yet written to Valkey."""
+"""Maximum number of calls that a process has allowed from one bucket but not yet written to Valkey."""
 KNOWN_SECONDS = 5.0
-"""Maximum age of Valkey's answer that allows a call without asking again. An old answer does little harm, because a
-process allows at most `MOST_OWED` calls too many.
+"""How old Valkey's last answer may be when a process allows a call without asking Valkey again. An old answer does
+little harm, because a process allows at most `MOST_OWED` calls too many.
 """
 MOST_KNOWN = 10_000
 BYTES_PER_SECOND = 8 * 1024 * 1024
-"""Bytes a second of bodies over `SMALL_BODY_BYTES`. Such bodies fill a tenant's storage faster than a rate of calls can
-limit.
+"""Rate limit of bodies over `SMALL_BODY_BYTES`, in bytes per second. Without it, such bodies could fill a tenant's
+storage even at a permitted rate of calls.
 """
 BYTES_AT_ONCE = 256 * 1024 * 1024
 MOST_DEBT_SECONDS = 2 * BYTES_AT_ONCE / BYTES_PER_SECOND
-"""Longest debt that simultaneous bodies may leave in the bucket."""
+"""The largest debt that simultaneous bodies may leave in the bucket, as the seconds until it is paid."""
 
 
 @dataclass(slots=True)
@@ -370,8 +374,8 @@ class RateAllowance:
             self._indebted.clear()
 
     def _settle(self, key: str, moment: float, *, taken: int = 0) -> int:
-        """Settle a bucket's pending tokens, and return their number. The question sent next takes them and `taken`
-        more.
+        """Settle a bucket's pending tokens, and return their number. The caller's next request to Valkey takes these
+        tokens and `taken` more.
         """
         self._indebted.discard(key)
         known = self._known.get(key)
@@ -396,7 +400,7 @@ class RateAllowance:
             if moment >= known.asked_at:
                 known.remaining, known.asked_at = answer.remaining, moment
             else:
-                # A question sent later was answered earlier, so this answer is out of date.
+                # A later request was answered first, so this answer is out of date.
                 known.remaining = min(known.remaining, answer.remaining)
             known.reset_after = answer.reset_after
 

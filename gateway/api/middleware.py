@@ -72,7 +72,7 @@ def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> Http
 
 
 def _refuse_early(request: HttpRequest) -> None:
-    """Reject, before a view is found, a U+0000, which database texts cannot hold, and an unknown API version."""
+    """Reject a U+0000 or an unknown API version before a view is found. Texts in the database cannot hold U+0000."""
     if "\0" in request.path:
         raise NotFound
     if "%00" in request.META.get("QUERY_STRING", ""):
@@ -124,8 +124,8 @@ class Common(CommonMiddleware):
 
 
 class Sessions(_PagesOnly, SessionMiddleware):
-    """Sessions of the hosted pages and the admin. While its user is logged in, a session's cookie is a known
-    credential.
+    """Sessions of the hosted pages and the admin. A session's cookie is a known credential while the session's user is
+    logged in.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:

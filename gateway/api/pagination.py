@@ -95,8 +95,8 @@ def represent(serializer: type[Serializer[Any]], rows: Iterable[Any]) -> list[di
     """Render rows like `serializer(rows, many=True).data`.
 
     REST framework creates a serializer's fields again for each object, which costs more than reading a page's rows.
-    This function creates them once a process. So the serializer has no context, and every row must have every rendered
-    attribute.
+    This function creates them once per process. So the serializer has no context, and every row must have every
+    rendered attribute.
     """
     members = _members(serializer)
     shown = []

@@ -39,7 +39,7 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A sentence with the closest known word, else with the words of its group (`message.…`). Empty without either."""
+    """A sentence with the closest known word, else with the words of its group (`message.…`). Otherwise empty."""
     names = list(known)
     if found := suggestion(word, names):
         return f" Did you mean {found}?"
@@ -49,9 +49,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 SHOWN_PROBLEMS = 20
-"""Most wrong items of a list that a response names. A list can have thousands, each with its own sentence."""
+"""Maximum number of wrong items of a list that a response names. A list can have thousands of them, each with its own
+sentence.
+"""
 LONGEST_NAME = 100
-"""Most characters of an unknown member's name that a response repeats."""
+"""Maximum number of characters that a response repeats of an unknown member's name."""
 _INVALID_CHOICE = re.compile(r'"(.*)" is not a valid choice\.', re.DOTALL)
 
 

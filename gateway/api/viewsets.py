@@ -25,7 +25,7 @@ from gateway.api.validation import did_you_mean
 from gateway.meta_errors import explained
 
 Declared = dict[str, bool]
-"""The query parameters of an operation, each with whether it may be repeated."""
+"""The names of an operation's query parameters, and whether each may be repeated."""
 
 
 class DeclaredQuery:

@@ -1,7 +1,7 @@
 """Bounded lists: a page reads at most `MOST_WALKED` rows of an index, newest first, and returns the matching rows.
 
-A filter without an index of its own may match none of millions of rows. So a page ends where its walk ends, even if it
-has few rows or none, and the next page continues there.
+A filter without its own index may match none of millions of rows. So a page ends where its walk ends, even if it has
+few rows or none, and the next page continues there.
 
 The rows of the last `RECENT` fill most pages, so they are read first. Two years of a table are a hundred partitions,
 and planning for all of them takes much longer than reading the page. If the recent rows do not fill the page, the walk
@@ -26,11 +26,11 @@ from gateway.clock import now
 from gateway.database.statements import Instance, StoredRows, bulk_cursor
 
 MOST_WALKED = 10_000
-"""Most rows that one page reads from an index."""
+"""Maximum number of rows that one page reads from an index."""
 FIRST_WALK = 2
 """The first walk reads this many times the rows of a full page, because in most lists nearly all rows match."""
 RECENT = timedelta(days=7)
-"""How far before a page's newest possible row the first search goes."""
+"""The first search reads only rows that are at most this much older than a page's newest possible row."""
 Row = TypeVar("Row")
 FIRST_ID = UUID(int=0)
 LAST_ID = UUID(int=2**128 - 1)
@@ -42,11 +42,12 @@ _ALL = """
     ORDER BY {order} LIMIT %(walked)s
 """
 _OF_TENANT = "tenant_id = %(tenant_id)s"
-# One plan serves all tenants. With `=` Postgres would drop the tenant from the order. If one tenant has most rows, it
-# would then scan the primary key, through the rows of all tenants. Only the index by tenant fits an order by tenant.
+# One plan serves all tenants. With `=`, Postgres would drop the tenant from ORDER BY. If one tenant has most rows,
+# Postgres would then scan the primary key, through the rows of all tenants. Only the index by tenant fits an order by
+# tenant.
 _OF_ANY_TENANT = "tenant_id = ANY(ARRAY[%(tenant_id)s::uuid])"
 _BY_TENANT = "tenant_id, id DESC"
-# One walk for each value: a walk for all values could pass millions of rows on the way to a rare value.
+# One walk for each value. A single walk for all values could pass millions of rows on the way to a rare value.
 _EACH = """
     SELECT walk.* FROM unnest(%(values)s::text[]) AS each (value) CROSS JOIN LATERAL (
         SELECT {columns} FROM {table}
@@ -55,8 +56,9 @@ _EACH = """
     ) AS walk
 """
 _MONTHS = "month BETWEEN %(first_month)s AND %(last_month)s"
-# One prepared plan serves all tenants. BETWEEN keeps the tenant in the order: only the index (tenant_id, -id) fits it.
-# With `=` Postgres would drop the tenant from the order, and could scan the primary key, through all tenants' rows.
+# One prepared plan serves all tenants. BETWEEN keeps the tenant in ORDER BY, which only the index (tenant_id, -id)
+# fits. With `=`, Postgres would drop the tenant from ORDER BY, and could scan the primary key, through all tenants'
+# rows.
 _OLDEST = """
 SELECT id FROM {table} WHERE tenant_id BETWEEN %(tenant_id)s AND %(tenant_id)s ORDER BY tenant_id DESC, id LIMIT 1
 """
@@ -92,14 +94,14 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Row]):
-    """Rows, newest first, and the id before which the next page begins.
+    """Rows, newest first, and the place where the next page begins.
 
     A page whose walk ended early can have fewer rows than requested, even none, and a next page.
     """
 
     rows: Sequence[Row]
     before: UUID | None
-    """The id before which the next page begins. None on the last page."""
+    """All ids of the next page are lower than this id. None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,8 @@ class BoundedList(Generic[Instance]):
     ) -> Page[Instance]:
         """At most `limit` of the newest rows that match all conditions, with `first` <= id < `before`.
 
-        Each walk alone gives a correct page. The first walk that fills the page or reaches the oldest row gives the
-        result, otherwise the walk that reaches farthest.
+        Each walk alone gives a correct page. The result is that of the first walk that fills the page or reaches the
+        oldest row. If there is none, it is that of the walk that reached farthest.
         """
         before = min(before, id_after_all())
         wanted = _Wanted(" AND ".join(conditions) or "true", parameters, first, before, limit, using)
@@ -183,7 +185,7 @@ class BoundedList(Generic[Instance]):
 
     @staticmethod
     def _attempts(walks: Sequence[Walk], full: int) -> Iterator[tuple[Walk, int]]:
-        """Each walk with the number of rows that it may read for each of its values."""
+        """The walks to try in turn, each with the number of rows that it may read per value."""
         most = [MOST_WALKED // max(1, len(walk.values)) for walk in walks]
         short = min(FIRST_WALK * full, most[0])
         yield walks[0], short
@@ -198,8 +200,8 @@ class BoundedList(Generic[Instance]):
         return self._page(rows, wanted.limit, ended=answered[0][0])
 
     def _page(self, rows: Sequence[tuple[Any, ...]], limit: int, ended: UUID | None = None) -> Page[Instance]:
-        """A page with at most `limit` of the rows. The next page begins before the last of these rows, or at the walk's
-        end.
+        """A page with at most `limit` of the rows. The next page continues after the last of these rows, or where the
+        walk ended.
         """
         is_full = len(rows) > limit
         before = rows[limit - 1][self.stored.columns.index("id")] if is_full else ended

@@ -44,7 +44,7 @@ class NoCitusError(Exception):
 
 
 def of_tenant(row: str) -> str:
-    """SQL: the condition that leads Citus to the node with a table's `row`. The tenant is that of a group from
+    """The SQL condition by which Citus finds the node of a table's `row`. `tenant_id` is that of a group from
     `together`.
 
     On a single Postgres the ids suffice, so the condition is left out. It would make the planner also try the indexes
@@ -89,7 +89,8 @@ def _distribute(table: str) -> bool:
         cursor.execute(_IS_DISTRIBUTED, [table])
         if cursor.fetchone()[0]:
             return False
-        # The partitions' shards are created after their parents', on the same connections, so one after the other.
+        # The shards of partitions are created after the shards of their parents, on the same connections. This requires
+        # the sequential mode.
         cursor.execute("SET LOCAL citus.multi_shard_modify_mode TO 'sequential'")
         _add_tenant_to_key(cursor, table)
         # All shards of a tenant are on one node: each table's shards are put beside those of the first table.

@@ -130,7 +130,9 @@ async def _readable(socket: int) -> None:
 
 
 class DeadWorkers:
-    """Finds workers that died with leases. Each registered worker that can take over such leases has an instance."""
+    """Finds workers that died while they held leases. Each registered worker that can take over such leases has an
+    instance.
+    """
 
     def __init__(self, registration: Registration, holders: str) -> None:
         """`holders` is the SELECT, with named parameters, of the distinct holders of valid leases."""

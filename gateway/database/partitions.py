@@ -1,7 +1,7 @@
 """Retention of rows: time-partitioned tables, and old rows of plain tables (docs/architecture.md).
 
 Partitions are created ahead of time and dropped after their retention. Each app registers its tables. `maintain` runs
-after every `migrate` and hourly by beat, and may run twice at once. If a partition is missing, a default partition
+after every `migrate`, and every hour as a task. Two runs may overlap. If a partition is missing, a default partition
 catches its rows. They move when the partition is created.
 
 Old rows of plain tables are deleted in small transactions by the hourly tasks of the apps, so that no lock is held long
@@ -25,7 +25,7 @@ from gateway.clock import isoformat, now
 from gateway.database import distribution
 from gateway.monitoring import admin_health, metrics
 
-# --- Indexes of partitioned tables, built without blocking writes, as `CREATE INDEX` on the parent would.
+# --- Indexes of partitioned tables, built without blocking writes. `CREATE INDEX` on the parent would block them.
 #
 # For migrations with `atomic = False`. The index of each partition is built concurrently and then attached. Partitions
 # that are created meanwhile get the index from their parent.
@@ -76,7 +76,7 @@ class PartitionedTable:
     behind_days: int = 0
 
     def start_of(self, day: date) -> date:
-        """The first day of the partition that has this day."""
+        """The first day of the partition that contains this day."""
         match self.interval:
             case "month":
                 return day.replace(day=1)
@@ -245,7 +245,7 @@ def _attached(tables: Collection[PartitionedTable]) -> dict[str, dict[str, date]
 
 
 def _starts(table: PartitionedTable, first_day: date) -> Iterator[date]:
-    """The first days of the partitions from a day on, as many as the table must have ahead."""
+    """The first days of all partitions that the table must have from a day on."""
     last = max(first_day, now().date()) + timedelta(days=table.ahead_days)
     start = table.start_of(first_day)
     while start <= last:
@@ -263,7 +263,7 @@ def _make(table: PartitionedTable, first_day: date) -> None:
 def _make_one(table: PartitionedTable, start: date) -> None:
     """Create one partition: build it detached, move the rows of the default partition into it, then attach it.
 
-    A partition that was detached by hand is attached again with its rows.
+    A partition that an operator detached is attached again with its rows.
     """
     name, end = table.partition_name(start), table.after(start)
     parent, child = sql.Identifier(table.name), sql.Identifier(name)

@@ -40,8 +40,8 @@ _PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
 
 @lru_cache(maxsize=1024)
 def _numbered(statement: str) -> tuple[bytes, tuple[str, ...] | None]:
-    """A statement with its parameters numbered for Postgres, and their names in order, None for parameters without
-    names.
+    """A statement with its parameters numbered for Postgres, and the parameters' names in order. None instead of the
+    names if the parameters have none.
 
     psycopg itself parses the placeholders of a statement of more than 4,096 bytes again at each execution.
     """
@@ -87,10 +87,11 @@ def bulk_cursor(
     """A cursor on Django's connection, inside its transaction. Raises Django's database errors.
 
     A thread without a connection borrows one from the pool for the cursor only. Making it Django's connection would
-    cost as much as a small statement. `prepared` is for the few statements that every event needs, whose plan does not
-    depend on the parameters: parsing and planning cost more than their work. `DATABASE_PREPARED_STATEMENTS` switches it
-    off. `literal` is for a statement whose plan depends on its parameters, and writes them into the text. A web process
-    otherwise lets Postgres plan once for all parameters (`database/pool.py`).
+    cost as much as a small statement. `prepared` is for the few statements that every event needs and whose plan does
+    not depend on the parameters. Parsing and planning such a statement costs more than executing it.
+    `DATABASE_PREPARED_STATEMENTS` switches `prepared` off. `literal` writes the parameters into the text, for a
+    statement whose plan depends on them. A web process otherwise lets Postgres plan once for all parameters
+    (`database/pool.py`).
     """
     # `connection` would look this object up again at each attribute.
     database: Any = connections[using]
@@ -106,7 +107,8 @@ def bulk_cursor(
             connected = pool.getconn()
         try:
             if pool is not None and not connected.autocommit:
-                # A transaction that was closed halfway has left autocommit off. All writes would be rolled back.
+                # A transaction that was closed halfway leaves autocommit off. Without this line, all writes would be
+                # rolled back.
                 connected.autocommit = True
             with kind(connected) as binary:
                 if is_prepared:
@@ -173,8 +175,8 @@ def run(statements: Statements[Result], *, prepared: bool = False) -> Result:
 
 
 STATEMENT_SECONDS = 8.0
-"""How long a caller waits for its statements, including the connection. Cancelling takes up to CANCEL_SECONDS more, so
-a call is refused within 10 s while Postgres stands still.
+"""How long a caller waits for its statements, including the time to connect. Cancelling takes up to CANCEL_SECONDS
+more, so a call is refused within 10 s while Postgres stands still.
 """
 CANCEL_SECONDS = 1.0
 """How long Postgres may take to confirm that a statement is cancelled."""
@@ -237,7 +239,8 @@ class LoopConnection:
             self._connection = None
 
     async def _open(self) -> "psycopg.AsyncConnection[Any]":
-        # Postgres sends an idle client nothing but the end of its session and, after a reload, changed settings.
+        # An idle client receives data only when Postgres ends its session, or reloads its settings and some have
+        # changed.
         if self._connection is not None and (self._connection.closed or self._received.poll(0)):
             await self.close()
         if self._connection is None:

@@ -130,7 +130,7 @@ def with_tabs(text: str, document: Path) -> str:
 
 
 def _with_anchors(text: str) -> str:
-    """Add an anchor at the first row of each code to the page of the service's errors (`/errors#invalid_request`)."""
+    """Add an anchor to the first row of each code on the page of the service's errors (`/errors#invalid_request`)."""
     seen: set[str] = set()
 
     def anchored(row: re.Match[str]) -> str:

@@ -269,7 +269,7 @@ def _ping_valkey(data_dir: Path) -> None:
 def _wait_until_ready(
     data_dir: Path, name: str, process: subprocess.Popen[bytes], probe: Callable[[], None]
 ) -> None:
-    """Repeat the probe until it raises nothing. Raises `StartError` when the process or the time ends."""
+    """Repeat the probe until it raises nothing. Raises `StartError` when the process ends or the time is over."""
     import psycopg
     import redis
 

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on standard error, with request id and tenant id if known.
+"""Structured logs: one JSON object per line on standard error, with request id and tenant id if known.
 
 Never log content: pass no secret, token, message text or phone number to a logger. `redact` is only the last defence.
 """
@@ -117,7 +117,7 @@ _REQUEST_MEMBERS = ("method", "url")
 
 
 def start() -> None:
-    """Start reporting if a DSN is set. Call it once a process."""
+    """Start reporting if a DSN is set. Call it once per process."""
     if not settings.SENTRY_DSN:
         return
     import sentry_sdk

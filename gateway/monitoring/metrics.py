@@ -1,9 +1,9 @@
 """Metrics for Prometheus: counted in each process, summed in Valkey, shown by any web process at `/metrics`.
 
-Counters and histograms are in one hash of Valkey, so they are correct for any number of processes and hosts. They start
-again when Valkey does. Prometheus expects that of counters. Gauges are evaluated at the scrape. A flow calls `add` or
-`observe`, which cost a dictionary look-up, and regularly `flush`. Each app registers its metrics in its module
-`monitoring`.
+Counters and histograms are in one hash of Valkey, so they are correct for any number of processes and hosts. They
+restart from zero when Valkey restarts, as Prometheus expects of counters. Gauges are evaluated at the scrape. Code that
+counts calls `add` or `observe`, which each cost a dictionary look-up, and regularly calls `flush`. Each app registers
+its metrics in its module `monitoring`.
 """
 
 import hmac
@@ -31,8 +31,9 @@ log = structlog.get_logger(__name__)
 KEY = "metrics"
 GAUGE_SECONDS = 2.0
 GAUGES_SECONDS = 5.0
-"""Time limits of one database gauge and of all together. A scraper waits ten seconds, and a scrape uses a
-connection of its process: without limits, scrapes that wait for a locked table would leave none for API calls.
+"""Time limit of all database gauges together. `GAUGE_SECONDS` is that of one. A scraper waits ten seconds. Each scrape
+uses a connection of its process, so without limits, scrapes that wait for a locked table would leave no connection for
+API calls.
 """
 UP, UNREADABLE = "gateway_valkey_up", "gateway_metrics_unreadable"
 _SEPARATOR = "|"
@@ -99,8 +100,8 @@ def gauge(
 ) -> None:
     """Register a value that is evaluated at each scrape. None means unknown.
 
-    A value `of_valkey` is skipped while Valkey is unavailable. Each such value would wait for a time-out, and the
-    scraper would give up.
+    With `of_valkey`, the value is skipped while Valkey is unavailable. Otherwise each such value would wait for a
+    time-out, and the scraper would give up.
     """
 
     def values() -> dict[str, float]:

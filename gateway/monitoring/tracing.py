@@ -49,9 +49,9 @@ def is_on() -> bool:
 def span(
     name: str, kind: Kind = "internal", *, parent: str | None = None, attributes: Attributes | None = None
 ) -> Span:
-    """A span under `parent`, a traceparent, otherwise under the current span of this thread or task.
+    """A span under `parent`, which is a traceparent. Without it, a span under the current span of this thread or task.
 
-    Without a parent and a current span, it starts a new trace.
+    If there is no current span either, a new trace starts.
     """
     if _tracer is None:
         return OFF

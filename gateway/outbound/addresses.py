@@ -134,8 +134,8 @@ def is_public(address: str) -> bool:
 # --- DNS for outbound calls: concurrent look-ups of a name are shared, and its addresses are cached for a while.
 #
 # c-ares (aiodns) resolves names. It queries the servers of `/etc/resolv.conf` and reads `/etc/hosts`. The system's
-# `getaddrinfo` needs a thread for each look-up: 40 names whose servers do not answer would occupy all of 32 threads,
-# and block other tenants' names until the time-out.
+# `getaddrinfo` needs a thread for each look-up: 40 names whose servers do not answer would occupy all 32 threads, and
+# block the names of other tenants until the time-out.
 QUERY_SECONDS = 2.0
 """How long the first query of a look-up waits for an answer. The second query waits twice as long."""
 QUERIES = 2

@@ -58,7 +58,7 @@ FAILURES = Counter(
     "gateway_egress_proxy_failures_total", "Tunnels that the egress proxy did not open.", label="reason"
 )
 MOST_HEAD_BYTES = 8 * 1024
-"""Most bytes of the proxy's response to CONNECT."""
+"""Maximum length of the proxy's response to CONNECT, in bytes."""
 
 PROXY_CONNECT_SECONDS = 3.0
 """Time to connect to the proxy. The receiver's time excludes it, so a slow proxy does not look like a slow receiver."""
@@ -356,7 +356,7 @@ class Outbound:
         return passed
 
     def _check_address(self, attempt: Attempt, address: AddressInfo) -> None:
-        """The guard, which checks every address before a call, looked up or literal.
+        """Check an address, looked up or literal, before it is called.
 
         Raises OSError for an address that is not public.
         """

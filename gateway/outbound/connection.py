@@ -29,7 +29,7 @@ from gateway.monitoring.logs import type_alone
 from gateway.outbound.addresses import InvalidUrlError, UnknownNameError
 
 READ_LIMIT = 16 * 1024
-"""Most bytes of a receiver's response that are read."""
+"""Maximum number of bytes that are read of a receiver's response."""
 
 _MAX_RETRY_AFTER = 30 * 86400.0
 
@@ -61,8 +61,8 @@ class Answer(msgspec.Struct, frozen=True):
       `2130706433`
     - tls_error: no TLS, or an invalid certificate
     - response_too_large: headers beyond the limits
-    - connection_error: no connection, an interrupted one, even in the middle of the body of a 2xx, or a response that
-      is not HTTP
+    - connection_error: no connection, a connection that was interrupted (even in the middle of the body of a 2xx), or a
+      response that is not HTTP
     - egress_proxy_away: the service's own proxy is unavailable, which says nothing about the receiver
     """
 

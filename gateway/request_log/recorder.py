@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 WRITE_SECONDS = 1.0
 MOST_WAITING = 20_000
 MOST_OF_ONE_TENANT = 4_000
-"""Most lines of one tenant in the buffer. A tenant that repeats rejected calls loses only its own lines."""
+"""Maximum number of one tenant's lines in the buffer. A tenant that repeats rejected calls loses only its own lines."""
 GROUP = 500
 LONGEST_METHOD = 16
 

@@ -21,7 +21,9 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made = connections["late"] = connections.create_connection("late")
 
     def connect() -> None:
-        """What Django's own method does. Tests get one that refuses databases which their class does not name."""
+        """Connect as Django's own method does. In tests, Django replaces that method with one that refuses databases
+        which the test's class does not name.
+        """
         with made.wrap_database_errors:
             if made.connection is None:
                 made.connect()

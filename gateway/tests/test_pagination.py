@@ -1,4 +1,4 @@
-"""Rows of a page are rendered as by REST framework's serializers, but with fields that are created once."""
+"""A page's rows are rendered like those of REST framework's serializers, although the fields are created only once."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,4 +1,6 @@
-"""The rate limit of processes: exact when a bucket is nearly empty, few questions to Valkey while it is full."""
+"""The rate limit of processes: exact while a bucket is nearly empty, with few questions to Valkey while the bucket is
+full.
+"""
 
 import threading
 import time

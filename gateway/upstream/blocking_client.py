@@ -327,7 +327,7 @@ def request(
 
 # --- Reads of the Graph API: nodes by field names, lists page by page (upstream fact 1.0).
 #
-# The modules of the nodes use it (`numbers.py`, `templates.py`). Reads name every field, because by default Meta
+# Used by the modules of the nodes (`numbers.py`, `templates.py`). Reads name every field, because by default Meta
 # returns only a few. A read leaves out a field that Meta has retired, and so does not fail.
 PAGE_SIZE = 100
 MAX_PAGES = 100

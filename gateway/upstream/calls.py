@@ -5,10 +5,10 @@ a status, bytes and milliseconds. Answers are not parsed or re-serialised more t
 (upstream fact 1.0), follows a redirect or reads a proxy from the environment. The pool uses the connection class of
 deliveries, because a general client costs twice the CPU (decision "Calls to the upstream").
 
-`classify` evaluates an answer (upstream fact 2.5; specification 7). Success passes verbatim. An error keeps its bytes,
-with `"source": "meta"` inserted as the first member, and its status, with two exceptions: throttling codes become 429,
-and codes such as 190 become 401. If Meta rejects the service's own app secret, the caller is not at fault, and
-`classify` raises `AppSecretRefused`.
+`classify` evaluates an answer (upstream fact 2.5; specification 7). A successful answer is unchanged. An error keeps
+its bytes, with `"source": "meta"` inserted as the first member, and its status, with two exceptions: throttling codes
+become 429, and codes such as 190 become 401. If Meta rejects the service's own app secret, the caller is not at fault,
+and `classify` raises `AppSecretRefused`.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _EDGE = re.compile(r"[a-z_]{1,40}")
 IDLE_SECONDS = 10.0
 """A connection that was idle for longer is not reused, because Meta may have closed it."""
 MOST_BODY_BYTES = 16 * 1024 * 1024
-"""Most bytes of an answer in memory. A streamed answer has no limit."""
+"""Maximum number of bytes of an answer in memory. A streamed answer has no limit."""
 
 
 class UpstreamUnreachable(Exception):
@@ -209,7 +209,7 @@ def span_of(call: GraphCall) -> Span:
 
 
 def upstream_unreachable(error: Exception, started: float, *, is_unsent: bool = False) -> UpstreamUnreachable:
-    """Map an error of any transport. `started` is when the call began, by `perf_counter`."""
+    """Log an error of any transport, and convert it. `started` is when the call began, by `perf_counter`."""
     ms = (perf_counter() - started) * 1000
     access_log.add_upstream_ms(ms)
     reason = "timeout" if isinstance(error, TimeoutError) else "connection_error"
@@ -224,7 +224,7 @@ def upstream_unreachable(error: Exception, started: float, *, is_unsent: bool = 
 
 
 MOST_REGAIN_MINUTES = 24 * 60
-"""The longest time to regain access that is accepted from Meta's answer."""
+"""The longest time until access is regained that is accepted from Meta's answer."""
 _PROOF_REFUSED = "Invalid appsecret_proof"
 """The text of code 100 for a proof made with another secret (upstream fact 1.8)."""
 
@@ -295,7 +295,7 @@ def classify(answer: GraphAnswer) -> Verdict:
 
 
 def _number(code: object) -> int | None:
-    """The code of an error. None for anything but an integer, such as `false`, which Python would treat as 0."""
+    """The code of an error if it is an integer, otherwise None. Python would treat `false` as 0."""
     return code if type(code) is int else None
 
 

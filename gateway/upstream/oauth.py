@@ -42,7 +42,7 @@ def debug_token(*, environment: str, token: str) -> GraphAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """What `debug_token` reports about a token."""
+    """The facts about a token that `debug_token` reports."""
 
     valid: bool
     app_id: str

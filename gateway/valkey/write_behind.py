@@ -97,7 +97,7 @@ def register(source: Source) -> None:
 
 
 def flush_soon(pending: int = 1) -> None:
-    """Request a flush within `FLUSH_SECONDS`, or for many `pending` tokens of a bucket at once. Never waits."""
+    """Request a flush: within `FLUSH_SECONDS`, or at once if a bucket has many `pending` tokens. Never waits."""
     _debounced.ask(hurry=pending >= MOST_PENDING)
 
 

@@ -28,8 +28,8 @@ from messaging.agents.tools import BY_NAME, PROMPT_BY_NAME, PROMPTS, TOOLS, Agen
 
 GUIDES = "guide:///"
 SHOWN_PROBLEMS = 10
-"""How many problems of a tool's arguments are reported. The validator stops there, because a list can have a million
-invalid items.
+"""Maximum number of problems of a tool's arguments that are reported. The validator then stops, because a list can have
+a million invalid items.
 """
 IDEMPOTENT = frozenset({"send_message"})
 """Tools that accept an idempotency key."""

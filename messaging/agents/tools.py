@@ -20,7 +20,7 @@ SHOWN_SECTIONS = 5
 SHOWN_CHARACTERS = 2_000
 SHOWN_ENDPOINTS = 5
 MOST_PAGES = 5
-"""How many pages of deliveries are read for one answer, at most."""
+"""Maximum number of pages of deliveries that are read for one answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,7 @@ def _get_event(api: ApiCalls, given: Arguments) -> Any:
 
 
 def _why_endpoint_fails(api: ApiCalls, given: Arguments) -> Any:
-    """The health and the newest failed deliveries of an endpoint. Without an id, of several endpoints."""
+    """The health and the newest failed deliveries of one endpoint, or of several endpoints if no id is given."""
     if "endpoint_id" in given:
         return {"endpoints": [_diagnosis(api, given["endpoint_id"])]}
     listed = api.get("webhooks", limit=SHOWN_ENDPOINTS)["data"]

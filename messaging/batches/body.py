@@ -33,14 +33,14 @@ LONGEST_REF = 255
 LONGEST_TEXT = 1024
 """The longest member that is parsed as text, in bytes. Numbers and references are shorter."""
 MOST_CONTAINERS = 100 * MAX_MESSAGES
-"""How many objects and arrays a body may have: a hundred for each message."""
+"""Maximum number of objects and arrays in a body: a hundred for each message."""
 MOST_BUILT = 500_000
-"""How many values of all items are parsed to measure how deeply they are nested. Only items with more than
-`MOST_NESTED` containers are parsed.
+"""Maximum number of values, in all items together, that are parsed to measure how deeply they are nested. Only items
+with more than `MOST_NESTED` containers are parsed for this.
 """
 MOST_TAKEN_APART = 50_000
-"""How many values of all items are parsed because a member cannot be cut out of the bytes. Parsing takes about a
-microsecond for each value.
+"""Maximum number of values, in all items together, that are parsed because a member cannot be cut out of the bytes.
+Parsing takes about a microsecond for each value.
 """
 MESSAGE_TYPES = frozenset(
     [

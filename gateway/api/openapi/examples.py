@@ -98,7 +98,9 @@ class _Maker:
         self._document = document
 
     def made(self, schema: Json, name: str = "", *, whole: bool, depth: int = 0) -> Any:
-        """An example of a schema: an object has all members (`whole`), or in a request only the required ones."""
+        """An example of a schema. With `whole`, an object has all members. Without `whole`, as in requests, it has only
+        the required ones.
+        """
         schema = resolved(self._document, schema)
         for known in ("example", "const", "default"):
             if known in schema:

@@ -23,7 +23,7 @@ UPSTREAM_TAGS = frozenset({"Flows", "Numbers", "Messages", "Media", "Templates",
 """Tags of operations that call the Graph API. Errors of Meta pass through with their status."""
 
 BODIES_IN_METAS_FORM = frozenset({"TestInboundIn"})
-"""Bodies of a serializer that also accept other members. The simulator validates those like Meta."""
+"""Serializers whose bodies may have other members too. The simulator validates such bodies like Meta."""
 
 ERRORS = {
     "400": "`invalid_request`: the request fails validation. `details.fields` names each wrong field.",
@@ -157,8 +157,8 @@ class ServiceSchema(AutoSchema):
         return operation
 
     def get_description(self) -> str:  # type: ignore[override]  # DRF types an older signature
-        """Reached only by an operation that declares no description. A view's docstring describes all its operations,
-        and would be wrong for one.
+        """Raise LookupError, because each operation must declare its description. A view's docstring describes all its
+        operations, and would be wrong for one.
         """
         raise LookupError(f"{self.get_operation_id()} has no description.")
 
@@ -191,7 +191,7 @@ class ServiceSchema(AutoSchema):
         return parameters
 
     def _map_serializer_field(self, field: Any, direction: Any, bypass_extensions: bool = False) -> Any:
-        """A file is sent as bytes. The service does not accept a URL instead."""
+        """Declare a file as bytes, because the service does not accept a URL instead."""
         if isinstance(field, FileField):
             return {"type": "string", "format": "binary"}
         return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
@@ -238,7 +238,8 @@ class ServiceSchema(AutoSchema):
             statuses |= {"502"}
         if upstream:
             statuses |= {"502"}
-            # Order matters: generated clients try Meta's error first, and PHP's accepts only the last `source`.
+            # Order matters: generated clients try Meta's error first, and the PHP client accepts only the `source` of
+            # the last schema.
             body = {"anyOf": [self._component("UpstreamError", _UPSTREAM_ERROR).ref, service_error.ref]}
         for status in sorted(statuses):
             responses.setdefault(

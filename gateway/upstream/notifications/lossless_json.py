@@ -1,8 +1,8 @@
 """Lossless reading of Meta's JSON for an event's `data`.
 
 Integers that a JavaScript client cannot represent become strings of the same digits, of any length. Half a surrogate
-pair becomes U+FFFD. Of duplicate keys the last is used. All else is read exactly as Meta wrote it, or rejected with
-ValueError.
+pair becomes U+FFFD. If a key is duplicated, its last value is used. All else is read exactly as Meta wrote it, or
+rejected with ValueError.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ MAX_SAFE_INTEGER = 2**53 - 1
 _LONG_INTEGER = re.compile(rb"[\[,:\s-][0-9]{16}")
 
 MOST_ESCAPES = 100_000
-"""Most escapes in a body that only the exact reader can read. Each escape takes time."""
+"""Maximum number of escapes in a body that only the exact reader can read. Each escape takes time."""
 
 # Matches every escape in order, so that the `u` after an escaped backslash begins no escape. Group 1 is a surrogate
 # without its other half.
@@ -67,7 +67,7 @@ def digest(value: object) -> str:
 
 
 def text(value: object) -> str | None:
-    """An identifier as text. None for anything but a non-empty string or an integer.
+    """An identifier as text, from an integer or a string that is not empty. None for any other value.
 
     U+0000, which Postgres cannot store, becomes U+FFFD.
     """

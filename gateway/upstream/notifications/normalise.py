@@ -96,9 +96,9 @@ _FIELD_BY_MEMBER: Mapping[str, str] = {
 MOST_OBJECTS, MOST_MEMBERS = 100_000, 1_000_000
 """Limits of a body, checked before parsing. A thousand messages have about 15,000 objects and as many members."""
 MOST_ITEMS = 10_000
-"""Most members of all lists in a notification. Meta sends at most 1,000 messages, each with an entry, a change and
-a contact. A larger notification is stored whole, with the reason, and makes no events. If it were rejected, Meta
-would repeat it for days.
+"""Maximum number of members of all lists in a notification together. Meta sends at most 1,000 messages, each with an
+entry, a change and a contact. A larger notification is stored whole, with the reason, and makes no events. If it were
+rejected, Meta would repeat it for days.
 """
 
 
@@ -122,7 +122,7 @@ def normalise(body: bytes) -> Normalised:
     if not isinstance(entries, list):
         return Normalised((), "entry is not a list")
 
-    # A list has at most one more member than commas, so nearly no notification needs the exact count.
+    # A list has at most one more member than commas, so few notifications need the exact count.
     if body.count(b",") + body.count(b"[") > MOST_ITEMS and _items(entries, MOST_ITEMS) > MOST_ITEMS:
         return Normalised((), f"more than {MOST_ITEMS} items")
 

@@ -65,7 +65,7 @@ def rebase(raw_path: str, place: Place) -> str:
 
 
 def _entry(body: bytes, span: ByteSpan) -> _Entry:
-    """Parse an entry. An entry without a list of changes, or that is not an object, has nothing to keep."""
+    """Parse an entry. Nothing is kept of an entry that is not an object or has no list of changes."""
     members = members_at(body, span.start) if body[span.start] == ord("{") else {}
     changes = members.get("changes")
     if changes is None or body[changes.value] != ord("["):

@@ -63,7 +63,7 @@ def test_a_code_that_is_no_integer_says_nothing(code: object, status: int) -> No
 @example(error={"code": {}}, status=400, minutes=0)
 @example(error={"code": 4}, status=400, minutes=1e308)
 def test_whatever_an_error_holds_it_is_an_answer(error: object, status: int, minutes: object) -> None:
-    """A crash here would end a send with 500, and its key would answer 409 from then on."""
+    """A crash here would end a send with 500. Its idempotency key would answer 409 from then on."""
     usage = orjson.dumps({"1": [{"estimated_time_to_regain_access": minutes}]}).decode()
     answer = GraphAnswer(status, orjson.dumps({"error": error}), {"X-Business-Use-Case-Usage": usage}, 1.0)
     verdict = classify(answer)

@@ -58,7 +58,7 @@ def upstream() -> Upstream:
 
 
 class OnALoop:
-    """The asynchronous pool, which threads call. It runs on an event loop in a thread of its own."""
+    """The asynchronous pool, which threads call. It runs on an event loop in a separate thread."""
 
     def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._loop = new_loop()
