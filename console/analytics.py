@@ -28,7 +28,9 @@ PLOT_HEIGHT = 120
 BAR_WIDTH = 5
 MOST_ADS = 20
 MOST_CHOICES = 200
-"""The most numbers, and the most templates, that the filter offers. The filter always offers the chosen ones too."""
+"""The maximum number of phone numbers, and of templates, in the filter. The filter always has the chosen number and
+template too.
+"""
 DAY_WIDTH = 3 * (BAR_WIDTH + 1) + 4
 
 

@@ -124,7 +124,7 @@ class TimeForm(forms.Form):
 
 
 def scheduled_list(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """List scheduled messages and batches. With `all`, also messages that were sent or cancelled."""
+    """List scheduled messages and batches. With `all`, also list messages that were sent or cancelled."""
     rows = ScheduledMessage.objects.for_environment(**visit.scope).defer("body")
     wants_all = "all" in request.GET
     if not wants_all:
@@ -211,7 +211,7 @@ def cancel(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 def retry(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Queue the failed items that were certainly not sent again."""
+    """Queue again the failed items that were certainly not sent."""
     require_open(visit)
     found = _batch(visit, batch_id)
     with flash_errors(request):

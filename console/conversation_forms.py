@@ -16,7 +16,7 @@ _PICTURES = ("image/jpeg", "image/png")
 _WITHOUT_CAPTION = "audio"
 MEGABYTE = 1024 * 1024
 _LARGEST = {"image": 5 * MEGABYTE, "video": 16 * MEGABYTE, "audio": 16 * MEGABYTE, "document": 100 * MEGABYTE}
-"""The most bytes of a file, by its kind (upstream fact 1.2)."""
+"""The maximum size of a file in bytes, by its kind (upstream fact 1.2)."""
 
 
 class ReplyForm(forms.Form):

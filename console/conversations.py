@@ -266,7 +266,7 @@ def _day(at: datetime, visit: Visit) -> str:
 
 
 def _quoted(days: list[tuple[str, list[tuple[Line, str]]]], key: str | None) -> Line | None:
-    """The message on the page that a reply quotes. None when the page does not show it."""
+    """The message that a reply quotes. None when the page does not show this message."""
     shown = (line for _, of_day in days for line, _ in of_day)
     return next((line for line in shown if key and line.row.wamid == key), None)
 

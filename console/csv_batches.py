@@ -94,7 +94,7 @@ class ColumnsForm(forms.Form):
 
     @classmethod
     def of(cls, table: Table, wanted: Sequence[Parameter], given: Mapping[str, str]) -> "ColumnsForm":
-        """The form with the given choices, and guesses from the columns' names for the others.
+        """The form with the given choices. The other choices are guessed from the columns' names.
 
         Before the first choice, the form shows no error for a parameter without a guess.
         """
@@ -110,7 +110,7 @@ class ColumnsForm(forms.Form):
         return {key: int(place) for key, place in self.cleaned_data.items()}
 
     def filled(self, *, keep: int = MAX_MESSAGES) -> Filled:
-        """Fill the template from the rows, keeping at most `keep` messages and problems."""
+        """Fill the template from the rows. Keeps at most `keep` messages, and at most `keep` problems."""
         return csv_batches.filled(self._table, self._wanted, self.mapped(), keep=keep)
 
 

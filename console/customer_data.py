@@ -18,7 +18,7 @@ from tenants.labels import words
 from tenants.models import Export
 
 SHOWN = 50
-"""The most receipts on the page. The newest are shown."""
+"""The maximum number of receipts on the page, which shows the newest."""
 
 
 class CustomerField(forms.RegexField):

@@ -233,7 +233,7 @@ class EndpointForm(forms.Form):
     """The kind of the endpoint to change."""
 
     def advanced(self) -> list[forms.BoundField]:
-        """The fields of those optional settings that this kind of endpoint has."""
+        """The fields of the optional settings that this kind of endpoint has."""
         foreign = lifecycle.members_problem(
             self.endpoint_kind, {self._member(name) for name in self.ADVANCED}
         )

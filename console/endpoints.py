@@ -77,7 +77,7 @@ def endpoint(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespo
 
 
 def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Show the form with an endpoint's settings. A new URL is saved only if a ping of it passes.
+    """Show the form with an endpoint's settings. A new URL is saved only if it passes a ping.
 
     Only the fields that the member changed are saved, so simultaneous changes by another member are kept.
     """
@@ -237,7 +237,7 @@ class _errors_in:  # noqa: N801
 
 
 def _fields(error: ValidationError | InvalidRequest) -> dict[str, Any]:
-    """Errors by field. An error without a field is shown at the URL."""
+    """Errors by field. An error without a field is shown at the field of the URL."""
     if isinstance(error, InvalidRequest):
         return dict((error.details or {}).get("fields") or {"url": [error.text]})
     return error.detail if isinstance(error.detail, dict) else {}

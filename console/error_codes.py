@@ -14,7 +14,7 @@ _REPAIRED_ON = {
     "webhook_verify_failed": ("See the endpoints", "console_endpoints"),
     "unauthorized": ("See the API keys", "console_api_keys"),
 }
-"""The page on which the cause of each of the service's own errors can be fixed: the button's text and the route."""
+"""For each error of the service itself, the page on which its cause can be fixed: the button's text and the route."""
 Link = tuple[str, str]
 """The text of a link, and the name of its route."""
 NUMBERS: Link = ("See the numbers", "console_numbers")
@@ -76,7 +76,9 @@ _UPSTREAM: dict[int, Link] = {
     130429: BATCHES,
     131047: SEND_TEMPLATE,
 }
-"""The page on which the cause of a WhatsApp error can be fixed, by the first code of its entry in the catalogue."""
+"""For each WhatsApp error, the page on which its cause can be fixed. The key is the first code of the error's entry in
+the catalogue.
+"""
 
 
 def upstream_meaning(code: str) -> Meaning | None:

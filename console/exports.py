@@ -44,9 +44,9 @@ from tenants.models import AuditEntry, Export, ExportPart
 from webhooks.analytics import statistics
 
 MOST_AT_ONCE = 10_000
-"""The most rows of a direct download. Longer lists are written in the background."""
+"""The maximum number of rows in a direct download. Longer lists are written in the background."""
 MOST_ROWS = 1_000_000
-"""The most rows of a file. The newest rows are exported."""
+"""The maximum number of rows in a file. Of a longer list, only the newest rows are exported."""
 KEPT = timedelta(days=7)
 LEASE = timedelta(minutes=5)
 """The lease of the worker that writes a file. The worker renews it at each part."""
@@ -243,8 +243,8 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _written(request: HttpRequest, visit: Visit, export_id: UUID, *, area: Area) -> HttpResponseBase:
-    """Download a file that was written in the background. `area` is the area of the exported list. INTEGRATION also
-    includes the exports of customer data, except in a support view.
+    """Download a file that was written in the background. `area` is the area of the exported list. The area INTEGRATION
+    includes exports of customer data, except in a support view.
     """
     kinds = [name for name, kind in KINDS.items() if kind.area == area]
     if area == Area.INTEGRATION and not visit.is_support:
@@ -261,15 +261,15 @@ download_audit = partial(_written, area=Area.SETTINGS)
 
 
 def write_waiting() -> None:
-    """Write the files that no worker writes, and delete old files. Called every minute by beat."""
+    """Write the waiting files that no worker is writing, and delete old files. Called every minute by beat."""
     Export.objects.filter(created_at__lt=now() - KEPT).delete()
     for key in Export.objects.filter(_idle(), rows__isnull=True).order_by("id").values_list("pk", flat=True):
         write(key)
 
 
 def write(export_id: UUID) -> None:
-    """Write a file from its beginning and mail its link. Does nothing if another worker writes the file or has written
-    it.
+    """Write a file from its beginning and mail its link. Does nothing if another worker is writing the file or has
+    written it.
     """
     lease = now() + LEASE
     own = Export.objects.filter(pk=export_id, rows__isnull=True)

@@ -26,7 +26,7 @@ from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
 
 SHOWN = 3
-"""The most keys, and the most endpoints, that the quickstart names."""
+"""The maximum number of keys, and of endpoints, that the quickstart names."""
 DEVELOPER, NONE = "developer", "none"
 WAYS = (DEVELOPER, NONE)
 WAY = "way"
@@ -39,8 +39,8 @@ Tested = Callable[[UUID], bool]
 class FirstStep:
     """One of the first steps. Its button leads to `url_name`.
 
-    `tested` checks whether the step is done in the sandbox. Steps whose checklist entry covers only the live
-    environment need it.
+    `tested` checks whether the step is done in the sandbox. It is set for steps whose checklist entry covers only the
+    live environment.
     """
 
     step: Step

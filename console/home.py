@@ -36,7 +36,7 @@ WARNINGS: list[tuple[Area, Warns]] = [
     (Area.INTEGRATION, warnings.of_endpoints),
     (Area.INTEGRATION, warnings.of_numbers),
 ]
-"""The warnings by area, for members who may read that area."""
+"""The functions that return warnings, each with the area that a member must be able to read."""
 
 if apps.is_installed("billing"):
     from console import billing_warnings
@@ -44,7 +44,7 @@ if apps.is_installed("billing"):
     WARNINGS.append((Area.BILLING, billing_warnings.of_billing))
 
 MOST_OF_A_CARD = 3
-"""The most conversations, and the most numbers, that a card names."""
+"""The maximum number of conversations, and of phone numbers, that a card names."""
 
 
 def home(request: HttpRequest, visit: Visit) -> HttpResponse:

@@ -58,7 +58,7 @@ class ApiKeyForm(forms.Form):
         initial=ApiKey.Environment.TEST,
     )
     limits = forms.BooleanField(required=False, widget=forms.HiddenInput(), initial=True)
-    """Whether the submitted form contained the permission fields. Then an empty choice means no permission."""
+    """Whether the submitted form contained the permission fields. If it did, an empty choice means no permission."""
     scopes = forms.MultipleChoiceField(
         label="It may", required=False, choices=SCOPES, widget=forms.CheckboxSelectMultiple
     )
@@ -147,7 +147,7 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _grant(visit: Visit) -> Grant:
-    """The most that the member may grant to a key."""
+    """The permissions that the member may grant to a key."""
     return Grant(scopes_of_role(visit.user.role))
 
 

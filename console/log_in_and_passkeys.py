@@ -28,7 +28,7 @@ SIGNED_UP_AS = "signed_up_as"
 
 PASSWORD_HELP = "At least 12 characters. A sentence is easy to remember."
 MOST_PASSKEYS = 20
-"""The most passkeys of a person. The limit is needed because the log-in page sends the whole list to the browser."""
+"""The limit on passkeys for each person. It is needed because the log-in page sends the whole list to the browser."""
 
 
 class LogInForm(LoginForm):  # type: ignore[misc]

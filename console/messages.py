@@ -39,8 +39,8 @@ WORDS = {
 
 
 class Explanation(NamedTuple):
-    """A sentence about a message. The text of a button and its route lead to the page on which a problem can be fixed,
-    if any.
+    """A sentence about a message. `button` and `url_name` are the text and the route of a link to the page on which the
+    problem can be fixed.
     """
 
     text: str
@@ -211,8 +211,8 @@ def _own_event(found: Detail) -> MessageEvent | None:
 
 
 def _in_order(found: Detail, entries: list[TimelineEntry]) -> list[TimelineEntry]:
-    """The entries by time, none before the message's own event. Meta's times are whole seconds, so a status can appear
-    to precede its message.
+    """The entries in the order of their times, but never before the message's own event. Meta's times are whole
+    seconds, so a status can appear to precede its message.
     """
     own = _own_event(found)
     return sorted(entries, key=lambda each: max(each.at, own.created_at) if own else each.at)

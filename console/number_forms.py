@@ -1,5 +1,5 @@
-"""Forms of numbers: registration with a PIN, the business profile, the Flow endpoint, and the release
-by typing the id.
+"""Forms of numbers: registration with a PIN, the business profile, the Flow endpoint, and the release, for which the
+member types the id.
 """
 
 from collections.abc import Mapping

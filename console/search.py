@@ -27,7 +27,7 @@ from tenants.models import ApiKey
 from webhooks.models import Delivery, Endpoint, Event
 
 MOST_HITS = 5
-"""The most hits of one finder."""
+"""The maximum number of hits from one finder."""
 LONGEST_TEXT = 512
 _NUMBER = re.compile(r"\+?[0-9][0-9\s().-]{3,30}")
 
@@ -182,8 +182,8 @@ FINDERS: list[tuple[Area, Finder]] = [
     (Area.INTEGRATION, _batches),
     (Area.INTEGRATION, _templates),
 ]
-"""The finders, each with the area that a member must be able to read. A finder searches for exact indexed values, or
-for a part of a name among the tenant's few pages, endpoints and templates.
+"""The finders, each with the area that a member must be able to read. A finder searches for exact indexed values. The
+finders of pages, endpoints and templates search for a part of a name, because there are few of these.
 """
 
 if apps.is_installed("billing"):

@@ -162,8 +162,8 @@ def send(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 
 def _must_write(visit: Visit, number: str) -> dict[str, str] | None:
-    """The number and the sandbox's example customer, if this customer must write first: a text would fail, because the
-    customer has not written in 24 hours. Otherwise None.
+    """The number and the sandbox's example customer. None if this customer has written in the last 24 hours. If not, a
+    text to the customer would fail.
     """
     known = customers.find(
         **visit.scope, phone_number_id=number, customer_id=typed_number(EXAMPLE_CUSTOMER) or ""

@@ -29,7 +29,7 @@ from phone_numbers.tokens import Refused
 STATUSES = ("APPROVED", "PENDING", "REJECTED", "PAUSED", "DISABLED")
 TEMPLATES_PER_PAGE = 50
 SAMPLE_FORM_BYTES = 17 * 1024 * 1024
-"""The most bytes of a form with a header sample. A video may have 16 MiB."""
+"""The maximum size of a form with a header sample, in bytes. A video may have 16 MiB."""
 
 
 class TemplateFilter(forms.Form):

@@ -27,7 +27,7 @@ ENVIRONMENT = "environment"
 TIME_ZONE = "time_zone"
 """The form field of the time zone in which pages show times to the person."""
 MOST_CHOICES = 200
-"""The most numbers that a form offers."""
+"""The maximum number of phone numbers that a form offers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def browser_of(tenant: Tenant | None, role: str = "owner", **fields: Any) -> Cli
 
 
 def assert_opens(answer: HttpResponse) -> None:
-    """Check that the page works. It may answer 400 for what the body lacks."""
+    """Check that the page works. It may answer 400 if the body lacks a field."""
     assert answer.status_code in {200, 204, 302, 400}, answer.content.decode()[-2000:]
     assert not answer.headers.get("Location", "").startswith("/login")
 

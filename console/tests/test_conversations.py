@@ -528,7 +528,7 @@ def test_home_says_who_waits_and_how_the_numbers_are(
     assert "No customer is waiting for an answer." in theirs
     assert "Hello?" not in theirs
     assert "of 2 connected" not in theirs
-    # The other environment has neither, and roles without access see neither card.
+    # In the other environment the card shows no unread messages. A role without access sees neither card.
     browser.post("/console/preferences", {"environment": "test"})
     assert "unread" not in text(browser, "/console")
     bills = text(browser_of(tenant, "billing"), "/console")

@@ -82,7 +82,7 @@ def test_counts_and_calls_have_their_columns(browser: Client) -> None:
 
 @pytest.fixture
 def long(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Three messages. A direct download may have two rows, and a part of a file has two rows."""
+    """Three messages. A direct download, and each part of a file, can have at most two rows."""
     monkeypatch.setattr(exports, "MOST_AT_ONCE", 2)
     monkeypatch.setattr(exports, "ROWS_OF_A_PART", 2)
     return [conversing.outbound(tenant) for _ in range(3)]

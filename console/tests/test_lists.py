@@ -37,7 +37,7 @@ API_NAMES = {
     "referral": "referral_source_id",
     "status_class": "status",
 }
-"""The API's names of those form fields whose name differs in the API."""
+"""The API's names for form fields that have another name in the API."""
 API_VALUES = {"status_class": {"4": "409", "2": "2xx"}}
 DAYS = {"since", "until"}
 _ROW = re.compile(r'<td class="at"><a href="[^"?]*/([^/"?]+)[^"]*">')

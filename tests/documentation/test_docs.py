@@ -309,7 +309,7 @@ def test_the_limits_are_the_codes() -> None:
     *days, last = (str(days) for days in Tenant.Retention.values)
     default = Tenant._meta.get_field("retention_days").default
     assert limits["retention of event bodies"] == f"{', '.join(days)} or {last} days, default {default}"
-    limit = f"`limit` is 1 to {pagination.MAX_LIMIT}, default {pagination.DEFAULT_LIMIT}"
+    limit = f"`limit` can be 1 to {pagination.MAX_LIMIT}; the default is {pagination.DEFAULT_LIMIT}"
     assert limit in " ".join(page("docs/api.md").split())
     assert f"`X-Service-Version: {settings.API_VERSION}`" in page("docs/api.md")
 
