@@ -102,7 +102,7 @@ class BillingView(BillingViewSet):
     @extend_schema(
         operation_id="create_mandate",
         summary="Set up autopay",
-        description="Returns a link on which the customer approves the mandate.",
+        description="Returns a link to the page on which you approve the mandate.",
         request=MandateIn,
         responses={201: NewMandateOut},
     )

@@ -151,7 +151,7 @@ class AdminAuditView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_list_audit",
         summary="List audit entries",
-        description="Returns the changes made by staff, customers and API keys, newest first.",
+        description="Returns the changes made by staff, members of teams and API keys, newest first.",
         parameters=[AuditIn],
         responses=AuditEntryOut(many=True),
     )

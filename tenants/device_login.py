@@ -246,7 +246,7 @@ class DeviceLoginsView(ResourceViewSet):
         operation_id="create_device_login",
         summary="Start a device log-in",
         description="Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every "
-        "`interval_seconds`. Both codes live for ten minutes.",
+        "`interval_seconds`. Both codes are valid for ten minutes.",
         auth=[],
         request=DeviceLoginIn,
         responses={201: DeviceLoginOut},

@@ -40,8 +40,10 @@ from tenants.serializers import (
     TenantOut,
 )
 
-REVOKES = "The key stops working at once, within 10 seconds during an outage."
-ROTATES = "Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours."
+REVOKES = "The key stops working at once, or within 10 seconds during an outage."
+ROTATES = (
+    "Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours."
+)
 """Descriptions of the operations that call `revoked` and `rotated`."""
 
 
@@ -170,7 +172,7 @@ class ApiKeysView(ResourceViewSet):
         operation_id="create_api_key",
         summary="Create an API key",
         description="Only this answer shows the full key. A key cannot create a key with scopes or numbers that it "
-        "lacks itself, or a key that lasts longer: the answer is 403.",
+        "lacks itself, or a key that expires after it does: the answer is 403.",
         request=ApiKeyIn,
         responses={201: NewApiKeyOut},
     )

@@ -233,7 +233,7 @@ class LastTemplateOut(serializers.ModelSerializer[Message]):
 
 
 class LastReferralOut(ReferralOut):
-    """The ad or post that last led the customer to write, and the message."""
+    """The ad or post that last led the customer to write, and the customer's message."""
 
     message_id = serializers.CharField(
         source="key", help_text="The id of the message that the customer wrote from the ad or post."

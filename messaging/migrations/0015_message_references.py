@@ -4,8 +4,8 @@ import gateway.clock
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue. The columns are not positive integer fields, because their check would read all rows.
-    # Behind a long query, the migration fails after 5 seconds instead of blocking all traffic.
+    # Changes only the system catalogue. The columns are not positive integer fields, because their check would read all
+    # rows. If it has to wait for a long query, the migration fails after 5 seconds instead of blocking all traffic.
     dependencies = [
         ("messaging", "0014_bytes_of_batches"),
     ]

@@ -5,8 +5,8 @@ import gateway.ids
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue. Behind a long query, the migration fails after 5 seconds instead of blocking all
-    # traffic. The index of batches is built concurrently.
+    # Changes only the system catalogue. If it has to wait for a long query, the migration fails after 5 seconds instead
+    # of blocking all traffic. The index of batches is built concurrently.
     atomic = False
 
     dependencies = [("messaging", "0016_read_marks")]

@@ -20,8 +20,8 @@ ON CONFLICT DO NOTHING
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue, then reads the event log without blocking writes. Behind a long query, the migration
-    # fails after 5 seconds instead of blocking all traffic.
+    # Changes only the system catalogue, then reads the event log without blocking writes. If it has to wait for a long
+    # query, the migration fails after 5 seconds instead of blocking all traffic.
     atomic = False
 
     dependencies = [

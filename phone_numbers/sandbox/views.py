@@ -96,7 +96,7 @@ class _OfCustomer(_OfNumber):
 
 
 class TestInboundIn(_OfCustomer):
-    """A customer's message. An object in WhatsApp's form, named like the type, is beside these members."""
+    """A customer's message. A type such as `image` has its content, in WhatsApp's form, in a member of that name."""
 
     type = serializers.CharField(required=False, help_text="The type of the message; `text` by default.")
     text = serializers.JSONField(

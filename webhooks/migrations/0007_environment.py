@@ -15,8 +15,8 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        # Adding a column needs a short exclusive lock. Behind a long query, the migration fails after 5 seconds instead
-        # of blocking all traffic.
+        # Adding a column needs a short exclusive lock. If it has to wait for a long query, the migration fails after 5
+        # seconds instead of blocking all traffic.
         migrations.RunSQL("SET LOCAL lock_timeout = '5s'", migrations.RunSQL.noop),
         migrations.AddField(model_name='endpoint', name='environment', field=environment()),
         migrations.AddField(model_name='event', name='environment', field=environment()),

@@ -8,7 +8,7 @@ def add_index(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    # The column and its default change only the catalogue. The index is built concurrently.
+    # The column and its default change only the system catalogue. The index is built concurrently.
     atomic = False
 
     dependencies = [
@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        # Behind a long query, the statement fails after 5 seconds instead of blocking all traffic.
+        # If it has to wait for a long query, the statement fails after 5 seconds instead of blocking all traffic.
         migrations.RunSQL("SET lock_timeout = '5s'", migrations.RunSQL.noop),
         migrations.RunSQL(stream.ADD_COLUMN, stream.DROP_COLUMN),
         migrations.RunSQL("RESET lock_timeout", migrations.RunSQL.noop),

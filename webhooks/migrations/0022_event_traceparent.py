@@ -2,8 +2,8 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue. Behind a long query, the migration fails after 5 seconds instead of blocking all
-    # traffic.
+    # Changes only the system catalogue. If it has to wait for a long query, the migration fails after 5 seconds instead
+    # of blocking all traffic.
     atomic = False
 
     dependencies = [

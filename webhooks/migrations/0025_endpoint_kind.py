@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     # The default is for rows that the former version inserts: it creates only webhooks. It creates no deliveries for an
-    # inbox, because an inbox has no event types. Behind a long query, the migration fails after 5
+    # inbox, because an inbox has no event types. If it has to wait for a long query, the migration fails after 5
     # seconds instead of blocking all traffic.
     atomic = False
 

@@ -12,8 +12,8 @@ def add_index(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue. Behind a long query, the migration fails after 5 seconds instead of blocking all
-    # traffic. The index is built concurrently.
+    # Changes only the system catalogue. If it has to wait for a long query, the migration fails after 5 seconds instead
+    # of blocking all traffic. The index is built concurrently.
     atomic = False
 
     dependencies = [

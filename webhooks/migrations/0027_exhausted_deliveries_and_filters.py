@@ -21,8 +21,8 @@ END $$
 
 
 class Migration(migrations.Migration):
-    # Changes only the catalogue. The defaults are for rows that the former version inserts. Behind a long query, the
-    # migration fails after 5 seconds instead of blocking all traffic.
+    # Changes only the system catalogue. The defaults are for rows that the former version inserts. If it has to wait
+    # for a long query, the migration fails after 5 seconds instead of blocking all traffic.
     atomic = False
 
     dependencies = [

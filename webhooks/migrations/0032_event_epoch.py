@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        # Behind a long query, the statement fails after 5 seconds instead of blocking all traffic.
+        # If it has to wait for a long query, the statement fails after 5 seconds instead of blocking all traffic.
         migrations.RunSQL("SET LOCAL lock_timeout = '5s'", migrations.RunSQL.noop),
         migrations.RunSQL(stream.ADD_EPOCH, stream.REMOVE_EPOCH),
     ]

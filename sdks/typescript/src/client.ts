@@ -112,7 +112,7 @@ export class Media extends MediaOperations {
 
 /** Stored events, and events as they happen. */
 export class Events extends EventOperations {
-  /** Receive events as they happen. With `after`, the `place` of an earlier stream, the stream continues there. */
+  /** Receive events as they happen. The stream continues at `after`, the last `place` of an earlier stream. */
   listen(options: ListenOptions = {}): EventStream {
     return new EventStream(this.transport.settings, options);
   }

@@ -56,7 +56,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke any API key
-         * @description The key stops working at once, within 10 seconds during an outage.
+         * @description The key stops working at once, or within 10 seconds during an outage.
          */
         delete: operations["admin_revoke_api_key"];
         options?: never;
@@ -124,7 +124,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke a platform app's key
-         * @description The key stops working at once, within 10 seconds during an outage.
+         * @description The key stops working at once, or within 10 seconds during an outage.
          */
         delete: operations["admin_revoke_app_key"];
         options?: never;
@@ -143,7 +143,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate a platform app's key
-         * @description Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
+         * @description Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours.
          */
         post: operations["admin_rotate_app_key"];
         delete?: never;
@@ -161,7 +161,7 @@ export interface paths {
         };
         /**
          * List audit entries
-         * @description Returns the changes made by staff, customers and API keys, newest first.
+         * @description Returns the changes made by staff, members of teams and API keys, newest first.
          */
         get: operations["admin_list_audit"];
         put?: never;
@@ -387,7 +387,7 @@ export interface paths {
         put?: never;
         /**
          * Create an API key
-         * @description Only this answer shows the full key. A key cannot create a key with scopes or numbers that it lacks itself, or a key that lasts longer: the answer is 403.
+         * @description Only this answer shows the full key. A key cannot create a key with scopes or numbers that it lacks itself, or a key that expires after it does: the answer is 403.
          */
         post: operations["create_api_key"];
         delete?: never;
@@ -408,7 +408,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke an API key
-         * @description The key stops working at once, within 10 seconds during an outage. A key may revoke itself, even without the scope `keys`.
+         * @description The key stops working at once, or within 10 seconds during an outage. A key may revoke itself, even without the scope `keys`.
          */
         delete: operations["revoke_api_key"];
         options?: never;
@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate an API key
-         * @description Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
+         * @description Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours.
          */
         post: operations["rotate_api_key"];
         delete?: never;
@@ -547,7 +547,7 @@ export interface paths {
         put?: never;
         /**
          * Set up autopay
-         * @description Returns a link on which the customer approves the mandate.
+         * @description Returns a link to the page on which you approve the mandate.
          */
         post: operations["create_mandate"];
         delete?: never;
@@ -691,7 +691,7 @@ export interface paths {
         put?: never;
         /**
          * Start a device log-in
-         * @description Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every `interval_seconds`. Both codes live for ten minutes.
+         * @description Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every `interval_seconds`. Both codes are valid for ten minutes.
          */
         post: operations["create_device_login"];
         delete?: never;
@@ -1672,7 +1672,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke one of the platform's own keys
-         * @description The key stops working at once, within 10 seconds during an outage.
+         * @description The key stops working at once, or within 10 seconds during an outage.
          */
         delete: operations["revoke_platform_key"];
         options?: never;
@@ -1691,7 +1691,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate one of the platform's own keys
-         * @description Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
+         * @description Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours.
          */
         post: operations["rotate_platform_key"];
         delete?: never;
@@ -7244,7 +7244,7 @@ export interface components {
              */
             sent_at: string;
         };
-        /** @description The ad or post that last led the customer to write, and the message. */
+        /** @description The ad or post that last led the customer to write, and the customer's message. */
         LastReferral: {
             /** @description What the customer came from: `ad` or `post`; null when Meta did not say. */
             source_type: string | null;
@@ -10490,7 +10490,7 @@ export interface components {
             /** @description The customer's phone number or business-scoped user id. */
             customer: string;
         };
-        /** @description A customer's message. An object in WhatsApp's form, named like the type, is beside these members. */
+        /** @description A customer's message. A type such as `image` has its content, in WhatsApp's form, in a member of that name. */
         TestInboundRequest: {
             /** @description The customer's phone number or business-scoped user id. */
             from: string;

@@ -11,17 +11,17 @@ export class ApiKeys extends Resource {
     return this.pages({ method: "GET", path: "/v1/api-keys", query }, options);
   }
 
-  /** Create an API key. Only this answer shows the full key. A key cannot create a key with scopes or numbers that it lacks itself, or a key that lasts longer: the answer is 403. */
+  /** Create an API key. Only this answer shows the full key. A key cannot create a key with scopes or numbers that it lacks itself, or a key that expires after it does: the answer is 403. */
   create(body: Schemas["ApiKeyRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedApiKey"]> {
     return this.json({ method: "POST", path: "/v1/api-keys", body }, options);
   }
 
-  /** Revoke an API key. The key stops working at once, within 10 seconds during an outage. A key may revoke itself, even without the scope `keys`. */
+  /** Revoke an API key. The key stops working at once, or within 10 seconds during an outage. A key may revoke itself, even without the scope `keys`. */
   revoke(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate an API key. Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours. */
+  /** Rotate an API key. Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours. */
   rotate(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/api-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }
@@ -34,7 +34,7 @@ export class Admin extends Resource {
     return this.pages({ method: "GET", path: "/v1/admin/api-keys", query }, options);
   }
 
-  /** Revoke any API key. The key stops working at once, within 10 seconds during an outage. */
+  /** Revoke any API key. The key stops working at once, or within 10 seconds during an outage. */
   revokeApiKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/admin/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
@@ -59,17 +59,17 @@ export class Admin extends Resource {
     return this.json({ method: "POST", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys`, body }, options);
   }
 
-  /** Revoke a platform app's key. The key stops working at once, within 10 seconds during an outage. */
+  /** Revoke a platform app's key. The key stops working at once, or within 10 seconds during an outage. */
   revokeAppKey(appId: string, keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate a platform app's key. Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours. */
+  /** Rotate a platform app's key. Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours. */
   rotateAppKey(appId: string, keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }
 
-  /** List audit entries. Returns the changes made by staff, customers and API keys, newest first. */
+  /** List audit entries. Returns the changes made by staff, members of teams and API keys, newest first. */
   listAudit(query: { action?: string | null; tenant_id?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AuditEntry"]> {
     return this.pages({ method: "GET", path: "/v1/admin/audit", query }, options);
   }
@@ -147,7 +147,7 @@ export class Billing extends Resource {
     return this.json({ method: "POST", path: `/v1/billing/invoices/${encodeURIComponent(invoiceId)}/pay`, body }, options);
   }
 
-  /** Set up autopay. Returns a link on which the customer approves the mandate. */
+  /** Set up autopay. Returns a link to the page on which you approve the mandate. */
   createMandate(body?: Schemas["MandateRequest"], options: RequestOptions = {}): Promise<Schemas["CreatedMandate"]> {
     return this.json({ method: "POST", path: "/v1/billing/mandate", body }, options);
   }
@@ -224,7 +224,7 @@ export class CustomerData extends Resource {
 
 /** How a program without a browser gets an API key. A person confirms the key in the console. */
 export class DeviceLogins extends Resource {
-  /** Start a device log-in. Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every `interval_seconds`. Both codes live for ten minutes. */
+  /** Start a device log-in. Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every `interval_seconds`. Both codes are valid for ten minutes. */
   create(body: Schemas["DeviceLoginRequest"], options: RequestOptions = {}): Promise<Schemas["DeviceLogin"]> {
     return this.json({ method: "POST", path: "/v1/device-logins", body }, options);
   }
@@ -650,12 +650,12 @@ export class Tenants extends Resource {
     return this.pages({ method: "GET", path: "/v1/platform-keys", query }, options);
   }
 
-  /** Revoke one of the platform's own keys. The key stops working at once, within 10 seconds during an outage. */
+  /** Revoke one of the platform's own keys. The key stops working at once, or within 10 seconds during an outage. */
   revokePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RevokedKey"]> {
     return this.json({ method: "DELETE", path: `/v1/platform-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** Rotate one of the platform's own keys. Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours. */
+  /** Rotate one of the platform's own keys. Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours. */
   rotatePlatformKey(keyId: string, options: RequestOptions = {}): Promise<Schemas["RotatedKey"]> {
     return this.json({ method: "POST", path: `/v1/platform-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }

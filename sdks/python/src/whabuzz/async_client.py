@@ -86,7 +86,7 @@ class AsyncEvents(async_resources.AsyncEvents):
     def listen(
         self, *, type: str | None = None, phone_number_id: str | None = None, after: str | None = None
     ) -> AsyncEventStream:
-        """Receive events as they happen. With `after`, the `place` of an earlier stream, the stream continues there."""
+        """Receive events as they happen. The stream continues at `after`, the last `place` of an earlier stream."""
         return AsyncEventStream(
             self._transport.http, **stream_options(self._transport.settings, type, phone_number_id, after)
         )

@@ -81,7 +81,7 @@ class Events(resources.Events):
     def listen(
         self, *, type: str | None = None, phone_number_id: str | None = None, after: str | None = None
     ) -> EventStream:
-        """Receive events as they happen. With `after`, the `place` of an earlier stream, the stream continues there."""
+        """Receive events as they happen. The stream continues at `after`, the last `place` of an earlier stream."""
         return EventStream(
             self._transport.http, **stream_options(self._transport.settings, type, phone_number_id, after)
         )

@@ -33,7 +33,7 @@ class ApiKeys(Resource):
         """Create an API key.
 
         Only this answer shows the full key. A key cannot create a key with scopes or numbers that it lacks
-        itself, or a key that lasts longer: the answer is 403.
+        itself, or a key that expires after it does: the answer is 403.
         """
         answer: types.CreatedApiKey = self._json(
             Call(
@@ -48,7 +48,7 @@ class ApiKeys(Resource):
     def revoke(self, key_id: str) -> types.RevokedKey:
         """Revoke an API key.
 
-        The key stops working at once, within 10 seconds during an outage. A key may revoke itself, even
+        The key stops working at once, or within 10 seconds during an outage. A key may revoke itself, even
         without the scope `keys`.
         """
         answer: types.RevokedKey = self._json(
@@ -62,7 +62,7 @@ class ApiKeys(Resource):
     def rotate(self, key_id: str) -> types.RotatedKey:
         """Rotate an API key.
 
-        Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
+        Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours.
         """
         answer: types.RotatedKey = self._json(
             Call(
@@ -100,7 +100,7 @@ class Admin(Resource):
     def revoke_api_key(self, key_id: str) -> types.RevokedKey:
         """Revoke any API key.
 
-        The key stops working at once, within 10 seconds during an outage.
+        The key stops working at once, or within 10 seconds during an outage.
         """
         answer: types.RevokedKey = self._json(
             Call(
@@ -171,7 +171,7 @@ class Admin(Resource):
     def revoke_app_key(self, app_id: str, key_id: str) -> types.RevokedKey:
         """Revoke a platform app's key.
 
-        The key stops working at once, within 10 seconds during an outage.
+        The key stops working at once, or within 10 seconds during an outage.
         """
         answer: types.RevokedKey = self._json(
             Call(
@@ -184,7 +184,7 @@ class Admin(Resource):
     def rotate_app_key(self, app_id: str, key_id: str) -> types.RotatedKey:
         """Rotate a platform app's key.
 
-        Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
+        Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours.
         """
         answer: types.RotatedKey = self._json(
             Call(
@@ -199,7 +199,7 @@ class Admin(Resource):
     ) -> Pages[types.AuditEntry]:
         """List audit entries.
 
-        Returns the changes made by staff, customers and API keys, newest first.
+        Returns the changes made by staff, members of teams and API keys, newest first.
         """
         return self._pages(
             Call(
@@ -425,7 +425,7 @@ class Billing(Resource):
     ) -> types.CreatedMandate:
         """Set up autopay.
 
-        Returns a link on which the customer approves the mandate.
+        Returns a link to the page on which you approve the mandate.
         """
         answer: types.CreatedMandate = self._json(
             Call(
@@ -636,7 +636,7 @@ class DeviceLogins(Resource):
         """Start a device log-in.
 
         Show the person `user_code` and `verification_url_complete`, and redeem `device_code` every
-        `interval_seconds`. Both codes live for ten minutes.
+        `interval_seconds`. Both codes are valid for ten minutes.
         """
         answer: types.DeviceLogin = self._json(
             Call(
@@ -2095,7 +2095,7 @@ class Tenants(Resource):
     def revoke_platform_key(self, key_id: str) -> types.RevokedKey:
         """Revoke one of the platform's own keys.
 
-        The key stops working at once, within 10 seconds during an outage.
+        The key stops working at once, or within 10 seconds during an outage.
         """
         answer: types.RevokedKey = self._json(
             Call(
@@ -2108,7 +2108,7 @@ class Tenants(Resource):
     def rotate_platform_key(self, key_id: str) -> types.RotatedKey:
         """Rotate one of the platform's own keys.
 
-        Makes a new key with the old key's scopes, numbers and end. The old key works for 24 more hours.
+        Makes a new key with the old key's scopes, numbers and expiry. The old key works for 24 more hours.
         """
         answer: types.RotatedKey = self._json(
             Call(

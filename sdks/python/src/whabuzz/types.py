@@ -1125,7 +1125,7 @@ class LastMail(TypedDict):
 
 class LastReferral(TypedDict):
     """
-    The ad or post that last led the customer to write, and the message.
+    The ad or post that last led the customer to write, and the customer's message.
     """
 
     source_type: str | None
