@@ -117,7 +117,7 @@ Result = TypeVar("Result")
 
 
 def in_threads(*jobs: Callable[[], Result]) -> list[Result]:
-    """Run jobs at the same moment, each in a thread with its own connections. Returns their results, in order.
+    """Run jobs at the same moment, each in a thread with its own, open connection. Returns their results, in order.
 
     Raises the first error of a job.
     """
@@ -125,6 +125,7 @@ def in_threads(*jobs: Callable[[], Result]) -> list[Result]:
 
     def run(job: Callable[[], Result]) -> Result:
         try:
+            connection.ensure_connection()
             together.wait(10)
             return job()
         finally:

@@ -70,20 +70,6 @@ def test_the_rate_follows_the_throughput_level(api: Api, number: PhoneNumber) ->
         assert answer.json()["rate_per_sec"] == rate, level
 
 
-def test_an_item_is_the_callers_bytes_less_from(api: Api, number: PhoneNumber) -> None:
-    raw = (
-        '{"messages" : [ {"type":"text", "from":"NUMBER", "to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}},\n'
-        '{"to":"1","type":"location","location":{"latitude":28.610,"longitude":7.72e1}, '
-        '"messaging_product":"whatsapp"} ], "from":"NUMBER"}'
-    ).replace("NUMBER", number.phone_number_id)
-    assert api.post(PATH, raw.encode()).status_code == 202
-    assert [bytes(item.body).decode() for item in BatchItem.objects.order_by("idx")] == [
-        '{"messaging_product":"whatsapp","type":"text", "to":"+919812345678","text":{"body":"caf\\u00e9 ☕ 1.0"}}',
-        '{"to":"1","type":"location","location":{"latitude":28.610,"longitude":7.72e1}, '
-        '"messaging_product":"whatsapp"}',
-    ]
-
-
 def test_ten_thousand_items_are_taken_at_once(api: Api, number: PhoneNumber) -> None:
     body = orjson.dumps({"from": number.phone_number_id, "messages": messages(10_000)})
     answer = api.post(PATH, body)

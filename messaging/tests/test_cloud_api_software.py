@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from pytest_django import Settings
 
 from messaging.tests.test_cloud_api import CUSTOMER, error_of, sent_bodies
 from phone_numbers.models import PhoneNumber
@@ -115,6 +116,7 @@ def test_chatwoots_calls(
     number: PhoneNumber,
     simulator: RunningSimulator,
     receiver: Receiver,
+    settings: Settings,
 ) -> None:
     """Chatwoot sets up an inbox, syncs templates, replies, fetches a picture, and removes the inbox."""
     anonymous, phone = Api(None), number.phone_number_id
@@ -132,10 +134,12 @@ def test_chatwoots_calls(
     while url:
         page = anonymous.get(url)
         assert page.status_code == 200, page.content
+        assert account.access_token not in page.content.decode()
         listed += page.json()["data"]
         following = page.json().get("paging", {}).get("next")
         # For the next page, Chatwoot calls only this URL, which contains the credential.
-        url = following and f"/{following.split('/', 3)[3]}"
+        url = following and following.removeprefix(settings.BASE_URL)
+        assert not url or url.startswith("/v14.0/"), "at the service's own address"
     assert {row["name"] for row in listed} >= {"one", "two", "three"}
 
     picture = {"phone_number_id": phone, "from": CUSTOMER, "type": "image"}

@@ -1,5 +1,7 @@
 """Erasure of a customer's data, and data exports: deleted data, remaining data, and permissions."""
 
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from console import exports
 from gateway import ids
@@ -185,11 +188,33 @@ def test_a_replay_of_what_was_erased_is_not_sent(tenant: Tenant, api: Api) -> No
     endpoint.delete()
 
 
-def test_requests_at_once_are_one_erasure_and_workers_at_once_run_it_once(tenant: Tenant, api: Api) -> None:
+def test_requests_at_once_are_one_erasure_and_workers_at_once_run_it_once(
+    tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make(tenant, wa_id=WA_ID)
     in_threads(*[lambda: api.delete(f"/v1/customers/{WA_ID}/data")] * 4)
     assert Erasure.objects.count() == 1
-    assert sum(in_threads(*[erasure.run_open] * 4)) == 1
+    all_found_it = threading.Barrier(4)
+
+    def run_open() -> int:
+        waits = [all_found_it]
+
+        def meet(execute: Callable[..., Any], statement: str, *rest: Any) -> Any:
+            if waits and statement.startswith('UPDATE "messaging_erasure"'):
+                waits.pop().wait(10)
+            return execute(statement, *rest)
+
+        with connection.execute_wrapper(meet):
+            return erasure.run_open()
+
+    erase_rows, begun = erasure._erase, []
+
+    def counted(*of: Any) -> Any:
+        begun.append(of)
+        return erase_rows(*of)
+
+    monkeypatch.setattr(erasure, "_erase", counted)
+    assert sum(in_threads(*[run_open] * 4)) == len(begun) == 1
     assert AuditEntry.objects.filter(action="customer.erase").count() == 1
 
 

@@ -147,15 +147,6 @@ class TestReading:
 
 
 class TestParametersInTheQuery:
-    def test_a_verification_code_as_metas_page_asks_for_it(
-        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
-    ) -> None:
-        path = f"/v25.0/{number.phone_number_id}"
-        api.client.post(f"{path}/request_code?code_method=SMS&language=en_US", headers=api.headers)
-        api.client.post(f"{path}/verify_code?code=123456", headers=api.headers)
-        got = [orjson.loads(row["body"]) for row in upstream_calls(simulator, number.phone_number_id)[-2:]]
-        assert got == [{"code_method": "SMS", "language": "en_US"}, {"code": "123456"}]
-
     @pytest.mark.django_db(transaction=True)
     def test_a_profile_a_template_and_a_message(
         self, api: Api, account: SimulatedAccount, number: PhoneNumber, simulator: RunningSimulator

@@ -149,11 +149,6 @@ class TestRaw:
         sent = delivered(event)
         assert b'"raw":' + body + b',"raw_path":"entry[0].changes[0].value.messages[0]"}' in sent
 
-    def test_unescaped_utf8_stays(self, number: PhoneNumber, tenant: Tenant) -> None:
-        body = notification((WABA, [text_change(NUMBER, "wamid.1", body="X")])).replace(b"X", "नमस्ते".encode())
-        assert post(body).status_code == 200
-        assert body in delivered(events_of(tenant)[0])
-
     def test_a_notification_is_stored_once_however_many_events_it_holds(
         self, number: PhoneNumber, tenant: Tenant
     ) -> None:
@@ -373,31 +368,6 @@ class TestOnce:
     def test_the_same_item_twice_in_one_notification(self, number: PhoneNumber, tenant: Tenant) -> None:
         assert post(notification((WABA, [text_change(NUMBER, "wamid.1", "wamid.1")]))).status_code == 200
         assert len(events_of(tenant)) == 1
-
-    def test_the_same_wamid_of_two_tenants_is_an_event_of_each(
-        self, number: PhoneNumber, other_number: PhoneNumber, tenant: Tenant, other_tenant: Tenant
-    ) -> None:
-        post(notification((WABA, [text_change(NUMBER, "wamid.1")])))
-        post(notification((OTHER_WABA, [text_change(OTHER_NUMBER, "wamid.1")])))
-        assert len(events_of(tenant)) == len(events_of(other_tenant)) == 1
-
-    def test_deliveries_go_to_the_endpoints_that_want_the_type(
-        self, number: PhoneNumber, tenant: Tenant, other_tenant: Tenant
-    ) -> None:
-        every = verified_endpoint(tenant)
-        inbound = verified_endpoint(tenant, "message.status", "message.inbound")
-        verified_endpoint(tenant, "message.status")
-        verified_endpoint(other_tenant)
-        paused = verified_endpoint(tenant)
-        Endpoint.objects.filter(pk=paused.pk).update(status="paused")
-        assert post(notification((WABA, [text_change(NUMBER, "wamid.1")]))).status_code == 200
-        (event,) = events_of(tenant)
-        rows = list(Delivery.objects.all())
-        assert {row.endpoint_id for row in rows} == {every.id, inbound.id}
-        for row in rows:
-            assert (row.event_id, row.event_type, row.status) == (event.id, "message.inbound", "pending")
-            assert row.id.version == 7
-            assert row.created_at == event.created_at
 
 
 @pytest.mark.django_db

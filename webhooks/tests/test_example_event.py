@@ -66,10 +66,3 @@ def test_an_unknown_type_is_named(
     answer = send(api, endpoint, **body)
     assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == ["event_type"]
     assert receiver.received == []
-
-
-def test_another_tenants_endpoint_is_not_found(
-    other_api: Api, endpoint: dict[str, Any], receiver: Receiver
-) -> None:
-    assert_error(send(other_api, endpoint, event_type="message.inbound"), 404, "not_found")
-    assert receiver.received == []

@@ -64,20 +64,21 @@ def test_where_no_answer_came_there_is_nothing_to_show(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "body", [b"x" * 20_000, b"\0" * 20_000, b"\xff\xfe" * 9_000, "ü".encode() * 9_000, b""]
-)
 def test_an_answer_is_bounded_and_always_storable(
-    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, body: bytes
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:
     long = {f"X-{number}": "v" * 300 for number in range(20)}
-    receiver.answer = lambda request: web.Response(status=500, body=body, headers=long)
+    bodies = [b"x" * 20_000, b"\0" * 20_000, b"\xff\xfe" * 9_000, "ü".encode() * 9_000, b""]
+    receiver.answer = lambda _: web.Response(
+        status=500, body=bodies[len(receiver.received) - 1], headers=long
+    )
     publish_one(tenant)
-    deliver()
-    (attempt,) = shown_attempts(api)
-    assert len(attempt["response_body"].encode()) <= 4096
-    assert len(attempt["response_body"]) >= min(len(body), 1300)
-    assert sum(map(len, [*attempt["response_headers"], *attempt["response_headers"].values()])) <= 2048
+    for body in bodies:
+        deliver()
+        attempt = shown_attempts(api)[-1]
+        assert len(attempt["response_body"].encode()) <= 4096
+        assert len(attempt["response_body"]) >= min(len(body), 1300)
+        assert sum(map(len, [*attempt["response_headers"], *attempt["response_headers"].values()])) <= 2048
 
 
 def test_the_answers_of_the_three_newest_failed_attempts_are_kept(

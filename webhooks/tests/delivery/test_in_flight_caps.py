@@ -79,20 +79,6 @@ def test_calls_have_a_lane_of_which_endpoints_and_tenants_have_shares(
     assert caps.room(100).call_shares(pairs) == {pairs[0][0]: 1, pairs[3][0]: 2}
 
 
-def test_the_memory_for_bodies_is_used_to_its_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """400 bytes in all, of which a tenant may use 100."""
-    monkeypatch.setattr(limits, "MOST_BYTES", 400)
-    memory = BodyMemory()
-    for _ in range(3):
-        memory.add(uuid4(), 100)
-    last = uuid4()
-    assert memory.fits(last, 100)
-    memory.add(last, 1)
-    assert memory.fits(last, 99)
-    assert not memory.fits(last, 100), "of its own part"
-    assert not memory.fits(uuid4(), 100), "of all"
-
-
 def test_a_probe_is_alone() -> None:
     endpoint_id, tenant_id = uuid4(), uuid4()
     quick = {endpoint_id: 100}

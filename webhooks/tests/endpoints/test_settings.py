@@ -25,6 +25,13 @@ def make(api: Api, receiver: Receiver, **settings: Any) -> dict[str, Any]:
     return body
 
 
+def missed(api: Api, endpoint: dict[str, Any]) -> int:
+    """How many events a replay of missed events would queue."""
+    hour = timedelta(hours=1)
+    asked = {"from": isoformat(now() - hour), "to": isoformat(now() + hour), "status": ["missed"]}
+    return int(api.post(f"/v1/webhooks/{endpoint['id']}/replay", {**asked, "preview": True}).json()["count"])
+
+
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
@@ -53,11 +60,7 @@ def test_events_of_the_chosen_accounts_and_numbers_are_delivered_and_replayed_as
     expected = publish("after")
     keys = dict(Event.objects.values_list("id", "dedupe_key"))
     assert {keys[row.event_id] for row in Delivery.objects.all()} == expected
-    hour = timedelta(hours=1)
-    range_ = {"from": isoformat(now() - hour), "to": isoformat(now() + hour)}
-    path = f"/v1/webhooks/{endpoint['id']}/replay"
-    answer = api.post(path, {**range_, "status": ["missed"], "preview": True})
-    assert answer.json()["count"] == len(expected), "those from before the endpoint"
+    assert missed(api, endpoint) == len(expected), "those from before the endpoint"
 
 
 @pytest.mark.parametrize(
@@ -83,11 +86,7 @@ def test_only_the_chosen_statuses_are_delivered_and_replayed_as_missed(
     expected = publish("wamid.with:colon=")
     keys = dict(Event.objects.values_list("id", "dedupe_key"))
     assert {keys[row.event_id] for row in Delivery.objects.all()} == expected
-    hour = timedelta(hours=1)
-    range_ = {"from": isoformat(now() - hour), "to": isoformat(now() + hour)}
-    path = f"/v1/webhooks/{endpoint['id']}/replay"
-    answer = api.post(path, {**range_, "status": ["missed"], "preview": True})
-    assert answer.json()["count"] == len(expected), "those from before the endpoint"
+    assert missed(api, endpoint) == len(expected), "those from before the endpoint"
 
 
 def test_a_status_of_a_message_whose_id_is_too_long_to_store_is_filtered_too(
