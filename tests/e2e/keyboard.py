@@ -6,6 +6,8 @@ MOST_STOPS = 200
 STOPS_AHEAD = """(element) => {
     if (!element.isConnected) return null;
     if (element === document.activeElement) return 0;
+    const part = document.activeElement.getAttribute("href")?.match(/^#(.+)/)?.[1];
+    if (part && document.getElementById(part)?.contains(element)) return -1;
     const isStop = (one) => one.tabIndex >= 0 && !one.disabled && one.type !== "radio"
         && one.checkVisibility({visibilityProperty: true});
     const possible = "a[href], button, input, select, textarea, summary, [tabindex]";
@@ -14,7 +16,8 @@ STOPS_AHEAD = """(element) => {
     return now >= 0 && then > now ? then - now : 1;
 }"""
 """The number of Tabs from the focus to an element, by the order of the page. 1 if the number is uncertain, 0 if the
-element has the focus, null if the page has replaced it."""
+element has the focus, -1 if a link that skips to the element's part of the page has it, null if the page has replaced
+the element."""
 
 
 class Keyboard:
@@ -25,7 +28,7 @@ class Keyboard:
         self.actions = 0
 
     def reach(self, target: Locator) -> None:
-        """Move the focus to an element with Tab only.
+        """Move the focus to an element with Tab, and with Enter on a link that skips the navigation.
 
         The element is looked up again only if the page has replaced it, because a look-up by role reads the whole page.
         """
@@ -39,11 +42,12 @@ class Keyboard:
             if ahead == 0:
                 return
             if ahead is None:
-                element, ahead = self._find(target), 1
-            else:
-                for _ in range(ahead):
-                    self.page.keyboard.press("Tab")
-            presses += ahead
+                element = self._find(target)
+            elif ahead < 0:
+                self.page.keyboard.press("Enter")
+            for _ in range(ahead or 0):
+                self.page.keyboard.press("Tab")
+            presses += max(ahead or 0, 1)
         raise AssertionError(f"the keyboard does not reach {target}")
 
     def _find(self, target: Locator) -> ElementHandle:
