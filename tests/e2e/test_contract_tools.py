@@ -54,11 +54,10 @@ def python_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_the_generated_python_client_compiles(python_client: Path) -> None:
+def test_every_module_of_the_generated_python_client_can_be_imported(python_client: Path) -> None:
     for path in (python_client / "generated_client").rglob("*.py"):
-        compile(path.read_text(), str(path), "exec")
-    for path in (python_client / "generated_client/api").rglob("*.py"):
-        importlib.import_module(".".join(path.relative_to(python_client).with_suffix("").parts))
+        name = ".".join(path.relative_to(python_client).with_suffix("").parts)
+        importlib.import_module(name.removesuffix(".__init__"))
 
 
 def part(name: str) -> ModuleType:

@@ -18,11 +18,12 @@ DESK: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 360, "height": 800}
 QUICK = """
     XMLHttpRequest.prototype.send = () => {};
+    Worker = class extends EventTarget { postMessage() {} };
     document.adoptedStyleSheets = [new CSSStyleSheet()];
     document.adoptedStyleSheets[0].replaceSync("* { transition: none !important }");
 """
-"""Prevents pages from loading the search index, which takes longer than the checks. Also disables transitions, so that
-a change of the colour scheme shows at once."""
+"""Prevents pages from loading the search index and starting its worker, which takes longer than the checks. Also
+disables transitions, so that a change of the colour scheme shows at once."""
 MARKS = """
     const marks = new Map();
     const name = /^(id|href|src|for|name|alt|title|aria-label|data-.*)$/;
