@@ -16,7 +16,7 @@ from webhooks.models import Event
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
-SECONDS, HANGING, DRIPPING = (30, 500, 200) if LONG else (4, 100, 60)
+SECONDS, HANGING, DRIPPING = (30, 500, 200) if LONG else (3, 100, 60)
 SENDS = 5
 """Sends a second."""
 SEND_CONNECTIONS = 2

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from gateway import ids
 from gateway.clock import now
 from tenants.models import Tenant
-from tests.faults.service import LONG, Service, Valkey, database_url, wait_until
+from tests.faults.service import LONG, Service, Valkey, both_registered, database_url, wait_until
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks.events.envelope import NewEvent
@@ -24,7 +24,7 @@ from webhooks.models import Delivery, Endpoint
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
-COUNT = 5_000 if LONG else 1_000
+COUNT = 5_000 if LONG else 600
 KILLS = 10 if LONG else 2
 
 
@@ -161,7 +161,7 @@ def test_two_beats_and_two_workers_deliver_each_once(
     service.environment["DELIVERY_LEASE_SECONDS"] = "60"
     for _ in range(2):
         service.beat()
-        service.worker("deliveries")
+    both_registered(service, "deliveries")
     events = store(tenant)
     reconcile(receiver, events)
     assert len(receiver.received) == COUNT, "nothing came twice"

@@ -30,7 +30,7 @@ from webhooks.models import Delivery
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
 KILLS = 10 if LONG else 2
-BATCH = 4_000 if LONG else 800
+BATCH = 4_000 if LONG else 500
 ALL_ROLES = pytest.mark.parametrize("beside", [(), BESIDE_WEB], ids=["web", "small-host"])
 
 

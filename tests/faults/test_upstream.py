@@ -27,7 +27,7 @@ from webhooks.models import Event
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
 TIMEOUT_MS = 4_000
-EACH = 40 if LONG else 8
+EACH = 40 if LONG else 4
 """The number of customers for each fault. Each customer gets a single message and an item of the batch."""
 
 
