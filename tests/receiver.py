@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -24,7 +25,7 @@ class Received:
     at: float
     query: dict[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def json(self) -> Any:
         return orjson.loads(self.body)
 
