@@ -163,7 +163,8 @@ class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
 # --- Rotation of the encryption keys: everything encrypted with an older key is re-encrypted with the first key.
 #
 # To rotate: put the new key in front of `ENCRYPTION_KEYS` everywhere, run `manage.py rotate_encryption`, then remove
-# the old key. The command may run beside the service, and twice: a row that changes meanwhile keeps its newer value.
+# the old key. The command may run while the service runs, and may be repeated. A row that changes meanwhile keeps its
+# newer value.
 
 log = structlog.get_logger(__name__)
 

@@ -269,7 +269,8 @@ DATABASE_PREPARED_STATEMENTS: bool = env.bool("DATABASE_PREPARED_STATEMENTS", Tr
 """Whether to prepare the statements of publishing and of the dispatchers, and to read long lists with server-side
 cursors.
 
-Turn it off for a pooler in transaction mode. It supports neither, because each transaction may use another connection.
+Turn it off for a pooler in transaction mode. Such a pooler supports neither, because each transaction may use another
+connection.
 """
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not DATABASE_PREPARED_STATEMENTS
 DATABASE_IS_DISTRIBUTED: bool = env.bool("DATABASE_IS_DISTRIBUTED", False)

@@ -1,4 +1,5 @@
-"""The Celery queue for its producers. They name a task and never import it, so a flow does not import its callers.
+"""The Celery queue for its producers. They name a task and never import it, because the modules of tasks import the
+producers.
 
 Losing the broker loses no work, because every task works on a row in Postgres, and a periodic task finds the row again.
 """

@@ -37,7 +37,7 @@ class ThreadPool:
     async def run(
         self, work: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Result:
-        """Run work in a thread, in the caller's context. Raises ServiceUnavailable when too much waits."""
+        """Run work in a thread, in the caller's context. Raises ServiceUnavailable when too much work waits."""
         if self._free <= 0:
             raise ServiceUnavailable("Too many requests are waiting for this process. Try again.")
         self._free -= 1

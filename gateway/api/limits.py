@@ -150,9 +150,9 @@ Counted = tuple[tuple[str, str], ...]
 class Bulkhead:
     """Counts the waiting calls of a process, usable from any thread.
 
-    While fewer than `crowded` calls wait, a tenant may have up to `per_tenant`. The remaining places, up to `in_all`,
-    are shared: a tenant may have a third as many calls as places are free, and at least one. So a single tenant can use
-    free places. While the calls of a few tenants hang, the next place goes to a tenant with few calls.
+    While fewer than `crowded` calls wait, a tenant may have up to `per_tenant`. Beyond that, a tenant may have only a
+    third as many calls as there are free places (up to `in_all`), but at least one. So a single tenant can use free
+    places. While the calls of a few tenants hang, the last places go to tenants with few calls.
     """
 
     SHARED_AMONG = 3

@@ -133,7 +133,7 @@ def bounded_page(request: Request, data: list[dict[str, Any]], before: UUID | No
 
 
 def encode_cursor(request: Request, key: object) -> str:
-    """The opaque cursor of the requested list after the row with this key."""
+    """The opaque cursor for the rows of the requested list that follow the row with this key."""
     return urlsafe_b64encode(f"{_list_of(request)}.{key}".encode()).decode().rstrip("=")
 
 

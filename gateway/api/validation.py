@@ -22,8 +22,8 @@ LONGEST_COMPARED = 100
 def suggestion(word: str, known: Iterable[str]) -> str | None:
     """The known word that is most similar to `word`, or None.
 
-    In a name with several parts, such as `message.status`, known first parts are not compared, because many names share
-    them.
+    In a name with several parts, such as `message.status`, a known first part is not compared, because many names share
+    it.
     """
     if len(word) > LONGEST_COMPARED:
         return None

@@ -1,9 +1,9 @@
 """Which workers live: a session of the database proves that a worker's process lives and that its leases hold.
 
 The worker holds an advisory lock in an open transaction. When the process is killed, the kernel closes its connection.
-Then Postgres, or a pooler before it, ends the transaction and frees the lock, so the worker's leases can end early. A
-slow or suspended process keeps its connection and its leases. The open transaction has no snapshot and no transaction
-id, so it does not delay vacuum.
+Then Postgres, or a pooler in front of it, ends the transaction and frees the lock, so the worker's leases can end
+early. A slow or suspended process keeps its connection and its leases. The open transaction has no snapshot and no
+transaction id, so it does not delay vacuum.
 
 A free lock alone proves nothing, because Postgres may have restarted or a connection was cut. A worker counts as dead
 when its lock was free twice, `GRACE_SECONDS` apart. The worker that checks must have been registered all that time. A
@@ -45,7 +45,8 @@ _KEEP_ALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 5, 
 # Sent without parameters: the extended protocol would leave a portal open, and with the portal a snapshot.
 _HOLD = "SELECT pg_advisory_xact_lock({})"
 
-# A shared lock, so several workers can check at once. Until their transactions end, the worker cannot register.
+# A shared lock, so that several workers can check at once. Until their transactions end, the checked worker cannot
+# register.
 _FREE = """
 WITH holder (id) AS MATERIALIZED ({holders})
 SELECT id FROM holder WHERE id IS DISTINCT FROM %(own)s::bigint AND pg_try_advisory_xact_lock_shared(id)

@@ -186,7 +186,7 @@ def missing() -> dict[str, int]:
 
 
 def rows_in_default() -> dict[str, int]:
-    """Rows in the default partitions, by table. Any row needs attention (a metric, and an alarm in the docs)."""
+    """The number of rows in each table's default partition. Any row needs attention: the docs describe an alarm."""
     counts = {}
     with connection.cursor() as cursor:
         for table in _tables.values():

@@ -1,4 +1,4 @@
-"""The pool of connections to Postgres of a web process."""
+"""A web process's pool of connections to Postgres."""
 
 from typing import Any
 

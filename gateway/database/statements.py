@@ -1,7 +1,7 @@
 """Statements with hundreds of ids and bodies: parameters and results travel in binary.
 
 Django's own cursors write each parameter into the statement's text and read results as text. At thousands of deliveries
-a second, that is most of the engine's time with the database.
+a second, this conversion would take most of the time that a process spends on the database.
 
 A flow of statements is written once, as a generator (`Statements`), and runs on Django's connection (`run`) or on an
 event loop (`LoopConnection`). `LoopGroupCommit` writes items on an event loop. At low load an item is written at once.

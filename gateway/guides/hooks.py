@@ -89,7 +89,7 @@ def _meta_errors() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace links to pages outside of the site by their texts."""
+    """Replace links to pages outside of the site with the links' texts."""
 
     def kept(link: re.Match[str]) -> str:
         path = (Path(page.file.src_uri).parent / link[2]).as_posix()

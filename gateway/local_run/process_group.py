@@ -21,7 +21,7 @@ class ProcessGroup:
     """The group. Pass `id` as `process_group` to `subprocess.Popen`. Call `close()` once the members are stopped."""
 
     def __init__(self, *, keep_open: tuple[int, ...] = (), grace_seconds: float = GRACE_SECONDS) -> None:
-        """Start the watchdog. Until no member is left, it holds open the file descriptors `keep_open` (a lock's)."""
+        """Start the watchdog. Until no member is left, it keeps the file descriptors `keep_open` (a lock's) open."""
         self._grace_seconds = grace_seconds
         reading_end, self._life_line = os.pipe()
         self._watchdog = subprocess.Popen(

@@ -90,7 +90,7 @@ class Tracer:
 
 
 class _Current(Span):
-    """A span that is its thread's or task's current span within its `with` statement."""
+    """A span that is the current span of its thread or task during its `with` statement."""
 
     def __init__(self, span: trace.Span, above: Context, kind: Kind, name: str) -> None:
         self._span, self._above, self._kind, self._name = span, above, kind, name

@@ -289,7 +289,7 @@ class Outbound:
                 {"Accept": "*/*", **headers},
                 body_bytes=None if body is None else len(body),
             )
-            # The key is everything with which a connection was opened, so only equal calls share a connection.
+            # The key has every setting with which a connection is opened, so only calls with equal settings share one.
             key = target.origin if tls is None else (target.origin, tls)
             connection = self._idle.take(key)
             while True:

@@ -99,7 +99,7 @@ def write() -> None:
 
 
 def _insert_group(calls: Sequence[FinishedCall]) -> int:
-    """Write a group at once. If the database rejects it, write each call alone. Returns how many were written."""
+    """Write a group in one statement. If the database rejects it, write each call alone. Returns how many it wrote."""
     try:
         _insert(calls)
     except Exception as error:

@@ -1,6 +1,6 @@
 """Messages between processes through Valkey's publish and subscribe. They arrive within milliseconds.
 
-Best effort: messages are lost while Valkey is unavailable. Receivers must later find the same fact without a message.
+Best effort: messages are lost while Valkey is unavailable. So receivers must later find the same fact in another way.
 """
 
 import threading

@@ -93,8 +93,8 @@ VALKEY_UNAVAILABLE = (
 
 @cache
 def valkey() -> Any:
-    """The process's client: pooled, thread-safe. A call to a hanging server fails after 4 seconds: the connection is
-    opened twice, and each time waits for the greeting.
+    """The process's client: pooled, thread-safe. A call to a hanging server fails after 4 seconds, because the
+    connection is opened twice and waits for the greeting each time.
 
     Loosely typed: redis-py declares every answer for its synchronous and its asynchronous client at once.
     """

@@ -2,8 +2,8 @@
 
 Every function that changes items locks the batch's row first, so a runner, a cancellation and a second runner take
 turns. The lease's token fences off earlier holders: only the next holder replaces the token. An item is claimed before
-it is sent. The lease ends by its time, or when its worker has died. If the batch's number or tenant may not send, the
-batch is claimed only to report interrupted items or to end it.
+it is sent. The lease ends when its time is over, or when its worker has died. If the batch's number or tenant may not
+send, the batch is claimed only to report interrupted items or to end it.
 
 A batch waits until its time, while its number is not connected or was released, or while its tenant is suspended.
 `record_waiting` writes the reason and the start of the wait to every open batch that no runner holds. It runs before

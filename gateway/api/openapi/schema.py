@@ -397,7 +397,7 @@ def closed_bodies(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 def any_json(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Postprocessing: remove the second null that drf-spectacular adds to a schema that already allows null.
 
-    `readOnly` is removed too. It adds nothing to separate schemas of requests and responses, and oapi-codegen makes
+    `readOnly` is removed too. Requests and responses have their own schemas and do not need it, and oapi-codegen makes
     pointers of such members.
     """
     plain: dict[str, Any] = _without_second_null(result)

@@ -112,7 +112,7 @@ def test_a_worker_that_lost_its_connection_and_came_back_is_alive() -> None:
 
 
 def test_a_worker_whose_own_registration_broke_reports_nobody_as_dead() -> None:
-    """After a restart of Postgres all locks are free, and not every worker may have its lock again yet."""
+    """After a restart of Postgres all locks are free, and some workers may not have reacquired theirs yet."""
 
     async def check(workers: Workers) -> None:
         await workers.dead()

@@ -28,7 +28,7 @@ __all__ = ["FIELDS", "Change", "EventDraft", "EventType", "Normalised", "Route",
 
 Handler = Callable[[Source], list[EventDraft]]
 
-# Meta's fields, each with the function that makes its events. A new one needs a function, a line and a golden file.
+# Meta's fields, each with the function that makes its events. A new field needs a function, a line and a golden file.
 FIELDS: Mapping[str, Handler] = {
     "messages": message.messages,
     "message_echoes": message.message_echoes,
