@@ -1,7 +1,7 @@
 """Batches: one at 80 messages a second for 20 seconds, and one of 10,000 messages at 1,000 a second.
 
-The simulator records the arrival of each message. The rate is computed there, in every window of five seconds. At the
-end, every item must have reached the upstream once, been accepted and become one event.
+The simulator records the arrival of each message. The rate is computed from these times, in every window of five
+seconds. At the end, every item must have reached the upstream once, been accepted and become one event.
 """
 
 import bisect

@@ -30,8 +30,8 @@ RATE, SECONDS = 200, 6
 FULL_COUNT = 4_000
 WARM_UP = 512
 """Units that warm up each process before each measurement, with many in flight. A new process first opens its database
-connections, and Postgres plans the first five executions of a statement on each connection separately. The figures are
-for processes after that time.
+connections, and Postgres plans the first five executions of a statement on each connection separately. The figures
+exclude this time.
 """
 IN_FLIGHT = 64
 SECONDS_AT_REST = 4

@@ -82,7 +82,7 @@ def run(harness: Harness, part: str) -> list[Result]:
 
 
 def _requests(harness: Harness) -> list[Result]:
-    """Measure every hostile request. A normal request has warmed up the processes before."""
+    """Measure every hostile request. A normal request warms up the processes first."""
     from django.conf import settings
 
     caller = business(1)

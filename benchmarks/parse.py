@@ -1,8 +1,8 @@
 """The CPU to convert callers' bodies to the upstream's bodies: one message, and a batch of 10,000 messages.
 
 The floor splits the same bytes with the Python scanner `gateway/json_spans.py`. For whole messages, the service uses
-msgspec instead. No server is involved. The figures are the CPU of one process, which holds the interpreter lock
-meanwhile.
+msgspec instead. No server is involved. The figures are the CPU of one process. It holds the interpreter lock during
+this work.
 """
 
 import time

@@ -234,7 +234,7 @@ def _slow(upstream: str, milliseconds: int) -> None:
 
 
 def message(businesses: Sequence[Business], *, left_out: str | None = None) -> Request:
-    """A send of the next of these businesses in turn, to a new recipient."""
+    """A send to a new recipient. The businesses send in turn."""
     number = next(_numbers)
     each = businesses[number % len(businesses)]
     body = {

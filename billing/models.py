@@ -382,7 +382,7 @@ class CreditNote(ids.PublicId, models.Model):
 
     @property
     def is_commercial(self) -> bool:
-        """Whether the credit note lowers no GST, so it is in no return and is not registered."""
+        """Whether the credit note lowers no GST. Such a note is in no return and is not registered."""
         return self.reason.endswith(self.WITHOUT_TAX)
 
     @property
@@ -532,7 +532,9 @@ class PaymentAttempt(ids.PublicId, models.Model):
     amount_paise = models.BigIntegerField()
     provider = models.CharField(max_length=20, default=RAZORPAY, db_default=RAZORPAY)
     captured_paise = models.BigIntegerField(default=0)
-    """The amount collected. Like `refunded_paise` it only grows, so a stale answer of the provider changes neither."""
+    """The amount collected. Both this and `refunded_paise` only grow, so a stale answer of the provider changes
+    nothing.
+    """
     refunded_paise = models.BigIntegerField(default=0, db_default=0)
     """The amount refunded."""
     receipt = models.CharField(max_length=40, unique=True)

@@ -37,7 +37,7 @@ def next_invoice(tenant: Tenant) -> dict[str, Any] | None:
 
 
 def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
-    """Warn of overdue invoices with the last failed debit, and of the restriction that no numbers can be added."""
+    """Warn of overdue invoices, with the reason of the last failed debit, or of the restriction on new numbers."""
     page, due = reverse("console_billing"), rupees(seen.amount_due_paise)
     if seen.tenant.billing_restricted:
         text = f"{due} is long overdue: no further number can be connected until it is paid."

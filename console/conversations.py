@@ -98,7 +98,7 @@ def turn_off(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 @limited_by(MAX_REQUEST_BYTES)
 def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id: str) -> HttpResponse:
-    """Show a conversation with the forms to reply. Reloading after a reply does not send it again."""
+    """Show a conversation with the forms to reply. Reloading the page does not send a reply again."""
     number, customer = _find(visit, number_id, customer_id)
     reply, template = ReplyForm(), TemplateReplyForm(number=number, visit=visit)
     if request.method == "POST":

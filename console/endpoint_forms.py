@@ -367,7 +367,7 @@ class ExampleForm(forms.Form):
 
 
 class PeriodForm(RecoverForm):
-    """The deliveries to replay: those of the last hours, or those of a period in the member's time zone."""
+    """The time range of the deliveries to replay: the last hours, or a period in the member's time zone."""
 
     since = forms.DateTimeField(label="Or since", required=False, widget=_MOMENT)
     until = forms.DateTimeField(label="Until", required=False, widget=_MOMENT)

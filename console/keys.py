@@ -47,7 +47,7 @@ FORM_LIVES_SECONDS = 24 * 3600
 
 
 class ApiKeyForm(forms.Form):
-    """Creates an API key with the chosen permissions, within those of the member's role (`grant`)."""
+    """Creates an API key with the chosen permissions. The member's role limits the choice (`grant`)."""
 
     name = forms.CharField(
         label="Name", max_length=200, help_text="What will use it, e.g. web shop.", widget=forms.TextInput()

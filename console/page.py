@@ -46,8 +46,8 @@ class Section(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the navigation. Every member sees an entry without an area. The entry is current on all paths below
-    `path`.
+    """An entry of the navigation. It is current on all paths below `path`. Every member sees the entries without an
+    area.
 
     `place` is the entry's section. For a tab, it is the route of the tab's entry. For an entry of the personal menu, it
     is empty.

@@ -91,7 +91,7 @@ class BareListener:
         return 200
 
     async def _write(self) -> None:
-        """Group commit: write all waiting notifications in one statement, again and again until none waits."""
+        """Group commit: write all waiting notifications in one statement, and repeat until none waits."""
         while self._waiting:
             group, self._waiting = self._waiting, []
             try:

@@ -37,7 +37,7 @@ class Measured:
     cpu: dict[str, float] = field(default_factory=dict)
 
     def cpu_per(self, units: int) -> dict[str, float]:
-        """CPU microseconds a unit by process, those that did nothing left out."""
+        """CPU microseconds per unit, by process. Processes that used no CPU are left out."""
         return _per_unit(self.cpu, units)
 
 
@@ -269,7 +269,7 @@ class Side:
         self.cpu.update(measured.cpu)
 
     def cpu_per(self, units: int) -> dict[str, float]:
-        """CPU microseconds a unit by process, those that did nothing left out."""
+        """CPU microseconds per unit, by process. Processes that used no CPU are left out."""
         return _per_unit(self.cpu, units)
 
 
@@ -300,7 +300,7 @@ def children_by_parent() -> dict[int, list[int]]:
 
 
 def cpu_of(process_id: int, children: Mapping[int, list[int]]) -> float:
-    """CPU seconds of a process, its running children, and those ended children that it has waited for."""
+    """CPU seconds of a process, of its running children, and of the ended children that it has waited for."""
     with contextlib.suppress(OSError):
         own = sum(int(ticks) for ticks in _stat(process_id)[11:15]) / _TICKS
         return own + sum(cpu_of(child, children) for child in children.get(process_id, []))

@@ -392,7 +392,7 @@ class PaymentState(NamedTuple):
 
 
 def payment_state(invoice: Invoice, at: datetime) -> PaymentState:
-    """The state of an invoice at a moment. A payment in progress is shown as such, even after the due date."""
+    """The state of an invoice at a moment. It shows a payment in progress even after the due date."""
     status = Invoice.Status(invoice.status)
     if status is Invoice.Status.PAID:
         return PaymentState(status, f"Paid on {indian_date(invoice.paid_at)}" if invoice.paid_at else "Paid")

@@ -1,13 +1,13 @@
 """Payment attempts. Each attempt tries once to collect an invoice, and is refreshed from the provider until it ends.
 
 An attempt is committed before the provider is called. It is the invoice's only attempt in flight (partial unique
-index), and its receipt finds it again when an answer is lost. So nothing is collected twice. `refresh` is called when
-an attempt begins (`debits.py`, `payment_links.py`), after a notice (`provider_notices.py`), and by `billing_run.py`.
+index), and is found by its receipt when an answer is lost. So nothing is collected twice. `refresh` is called when an
+attempt begins (`debits.py`, `payment_links.py`), after a notice (`provider_notices.py`), and by `billing_run.py`.
 
 `apply_payments` is the only writer of results. In one transaction it updates the attempt, its invoice and its tenant,
-locked in the order tenant, invoice, attempt, and posts what was collected or refunded. Results only move forward, so a
-repeated, late or reordered result is harmless. A failed attempt may still become captured (a late authorisation). A
-captured attempt never becomes failed.
+and posts the amounts that were collected or refunded. It locks the rows in the order tenant, invoice, attempt. Results
+only move forward, so a repeated, late or reordered result is harmless. A failed attempt may still become captured (a
+late authorisation). A captured attempt never becomes failed.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ LATE_FOR = timedelta(days=30)
 """How long a failed debit may still become paid (late authorisation)."""
 CHECK_COLLECTED = timedelta(days=7)
 REFUNDABLE_FOR = timedelta(days=180)
-"""How long collected payments are checked again: they can be refunded on the provider's dashboard for this long."""
+"""How long collected payments are rechecked, because they can be refunded on the provider's dashboard."""
 COLLECTED_AT_ONCE = 200
 """The maximum number of collected payments that one run checks."""
 
@@ -114,7 +114,7 @@ def refresh(attempt_id: UUID, at: datetime) -> None:
 
 
 def _read_mandate_of_failed(attempt: PaymentAttempt, at: datetime) -> None:
-    """Read the mandate of a debit that has just failed, because its end may be the reason."""
+    """Read the mandate of a debit that has just failed. The reason may be that the mandate has ended."""
     if attempt.mandate_id is None or attempt.status not in PaymentAttempt.IN_FLIGHT:
         return
     if PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.FAILED).exists():

@@ -46,7 +46,7 @@ TYPESET = documents.render_pdf
 
 @pytest.fixture(autouse=True)
 def _untypeset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make PDFs of the plain fields. Making real ones would take most of a test's time."""
+    """Make PDFs of the plain fields. Making real PDFs would take most of a test's time."""
     monkeypatch.setattr(documents, "render_pdf", lambda fields: b"%PDF-" + repr(fields).encode())
 
 

@@ -187,7 +187,7 @@ class Recount:
         return total - collected - self.came[name] - self.deducted[name] - self.given_up[name]
 
     def accounts(self, book: dict[str, Any]) -> dict[str, int]:
-        """The final balance of each account, by the log and the provider's books."""
+        """The final balance of each account, according to the log and the provider's books."""
         found: defaultdict[str, int] = defaultdict(int)
         for document in self.documents:
             sign = 1 if document.credits else -1

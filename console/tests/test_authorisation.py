@@ -191,7 +191,9 @@ def _each_role_gets_its_areas(case: Case) -> None:
 
 
 def _forms_name_their_environment(case: Case, answer: HttpResponse) -> None:
-    """Each form of a page that exists in both environments names its environment. Keys have a separate field."""
+    """Each form of a page that exists in both environments names its environment. The forms of keys have another field
+    for the environment.
+    """
     if case.page.area in {"integration", "conversations"} and not case.name.startswith(
         ENVIRONMENT_OF_THEIR_OWN
     ):
