@@ -33,7 +33,7 @@ ADMITTED = {"app": {"app_key"}, "staff": {"staff"}, "console": {"staff", "consol
 """The admitted kinds of credentials by kind of route, for routes that concern no single tenant."""
 
 
-TURNS = 4
+TURNS = 8
 """Similar credentials are divided among at most this many routes (`Credentials.of_route`)."""
 
 
@@ -116,8 +116,8 @@ def refusal(credential: Credential, route: Declared) -> Refusal | None:
 
 
 def declared_by(route: Declared) -> tuple[Hashable, ...]:
-    """Return the declarations of a route that `refusal` reads."""
-    of_tenant = (route.scope, route.area) if route.kind == "tenant" else ()
+    """Return the declarations of a route that decide about credentials without a single scope."""
+    of_tenant = (route.area,) if route.kind == "tenant" else ()
     also = (route.takes_connected_apps, route.keeps_to_numbers, route.open_to_any_status)
     return (route.kind, route.method == "GET", *of_tenant, *also)
 
