@@ -1,10 +1,14 @@
 """Erasure of one customer's data at a tenant's request, in both environments. The receipt counts what was erased.
 
-The request is stored and processed in the background; processing it twice has no further effect. Erasure removes
-bodies of events and notifications, the customer's ids and message ids in the log and in deliveries, stored answers of
-batches, scheduled messages and Idempotency-Keys, ids of media files, opt-outs, read marks, and export files that may
-name the customer. Rows that identify no customer stay, so analytics and the ledger keep their counts. The request log
-never holds bodies.
+The request is stored and processed in the background; processing it twice has no further effect. Erasure removes:
+
+- bodies of events and notifications, and export files that may name the customer;
+- the customer's ids and message ids, in the log and in deliveries;
+- stored answers of batches, of scheduled messages and of Idempotency-Keys;
+- ids of media files, opt-outs and read marks.
+
+Scheduled messages to the customer are cancelled. Rows that identify no customer stay, so analytics and the ledger keep
+their counts. The request log never holds bodies.
 
 Until the erasure is done, the customer's id is stored encrypted. Afterwards only a keyed hash of the id is stored and
 logged. After the restore of an older backup, `manage.py expunge --again` finds the customers by the logged hashes and

@@ -1,9 +1,9 @@
 """Idempotency keys: repeated requests with the same key and body within 24 hours send one message (send rules 1 to 3;
 decision "Messages").
 
-The record of the first use is committed before the upstream call begins. So of two concurrent requests one sends, and
-the other gets an error. An earlier use is looked up before any validation. A message that was certainly not sent
-leaves no record.
+The record of the first use is committed before the upstream call begins. So of two concurrent requests, one sends the
+message and the other gets an error. An earlier use is looked up before any validation. A message that was certainly not
+sent leaves no record.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Staff admin of accounts and numbers. Staff can release them; everything else is read only. No page shows tokens or
 PINs.
 
-Also contains cards of the first page, finders of the staff search, and lines of a tenant's page.
+Also contains cards for the admin's first page, finders for the staff search, and lines for a tenant's page.
 """
 
 import re
@@ -27,7 +27,7 @@ from tenants.staff.search import Hit, Line, register_finder, register_lines
 from tenants.staff.site import NavigationLink, register_navigation
 
 
-# --- The cards of business tokens on the first page of the staff admin.
+# --- Cards about business tokens, for the first page of the staff admin.
 @register_cards
 def _cards(report: dict[str, Any]) -> list[Card]:
     tokens = report["tokens"]

@@ -325,10 +325,10 @@ def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem], country_code:
 
 
 def take_over(held: Held) -> list[ClaimedItem]:
-    """Claim the interrupted items: they have a claim but no result. This runner must have no message under way.
+    """Claim the interrupted items, which have a claim but no result. Raises BatchLeaseLost.
 
-    An earlier runner left them. Or this runner claimed them, but lost the database's answer to the claim. Raises
-    BatchLeaseLost.
+    Either an earlier runner left them, or this runner claimed them but lost the database's answer to the claim. While
+    this runs, no message of this runner may be under way.
     """
     with transaction.atomic():
         renew(held)

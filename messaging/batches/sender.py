@@ -82,7 +82,7 @@ than this, the batch slows down.
 """
 MOST_UNDER_WAY = 500
 REACH_SECONDS = 30.0
-"""How long a message is tried again while the upstream cannot be reached."""
+"""How long a message is retried while the upstream cannot be reached."""
 FLUSH_SECONDS = 0.05
 FLUSH_ROWS = 500
 RETRY_SECONDS = 0.5
@@ -263,8 +263,8 @@ class BatchRun:
             task.add_done_callback(self._sent)
 
     async def _next_turn(self) -> float:
-        """The time at which the next message may be sent. Further turns are requested before these are used up, so the
-        pace has no gaps.
+        """The time at which the next message may be sent. Further turns are requested before the current turns are used
+        up, so the pace has no gaps.
         """
         if not self.turns:
             self.turns.extend(await (self.further_turns or self._ask_for_turns()))

@@ -2,7 +2,7 @@
 
 For each endpoint, the ledger's `accepted` counts events and the states count deliveries. The two agree exactly when
 each event has one delivery and each delivery has its event. A dead event that a replay delivered counts as delivered.
-Usage is the events by kind and the deliveries of a day or a month.
+Usage counts the events of each kind, and the deliveries, of a day or a month.
 
 Counts run hour by hour, each over an index range of one tenant. A call has a time limit, and a process counts for one
 call at a time. A day with millions of events exceeds the limit; the caller then requests single hours.

@@ -1,7 +1,7 @@
 """A customer of a number: last messages, the service window, the opt-out, and the customer's ids.
 
-Reads the message log and the opt-outs by the wa_id or the user_id. The rows found give the customer's other id. Only
-the customer's newest `MOST_WALKED` messages are read.
+Reads the message log and the opt-outs by the wa_id or the user_id. These rows contain the customer's other id. Only the
+customer's newest `MOST_WALKED` messages are read.
 """
 
 import re

@@ -112,9 +112,9 @@ def store_list(
 def store_one(
     account: BusinessAccount, view: Mapping[str, Any], *, since: datetime, at: datetime | None = None
 ) -> None:
-    """Store one template from a call that began at `since`. If it was updated after `since`, keep the update.
+    """Store one template from a call that began at `since`. Does nothing if the mirror's row has changed after `since`.
 
-    `at` is the update's time: the beginning of a read (the default), or the end of a command.
+    `at` is stored as the time of the change: the beginning of a read (the default), or the end of a command.
     """
     template_id = text(view.get("id"))
     if template_id is None:

@@ -145,7 +145,7 @@ class _Part:
 
     @property
     def numbers(self) -> Iterator[NumberRoute]:
-        """The numbers of these events."""
+        """The numbers to which these events belong."""
         return (owner.number for _, owner in self.changes if owner.number)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 Json = dict[str, Any]
 
 FORMER_GROUPS = {"Test world": "Sandbox"}
-"""Former names of groups, from the SDKs' first release, with the current names. The names of methods do not change."""
+"""Names that groups had in the SDKs' first release, with the current names. Method names omit the words of both names.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,7 +70,7 @@ def _method(operation: Operation) -> list[str]:
         arguments.append(f"body{optional}: {type_of(operation.body)}")
     if operation.form:
         arguments.append(f"form: {_members(operation.form)}")
-    # Every list method takes a query, even without parameters. In release 1.0.0 the query came before the options.
+    # Every list method takes a query before its options, even if the query has no parameters, as in release 1.0.0.
     if takes_query := bool(operation.query) or operation.item is not None:
         required = any(each.required for each in operation.query)
         members = _members(operation.query, absent="null") if operation.query else "Record<string, never>"

@@ -9,7 +9,7 @@ from django.db import models
 from django.utils import timezone
 
 KEPT = timedelta(days=90)
-"""How long keys are kept. The gateway can replay an event for as long as it retains the event's body."""
+"""How long dedupe keys are kept. The gateway can replay an event for as long as it retains the event's body."""
 
 
 class SeenEvent(models.Model):
