@@ -1,5 +1,5 @@
 """Views of `/v1/billing*` (specification 4). While billing is off, they answer authenticated requests with 503
-`billing_disabled`. Only the staff's list of tenants' billing works without billing.
+`billing_disabled`. Only the list of all tenants' billing, for staff, works while billing is off.
 """
 
 from typing import Any
