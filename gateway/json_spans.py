@@ -2,7 +2,7 @@
 
 Used to split a notification by tenant, and to rewrite the links of a template library's page. For whole messages,
 `messaging/sending/outbound.py` uses msgspec. It is much faster but gives no positions, so blanks and repeated members
-would be lost. A parser must have accepted the texts before. No function recurses.
+would be lost. A parser must already have accepted the text. No function recurses.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Meta's error codes: those that the service treats specially, and the explanation of every code.
 
-`meta_errors.yaml` explains each code: its cause, its repair, and whether the call may be repeated. Explanations are
+`meta_errors.yaml` explains each code: its cause, how to fix it, and whether the call may be repeated. Explanations are
 shown at `/errors/131047` and in the guides, beside `source` in responses of `/v1`, in the look-up of a message, in the
 console, and to agents. Bodies on the Cloud API's own paths never contain them.
 """
@@ -59,7 +59,7 @@ class ErrorCode:
 
     @property
     def hint(self) -> str:
-        """Cause and repair as one text."""
+        """The cause, and how to fix it, as one text."""
         return f"{self.cause} {self.repair}"
 
     @property

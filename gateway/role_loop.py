@@ -22,7 +22,7 @@ class Loop(Protocol):
     __name__: str
 
     async def work(self) -> bool:
-        """Run until there has been no work for long. Returns whether the loop ran and may run again."""
+        """Run until there has been no work for a long time. Returns whether the loop ran and may run again."""
 
     def stop(self) -> None:
         """Stop the loop soon, for good."""

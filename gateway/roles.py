@@ -1,7 +1,7 @@
 """Permissions: the roles of members (specification 5.8), and the scopes of API keys.
 
-A role opens areas to the console's pages (`console/urls.py`) and to console tokens. A scope opens operations to a key.
-Each operation names its scope beside its view, and each scope belongs to one area. So
+A role opens areas for the console's pages (`console/urls.py`) and for console tokens. A scope opens operations for a
+key. Each operation names its scope beside its view, and each scope belongs to one area. So
 `gateway.api.authentication.check_scope` can check both a role and a scope.
 """
 

@@ -96,8 +96,8 @@ handler404 = _json_or_page(unknown_paths.answer, defaults.page_not_found)
 
 
 def handler500(request: HttpRequest) -> HttpResponse:
-    """The response to a crash: JSON for the API, Django's page elsewhere. The JSON says so if the database is
-    unavailable.
+    """The response to a crash: JSON for the API, Django's page elsewhere. If the database is unavailable, the JSON says
+    so.
     """
     import sys
 

@@ -1,4 +1,4 @@
-"""Django's outermost middleware: request id, timing and version on every response, also 404s, 405s and crashes."""
+"""Django's outermost middleware: request id, timing and version on every response, including 404s, 405s and crashes."""
 
 import re
 from collections.abc import Callable

@@ -166,7 +166,7 @@ class BoundedList(Generic[Instance]):
         return farthest
 
     def _recent(self, walk: Walk, wanted: _Wanted) -> Page[Instance] | None:
-        """The page from the recent rows. None unless they fill the page and leave a row for the next one."""
+        """The page from the recent rows. None unless they fill the page and leave a row for the next page."""
         most = min(FIRST_WALK * (wanted.limit + 1), MOST_WALKED)
         if len(walk.values) > 1:
             found = self._walked(walk, most, wanted)

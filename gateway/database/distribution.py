@@ -102,8 +102,8 @@ def _distribute(table: str) -> bool:
 
 
 def _add_tenant_to_key(cursor: Any, table: str) -> None:
-    """Add `tenant_id` to a table's primary key, because Citus requires the column by which it distributes. `tenant_id`
-    becomes the last column, so that the key still serves its look-ups.
+    """Add `tenant_id` to a table's primary key, because Citus requires the column by which it distributes in the key.
+    `tenant_id` becomes the last column, so that the key still serves its look-ups.
     """
     cursor.execute(_PRIMARY_KEY, [table])
     name, columns = cursor.fetchone()

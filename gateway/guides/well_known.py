@@ -51,10 +51,8 @@ def _text(*lines: str) -> HttpResponse:
 
 @require_safe
 def package_index(request: HttpRequest, name: str) -> HttpResponseRedirect:
-    """Redirect pip to PyPI for the SDK's dependencies. Never for the SDK itself, whose name anybody could register
-    there.
-
-    A file of `site/public/` is the SDK's own page. WhiteNoise serves it.
+    """Redirect pip to PyPI for the SDK's dependencies, but never for the SDK itself, because anybody could register its
+    name there. WhiteNoise serves the SDK's own page, a file of `site/public/`.
     """
     if name.lower() == _OWN_PACKAGE:
         raise Http404

@@ -210,12 +210,10 @@ def _make_cluster(cluster: Path, binaries: Path, *, durable: bool) -> None:
 
 
 def _end_orphaned_postgres(cluster: Path) -> None:
-    """Clean up after a Postgres that was killed, alone or with its run: end its other processes and remove its pid
-    file.
-
-    Postgres's sessions live on, for moments or until their query ends, and a new server would refuse to start. After a
-    restart of the machine or container, the process id may belong to another process, and Postgres would refuse too.
-    The caller holds the lock of the data directory, so no other run owns this cluster.
+    """Clean up after a Postgres that was killed, alone or together with its run: end its other processes and remove its
+    pid file. The sessions of a killed Postgres live on for moments, or until their query ends, and a new server would
+    refuse to start. After a restart of the machine or container, the process id may belong to another process, and
+    Postgres would refuse too. The caller holds the lock of the data directory, so no other run owns this cluster.
     """
     trace = cluster / "postmaster.pid"
     if not trace.exists() or not Path("/proc/self/cwd").exists():

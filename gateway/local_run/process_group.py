@@ -36,7 +36,7 @@ class ProcessGroup:
         self.id = self._watchdog.pid
 
     def close(self) -> None:
-        """End all remaining members. Returns when they are gone, at the latest soon after the grace period."""
+        """End all remaining members. Returns when they are gone, which is soon after the grace period at the latest."""
         os.close(self._life_line)
         self._watchdog.wait()
         deadline = time.monotonic() + self._grace_seconds + 1
@@ -47,7 +47,7 @@ class ProcessGroup:
 
 
 def _watch(grace_seconds: float) -> None:
-    """The watchdog. One process keeps the group's id in use, and the other watches from its own session."""
+    """The watchdog, in two processes. One keeps the group's id in use, and the other watches from its own session."""
     group = os.getpgrp()
     if os.fork():
         while True:

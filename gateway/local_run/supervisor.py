@@ -4,8 +4,8 @@
 
 Starts the embedded servers (unless `DATABASE_URL` or `REDIS_URL` name others), migrates, starts the simulator and the
 service, waits until they answer, creates the demo data and prints all addresses. Then it watches the processes until
-SIGINT, SIGTERM or SIGHUP, and stops first those that accept work and last those that store it. The service is one
-process with all roles. With `ROLES=split` each role has its own process, as on several hosts. If the supervisor is
+SIGINT, SIGTERM or SIGHUP. It stops the processes that accept work first, and those that store it last. The service is
+one process with all roles. With `ROLES=split` each role has its own process, as on several hosts. If the supervisor is
 killed, the watchdog of `gateway/local_run/process_group.py` ends all processes.
 """
 

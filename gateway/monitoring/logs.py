@@ -31,7 +31,7 @@ _NOISY = (
 
 
 def type_alone(value: object) -> str:
-    """The `__repr__` of values with a credential or a text. Errors, traces and log lines must not show these."""
+    """The `__repr__` of values that contain a credential or a text. Errors, traces and logs must not show these."""
     return f"<{type(value).__name__}>"
 
 
@@ -94,10 +94,10 @@ _REQUESTS = logging.getLogger("gateway.request")
 
 
 def log_answer(**facts: Any) -> None:
-    """Write the line of an answered request, in the form of all lines.
+    """Write the line of an answered request, in the same form as all other lines.
 
-    Every request has such a line, so it bypasses the processors, which take ten times as long. It needs no redaction,
-    because no value comes from a caller. An error while writing does not fail the call.
+    Every request has such a line, so these lines bypass the processors, which take ten times as long. They need no
+    redaction, because their values never come from a caller. An error while writing does not fail the call.
     """
     if not _REQUESTS.isEnabledFor(logging.INFO):
         return

@@ -2,7 +2,7 @@
 
 Imported only while traces are on. Finished spans wait in a bounded queue for the exporting thread. A slow or
 unavailable collector loses spans but delays no request. The SDK itself reads all `OTEL_*` variables that the settings
-do not.
+do not read.
 """
 
 import atexit

@@ -103,7 +103,7 @@ _REFUSED_IPV4 = tuple(
 )
 
 # Only 2000::/3 is routed at all. Loopback, unique local, link-local and multicast addresses are outside of it, and so
-# are the addresses that contain an IPv4 address (::ffff:0:0/96, ::/96) and NAT64 (64:ff9b::/96, 64:ff9b:1::/48).
+# are addresses that contain an IPv4 address (::ffff:0:0/96, ::/96) and NAT64 addresses (64:ff9b::/96, 64:ff9b:1::/48).
 _ROUTED_IPV6 = ipaddress.IPv6Network("2000::/3")
 _REFUSED_IPV6 = tuple(
     ipaddress.IPv6Network(network)

@@ -1,7 +1,7 @@
 """Recorder of the request log: a bounded buffer, which a background thread writes in groups.
 
-No call waits for it. Calls are dropped and counted when the buffer is full, because the database is unavailable or one
-tenant makes very many calls. A crash loses the calls of the last second.
+No call waits for it. The buffer is full when the database is unavailable or one tenant makes very many calls. Further
+calls are then dropped and counted. A crash loses the calls of the last second.
 """
 
 import threading

@@ -51,7 +51,9 @@ SELECT key_prefix, count(*) FROM (
 
 
 def counts_by_key(*, tenant_id: UUID, environment: str) -> dict[str, int]:
-    """Calls of each key, by its prefix. Counts the newest `MOST_WALKED` calls of the last `REQUEST_LOG_DAYS`."""
+    """How many calls each key made, by the key's prefix. Counts the newest `MOST_WALKED` calls of the last
+    `REQUEST_LOG_DAYS`.
+    """
     first = ids.first_at(_oldest(now()))
 
     def ask(alias: str) -> list[Any]:

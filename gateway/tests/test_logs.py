@@ -100,7 +100,9 @@ PRODUCTION = ("billing", "console", "gateway", "messaging", "phone_numbers", "te
 
 
 def fields_of_values() -> Iterator[tuple[str, ast.AnnAssign, bool]]:
-    """Each field of a value class in production code: class, field, and whether the class's `__repr__` hides all."""
+    """Each field of a value class in production code: class, field, and whether the class's `__repr__` hides all
+    fields.
+    """
     for package in PRODUCTION:
         for file in (ROOT / package).rglob("*.py"):
             if {"tests", "migrations"} & set(file.parts):

@@ -113,7 +113,7 @@ def test_what_is_owed_is_taken_at_the_next_asking(later: Later) -> None:
 
 
 def test_a_debt_that_the_bucket_cannot_pay_does_not_outlast_it(later: Later) -> None:
-    """Other processes have emptied the bucket meanwhile. No caller waits longer than for the next token."""
+    """Other processes have emptied the bucket meanwhile. No caller waits longer than until the next token."""
     process, other = RateAllowance(), RateAllowance()
     for _ in range(1 + MOST_OWED):
         take(process, 40)

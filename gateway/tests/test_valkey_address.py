@@ -103,7 +103,7 @@ def test_the_queues_of_celery_follow_the_primary(servers: tuple[str, "subprocess
     broker, options = address.celery_broker(url)
 
     def handed_over(message: str) -> bool:
-        """Whether a message passes through a queue, on a connection that is reopened as by a worker."""
+        """Whether a message passes through a queue, on a connection that is reopened as a worker would do it."""
         with kombu.Connection(broker, transport_options=options) as connection:
             queue = connection.SimpleQueue("tried")
             queue.put(message)

@@ -91,7 +91,9 @@ class TemplateGraph:
     def _upload(
         self, method: str, session: str, headers: Mapping[str, str], content: StreamedBody | None = None
     ) -> GraphAnswer:
-        """A call on an upload session, with `OAuth` instead of `Bearer`. Keeps the signature in the session's id."""
+        """A call on an upload session, with `OAuth` instead of `Bearer`. The session's id may end with a signature,
+        which becomes part of the URL's query.
+        """
         path, _, signature = session.partition("?")
         call = prepare(environment=self.environment, method=method, path=path, token=self.token)
         return blocking_client.send(

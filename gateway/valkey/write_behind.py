@@ -1,9 +1,9 @@
 """Write-behind: background threads for work that calls do not wait for.
 
 `Debounced` runs a piece of work at most once per interval. Pending writes to Valkey are such work: tokens that calls
-used before they were taken from a bucket, and keys that calls used. A call that wrote to Valkey itself would wait and
-switch threads twice. All writes of a process share one pipeline, because in an idle process a wake-up costs more than
-the writes. Best effort, like the buckets: writes that Valkey does not accept are lost.
+used before they were taken from a bucket, and the times when calls used API keys. A call that wrote to Valkey itself
+would wait and switch threads twice. All writes of a process share one pipeline, because in an idle process a wake-up
+costs more than the writes. Best effort, like the buckets: writes that Valkey does not accept are lost.
 """
 
 import math

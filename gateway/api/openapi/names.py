@@ -30,7 +30,8 @@ RENAMED = {
     "EventOut": "EventSummary",
     "OneEventOut": "EventWithDeliveries",
 }
-"""Names that would clash under the rules. `Number` is a class of Java and JavaScript. `Event` is the delivered event.
+"""Names that would clash under the rules. `Number` is a class of Java and JavaScript. `Event` already names the
+delivered event.
 """
 RULES = (
     (r"Paginated(\w+?)(?:Out)?List", r"\1List"),
@@ -68,7 +69,8 @@ def _names(former: set[str]) -> dict[str, str]:
 def _name_for_go(schemas: Json) -> None:
     """Give a schema another name in Go if oapi-codegen derives the same name from a member of another schema.
 
-    Members that refer to it keep their own names, which oapi-codegen would otherwise take from the schema.
+    Members that refer to a renamed schema keep their own names in Go. Otherwise oapi-codegen would name them after the
+    schema.
     """
     members = {
         owner + "".join(part.capitalize() for part in member.split("_"))

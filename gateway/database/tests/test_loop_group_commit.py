@@ -70,7 +70,9 @@ async def test_what_arrives_together_is_one_group_and_each_gets_its_own(
 async def test_idle_connections_share_what_arrives_together(
     commit: Callable[..., tuple[Doubler, Writer]], connections: int, items: int, groups: list[int]
 ) -> None:
-    """With one group, a busy process answers all callers together, and is idle while the database works."""
+    """With a single group, a busy process would answer all callers together, and would be idle while the database
+    works.
+    """
     doubler, writer = commit(connections=connections)
     for _ in range(2):
         assert await asyncio.gather(*(doubler.do(str(n)) for n in range(items))) == [

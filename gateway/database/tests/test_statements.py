@@ -1,4 +1,6 @@
-"""Parameters of prepared statements, by name or by position, for statements of any length. Connections that end."""
+"""Parameters of prepared statements, by name or by position, for statements of any length. Connections that have ended
+are replaced.
+"""
 
 import asyncio
 from typing import Any

@@ -43,8 +43,8 @@ LAST_SECOND = 253_402_300_799
 
 
 class MessageFacts(NamedTuple):
-    """The facts that one event reports about its message. Unknown facts are None. A tuple, because every event
-    creates one.
+    """The facts that one event reports about its message. Unknown facts are None. A tuple is used because one is
+    created for every event.
     """
 
     direction: Direction
@@ -343,7 +343,8 @@ class Source(msgspec.Struct, frozen=True):
     def whole(
         self, event_type: EventType, *parts: str | None, person: Person | None = None
     ) -> list[EventDraft]:
-        """One event for the whole value: its members and `field`. The key is made of `parts`.
+        """One event for the whole value, with the value's members and `field` as its `data`. The key is made of
+        `parts`.
 
         The customer is `person`, otherwise the only customer in the value's contacts.
         """

@@ -57,7 +57,7 @@ def nodes(value: Any, holder: Any = None, key: Any = None) -> list[tuple[Any, An
 
 @st.composite
 def mutated_notifications(draw: st.DrawFn) -> bytes:
-    """One or two golden notifications joined, with up to four nodes deleted, repeated, moved or replaced."""
+    """One golden notification or two joined ones, with up to four nodes deleted, repeated, moved or replaced."""
     whole = json.loads(BODIES[draw(st.sampled_from(NAMES))])
     whole["entry"] += json.loads(BODIES[draw(st.sampled_from(NAMES))])["entry"]
     for _ in range(draw(st.integers(0, 4))):

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Upstream:
-    """A server that answers as a test sets it. `requests` and `connections` record what it received."""
+    """A server that gives the answers which a test sets. `requests` and `connections` record what it received."""
 
     def __init__(self) -> None:
         self.answer = OK

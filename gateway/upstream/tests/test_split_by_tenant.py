@@ -127,7 +127,7 @@ def bracketed(draw: st.DrawFn, opening: bytes, items: list[bytes], closing: byte
 
 @st.composite
 def object_with(draw: st.DrawFn, name: str, items: bytes) -> bytes:
-    """An object whose member `name` is the list `items`. It has other members, and earlier ones of the same name."""
+    """An object whose member `name` is the list `items`. It also has other members, and earlier ones with this name."""
     others = draw(st.dictionaries(texts.filter(lambda other: other != name), values, max_size=2))
     before = [draw(member(other, draw(written(value)))) for other, value in others.items()]
     before += [draw(member(name, draw(written(value)))) for value in draw(st.lists(values, max_size=1))]
