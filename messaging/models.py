@@ -1,7 +1,7 @@
 """Models of the message flows, and of the mirror of the upstream's message templates.
 
 The mirror has a row for each account and a row for each template (docs/templates.md). Only
-`message_templates/mirror.py` writes it and locks the account's row first, so writers of one account take turns.
+`message_templates/mirror.py` writes the mirror. It locks the account's row first, so writers of one account take turns.
 """
 
 from datetime import datetime

@@ -28,7 +28,7 @@ LONGEST_DEBT_SECONDS = 1.0
 anyway.
 """
 AHEAD_SECONDS = 0.04
-"""The turns of this many seconds are acquired at once. A runner that stalls holds at most two such portions, so it
+"""Enough turns for this many seconds are acquired at once. A runner that stalls holds at most two such portions, so it
 sends few messages late.
 """
 ALONE_SECONDS = 5.0

@@ -92,7 +92,7 @@ def prune_scheduled_messages() -> int:
             deleted += cursor.rowcount
 
 
-# --- Expunging events at a tenant's request, before retention ends, with copies of their content in batches.
+# --- Expunging events, and the copies of their content in batches, at a tenant's request before retention ends.
 #
 # Called by `manage.py expunge` and `erasure.py`. Unsent messages stay, because they are still to be sent. The stored
 # answers of Idempotency-Keys stay until they are 24 hours old, so that no message is sent twice.
@@ -118,7 +118,8 @@ WHERE s.tenant_id = %s AND e.id = s.event_id AND e.tenant_id = s.tenant_id AND s
 def expunge(
     *, tenant_id: UUID, wa_id: str | None = None, user_id: str | None = None, before: datetime | None = None
 ) -> int:
-    """Delete the bodies of a tenant's events: of one customer, older than a time, or all. Returns the number of events.
+    """Delete bodies of a tenant's events: those of one customer, those older than a time, or all. Returns the number of
+    events.
 
     The batch items of these events keep only status and times. Without `before`, opt-outs are deleted too.
     """

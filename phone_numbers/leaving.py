@@ -27,7 +27,7 @@ from webhooks.events.publish import publish
 from webhooks.models import Endpoint
 
 # --- Release. The owner or staff release a number or an account. A new owner causes a release by connecting an account
-# or number that Meta has taken away.
+# or number that Meta has taken away from the previous owner.
 #
 # `release_account` unsubscribes the account at Meta, if its token still works, and then deletes the rows with token and
 # PINs in one transaction. `release_number` deletes the number first. If the account then has no numbers,
@@ -176,8 +176,8 @@ def _remove_number(number: PhoneNumber, account: BusinessAccount) -> None:
     state.mark_number_connected(number.tenant_id)
 
 
-# --- Closing a tenant: staff suspend it, and its members, keys, endpoints, accounts, numbers, open batches and mandate
-# end. Higher apps end their own rows of the tenant when they receive `tenant_closing`.
+# --- Closing a tenant. This suspends the tenant, and ends its members, keys, endpoints, accounts, numbers, open batches
+# and mandate. Higher apps end their own rows of the tenant when they receive `tenant_closing`.
 #
 # Called by `manage.py close_tenant`. Each step commits separately and is safe to repeat, so a second run completes a
 # closing that crashed. Stored events are deleted at once or after the tenant's retention. Invoices and the audit log

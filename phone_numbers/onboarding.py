@@ -7,10 +7,11 @@ A coexistence number is not registered. Its contacts and chats are requested at 
 
 Called by the API, the hosted connect page and the sandbox. No step holds a transaction across its call to Meta. Each
 step stores its result. The token of a code is stored with the code's hash, and the account and the number are stored as
-soon as the token has proved them. So a second call, or `subscribe`, completes an onboarding that failed.
+soon as the token has been shown to have access to them. So a second call, or `subscribe`, completes an onboarding that
+failed.
 
-A tenant with long overdue bills (docs/billing.md) cannot add numbers. It can connect its own numbers again, because a
-new token is a repair. The sandbox is never billed, so it is not restricted.
+A tenant with long overdue bills (docs/billing.md) cannot add numbers. It can reconnect its own numbers, because a new
+token is a repair. The sandbox is never billed, so it is not restricted.
 """
 
 import hashlib

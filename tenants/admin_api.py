@@ -201,7 +201,7 @@ class AdminAppsView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_list_apps",
         summary="List platform apps",
-        description="Returns every platform app with the number of its tenants.",
+        description="Returns every platform app with the count of its tenants.",
         responses=AppWithTenantsOut(many=True),
     )
     def list(self, request: Request) -> Response:

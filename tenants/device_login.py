@@ -271,7 +271,7 @@ class DeviceLoginsView(ResourceViewSet):
     @extend_schema(
         operation_id="redeem_device_login",
         summary="Redeem a device log-in",
-        description="Returns the status. The first answer after the person has confirmed has the API key. A code that "
+        description="Returns the status. The first answer after the confirmation contains the API key. A code that "
         "is unknown, too old or already redeemed is `expired`.",
         auth=[],
         request=DeviceCodeIn,

@@ -279,7 +279,7 @@ def renew(held: Held) -> tuple[str, bool]:
 def take(held: Held, *, first: int, count: int, country_code: str) -> Taken:
     """Claim the next items from place `first` on. Raises BatchLeaseLost.
 
-    `country_code` completes recipients that lack one. It is the country code of the batch's number.
+    `country_code` is the country code of the batch's number. It is added to recipients without a country code.
     """
     with transaction.atomic():
         batch_status, is_served = renew(held)

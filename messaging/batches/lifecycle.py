@@ -33,7 +33,7 @@ from tenants.models import Tenant
 MOST_WAITING_ITEMS = 500_000
 """How many unsent items a tenant's open batches in one environment may have: fifty full batches."""
 MOST_WAITING_BYTES = 1024**3
-"""How many bytes all items of a tenant's open batches in one environment may have."""
+"""How many bytes the items in a tenant's open batches in one environment may have in total."""
 FULL_RETRY_SECONDS = 60
 TIME_COLUMNS = ("send_at", "waiting_for", "waiting_since")
 

@@ -32,7 +32,9 @@ log = structlog.get_logger(__name__)
 BATCHES_AT_ONCE = 64
 """How many batches one process runs. Other batches go to other workers, or wait."""
 MESSAGES_AT_ONCE = 768
-"""How many messages one process has under way. Each needs a connection, and the usual limit of open files is 1,024."""
+"""How many messages one process may have under way. Each needs a connection, and the usual limit of open files is
+1,024.
+"""
 DATABASE_THREADS = 3
 POLL_SECONDS = 1.0
 """How often a runner polls for scheduled messages and, while it runs batches, for further batches."""

@@ -77,8 +77,8 @@ HEARTBEAT_PART = 0.25
 FACTS_SECONDS = 1.0
 """The maximum age of the facts about the number: its token, its connection and its throughput level."""
 UNDER_WAY_SECONDS = 2.0
-"""The messages of this many seconds, at the batch's rate, may wait for the upstream's answer. If the upstream is slower
-than this, the batch slows down.
+"""As many messages as the batch sends in this many seconds may wait for the upstream's answer. If the upstream is
+slower than this, the batch slows down.
 """
 MOST_UNDER_WAY = 500
 REACH_SECONDS = 30.0

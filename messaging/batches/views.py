@@ -160,7 +160,7 @@ class BatchesView(DeclaredQuery, GenericViewSet[BatchItem]):
         summary="Retry a batch",
         request=None,
         responses={202: BatchOut},
-        description="Queues those failed items again that were certainly not sent. These are items that WhatsApp "
+        description="Queues again the failed items that were certainly not sent. These are items that WhatsApp "
         "throttled, and items for which WhatsApp rejected the token.",
     )
     def retry(self, request: Request, batch_id: str) -> Response:

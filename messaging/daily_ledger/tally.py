@@ -110,7 +110,7 @@ class Counting:
 
 @contextmanager
 def counting(*, instead: str) -> Iterator[Counting]:
-    """Let one call at a time count in this process. `instead` says what to request when the time limit is reached.
+    """Allow one call at a time to count in this process. `instead` says what to request when the time limit is reached.
 
     Raises TooManyInFlight while another call counts: figures can wait, and a process has few database connections.
     """

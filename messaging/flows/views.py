@@ -89,7 +89,8 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="delete_flow_endpoint",
         summary="Delete a number's Flow endpoint",
-        description="Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail.",
+        description="Deletes the Flow endpoint and its keys. From then on, the number's Flows fail when they request "
+        "data.",
         responses={200: DeletedFlowEndpointOut},
     )
     def destroy(self, request: Request, phone_number_id: str) -> Response:

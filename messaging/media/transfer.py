@@ -27,7 +27,7 @@ from phone_numbers.models import PhoneNumber
 from phone_numbers.senders_and_owners import Sender, is_within, required_sender, sender
 
 NO_SUCH_OBJECT = (100, 33)
-"""The upstream's code and subcode for a media file that it does not have, for any reason (upstream fact 1.2)."""
+"""The upstream's code and subcode for a media file that it does not have, whatever the reason (upstream fact 1.2)."""
 FORWARDED = (
     "Accept-Ranges",
     "Content-Length",
@@ -73,7 +73,7 @@ _NOT_THERE = {
 def info(
     *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
 ) -> HttpResponse:
-    """The upstream's description of a media file, verbatim. Raises NotFound if the id is another object's."""
+    """The upstream's description of a media file, verbatim. Raises NotFound if the id is not that of a media file."""
     _, answer, verdict = _ask(
         tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
     )
@@ -84,8 +84,8 @@ def info(
 def delete(
     *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
 ) -> HttpResponse:
-    """Delete a media file at the upstream. Returns the upstream's answer verbatim. Raises NotFound if the id is another
-    object's.
+    """Delete a media file at the upstream. Returns the upstream's answer verbatim. Raises NotFound if the id is not
+    that of a media file.
 
     The file is described before it is deleted. The upstream compares the number only for media files. So deletion
     without this check could delete any other object that the token has access to, even one of another tenant.

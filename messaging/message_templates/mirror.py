@@ -78,8 +78,8 @@ def hint(mirror: TemplateMirror) -> None:
 def store_list(
     account: BusinessAccount, views: Sequence[dict[str, Any]], *, read_at: datetime
 ) -> MirrorChanges:
-    """Make the mirror equal to a complete list of the account's templates (newest first). The list's read began at
-    `read_at`.
+    """Make the mirror equal to a complete list of the account's templates (newest first). `read_at` is when the read of
+    the list began.
 
     Changes stored after `read_at` are kept. A list that is older than the last stored list changes nothing.
     """

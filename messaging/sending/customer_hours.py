@@ -26,7 +26,7 @@ MEMBER = outbound.CUSTOMER_HOURS
 SEARCHED_DAYS = 3
 """How many local days, from today on, are searched for an open hour."""
 AGAIN = timedelta(hours=1)
-"""The wait before the next try when the hours of a message's zones do not overlap for a while, for example in
+"""The wait before the next try if the hours of a message's zones do not overlap for part of the year, for example in
 summer time.
 """
 NO_HOURS = 'Must be two whole hours of a day, the first before the second, as {"from": 9, "to": 20}.'

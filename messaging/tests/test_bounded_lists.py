@@ -186,8 +186,8 @@ def test_a_rare_type_of_a_busy_number_is_one_page(
 def test_a_page_of_recent_rows_with_a_filter_is_planned_for_few_partitions(
     api: Api, tenant: Tenant, table: str, path: str
 ) -> None:
-    """The partitions of last week, this week and, because clocks differ, next week. A monthly table has a partition for
-    each month instead.
+    """The plan covers the partitions of last week, this week and, because clocks differ, next week. For a monthly
+    table, it covers months instead.
     """
     partitions.make_from(table, (now() - timedelta(days=200)).date())
     load(table, tenant)

@@ -97,7 +97,7 @@ def test_meta_gives_the_upstreams_description(api: Api, media_id: str) -> None:
 def test_inbound_media_is_found_without_from_among_several_numbers(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    """Meta gets one call for each request, with the number that received the file, whatever numbers the tenant has."""
+    """Meta gets one call for each request, with the number that received the file, although the tenant has four."""
     numbers = [number, *[connected_number(tenant, simulator.account()) for _ in range(3)]]
     for each in numbers:
         media_id = received(simulator, each, "image")

@@ -1,6 +1,4 @@
-"""A message's events with their contents and deliveries: only the message's own, including replays that are months
-younger.
-"""
+"""A message's events with their contents and deliveries: only the message's own, including replays months later."""
 
 from datetime import timedelta
 

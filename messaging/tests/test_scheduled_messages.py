@@ -70,7 +70,7 @@ def schedule_one(api: Api, number: PhoneNumber, **more: Any) -> str:
 
 
 def let_time_come(age: timedelta = timedelta(seconds=1)) -> None:
-    """Move the times of all scheduled messages and batches into the past, by `age` before now."""
+    """Set the times of all scheduled messages and batches to the moment that is `age` before now."""
     ScheduledMessage.objects.filter(status="scheduled").update(send_at=now() - age)
     Batch.objects.filter(waiting_for="scheduled").update(send_at=now() - age)
 

@@ -327,7 +327,7 @@ def _token_event(event_type: str, account: BusinessAccount, suffix: str) -> NewE
 
 
 def touch_last_event(numbers: Iterable[NumberRoute]) -> None:
-    """Record that events of these numbers arrived, after the commit of the current transaction.
+    """After the commit of the current transaction, record that events of these numbers arrived.
 
     A row that another process has locked is skipped, because that process records the same fact.
     """

@@ -1,5 +1,5 @@
-"""Mails about numbers and tokens. Each cause leads to one mail, but to at most one a day, and only in the live
-environment. A failed mail blocks nothing.
+"""Mails about numbers and tokens. A cause leads to at most one mail a day, and only in the live environment. A failed
+mail blocks nothing.
 """
 
 from datetime import timedelta

@@ -64,8 +64,8 @@ def generate(target: Path) -> None:
 
 
 def _closed(contract: operations.Json) -> operations.Json:
-    """The contract with unions that a type checker can narrow. A `type` that is only described by the values that it
-    excludes (`not`) gets the values in its examples instead.
+    """Rewrite the contract so that a type checker can narrow its unions. If a schema describes `type` by the values
+    that it excludes (`not`), it lists the values in the examples instead.
     """
     for schema in contract["components"]["schemas"].values():
         kind = schema.get("properties", {}).get("type", {})

@@ -97,8 +97,8 @@ class AnalyticsView(ResourceViewSet):
     @extend_schema(
         operation_id="get_analytics",
         summary="Get analytics",
-        description="Returns figures of messages and webhook deliveries by hour or day, in UTC. A status is counted in "
-        "the hour in which its message was sent or received.",
+        description="Returns figures about messages and webhook deliveries by hour or day, in UTC. A status is counted "
+        "in the hour in which its message was sent or received.",
         parameters=[
             OpenApiParameter("from", datetime, required=True, description=query.FROM),
             OpenApiParameter("to", datetime, required=True, description=query.TO),

@@ -53,7 +53,7 @@ ANSWERED = Answered(200, ANSWER, 200, {"Content-Type": "application/json"}, ANSW
 
 
 def abandon(slot: Slot) -> None:
-    """Leave a slot in the state after the end of its process: unlocked, with its file still there."""
+    """Leave a slot as it is after its process has ended: unlocked, with its file still there."""
     slot.close(remove=False)
 
 

@@ -73,7 +73,7 @@ export interface paths {
         };
         /**
          * List platform apps
-         * @description Returns every platform app with the number of its tenants.
+         * @description Returns every platform app with the count of its tenants.
          */
         get: operations["admin_list_apps"];
         put?: never;
@@ -361,7 +361,7 @@ export interface paths {
         };
         /**
          * Get analytics
-         * @description Returns figures of messages and webhook deliveries by hour or day, in UTC. A status is counted in the hour in which its message was sent or received.
+         * @description Returns figures about messages and webhook deliveries by hour or day, in UTC. A status is counted in the hour in which its message was sent or received.
          */
         get: operations["get_analytics"];
         put?: never;
@@ -711,7 +711,7 @@ export interface paths {
         put?: never;
         /**
          * Redeem a device log-in
-         * @description Returns the status. The first answer after the person has confirmed has the API key. A code that is unknown, too old or already redeemed is `expired`.
+         * @description Returns the status. The first answer after the confirmation contains the API key. A code that is unknown, too old or already redeemed is `expired`.
          */
         post: operations["redeem_device_login"];
         delete?: never;
@@ -1147,7 +1147,7 @@ export interface paths {
         put?: never;
         /**
          * Retry a batch
-         * @description Queues those failed items again that were certainly not sent. These are items that WhatsApp throttled, and items for which WhatsApp rejected the token.
+         * @description Queues again the failed items that were certainly not sent. These are items that WhatsApp throttled, and items for which WhatsApp rejected the token.
          */
         post: operations["retry_batch"];
         delete?: never;
@@ -1392,7 +1392,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a number's Flow endpoint
-         * @description Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail.
+         * @description Deletes the Flow endpoint and its keys. From then on, the number's Flows fail when they request data.
          */
         delete: operations["delete_flow_endpoint"];
         options?: never;

@@ -39,7 +39,7 @@ export class Admin extends Resource {
     return this.json({ method: "DELETE", path: `/v1/admin/api-keys/${encodeURIComponent(keyId)}` }, options);
   }
 
-  /** List platform apps. Returns every platform app with the number of its tenants. */
+  /** List platform apps. Returns every platform app with the count of its tenants. */
   listApps(query: { limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["AppWithTenants"]> {
     return this.pages({ method: "GET", path: "/v1/admin/apps", query }, options);
   }
@@ -229,7 +229,7 @@ export class DeviceLogins extends Resource {
     return this.json({ method: "POST", path: "/v1/device-logins", body }, options);
   }
 
-  /** Redeem a device log-in. Returns the status. The first answer after the person has confirmed has the API key. A code that is unknown, too old or already redeemed is `expired`. */
+  /** Redeem a device log-in. Returns the status. The first answer after the confirmation contains the API key. A code that is unknown, too old or already redeemed is `expired`. */
   redeem(body: Schemas["DeviceCodeRequest"], options: RequestOptions = {}): Promise<Schemas["RedeemedDeviceLogin"]> {
     return this.json({ method: "POST", path: "/v1/device-logins/redeem", body }, options);
   }
@@ -237,7 +237,7 @@ export class DeviceLogins extends Resource {
 
 /** The log of everything that happened to your messages, numbers and templates. */
 export class Events extends Resource {
-  /** Get analytics. Returns figures of messages and webhook deliveries by hour or day, in UTC. A status is counted in the hour in which its message was sent or received. */
+  /** Get analytics. Returns figures about messages and webhook deliveries by hour or day, in UTC. A status is counted in the hour in which its message was sent or received. */
   getAnalytics(query: { direction?: "inbound" | "outbound" | null; from: string | Date; group_by?: string | null; interval?: "day" | "hour" | null; phone_number_id?: string | null; template?: string | null; to: string | Date }, options: RequestOptions = {}): Promise<Schemas["Analytics"]> {
     return this.json({ method: "GET", path: "/v1/analytics", query }, options);
   }
@@ -270,7 +270,7 @@ export class Flows extends Resource {
     return this.json({ method: "PUT", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint`, body }, options);
   }
 
-  /** Delete a number's Flow endpoint. Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail. */
+  /** Delete a number's Flow endpoint. Deletes the Flow endpoint and its keys. From then on, the number's Flows fail when they request data. */
   deleteEndpoint(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["DeletedFlowEndpoint"]> {
     return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint` }, options);
   }
@@ -377,7 +377,7 @@ export class Messages extends Resource {
     return this.pages({ method: "GET", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/items`, query }, options);
   }
 
-  /** Retry a batch. Queues those failed items again that were certainly not sent. These are items that WhatsApp throttled, and items for which WhatsApp rejected the token. */
+  /** Retry a batch. Queues again the failed items that were certainly not sent. These are items that WhatsApp throttled, and items for which WhatsApp rejected the token. */
   retryBatch(batchId: string, options: RequestOptions = {}): Promise<Schemas["Batch"]> {
     return this.json({ method: "POST", path: `/v1/messages/batch/${encodeURIComponent(batchId)}/retry` }, options);
   }

@@ -113,7 +113,7 @@ class AsyncAdmin(AsyncResource):
     def list_apps(self, *, limit: int | None = None) -> AsyncPages[types.AppWithTenants]:
         """List platform apps.
 
-        Returns every platform app with the number of its tenants.
+        Returns every platform app with the count of its tenants.
         """
         return self._pages(
             Call(
@@ -655,7 +655,7 @@ class AsyncDeviceLogins(AsyncResource):
     ) -> types.RedeemedDeviceLogin:
         """Redeem a device log-in.
 
-        Returns the status. The first answer after the person has confirmed has the API key. A code that is
+        Returns the status. The first answer after the confirmation contains the API key. A code that is
         unknown, too old or already redeemed is `expired`.
         """
         answer: types.RedeemedDeviceLogin = await self._json(
@@ -685,7 +685,7 @@ class AsyncEvents(AsyncResource):
     ) -> types.Analytics:
         """Get analytics.
 
-        Returns figures of messages and webhook deliveries by hour or day, in UTC. A status is counted in
+        Returns figures about messages and webhook deliveries by hour or day, in UTC. A status is counted in
         the hour in which its message was sent or received.
         """
         answer: types.Analytics = await self._json(
@@ -816,7 +816,8 @@ class AsyncFlows(AsyncResource):
     async def delete_endpoint(self, phone_number_id: str) -> types.DeletedFlowEndpoint:
         """Delete a number's Flow endpoint.
 
-        Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail.
+        Deletes the Flow endpoint and its keys. From then on, the number's Flows fail when they request
+        data.
         """
         answer: types.DeletedFlowEndpoint = await self._json(
             Call(
@@ -1163,8 +1164,8 @@ class AsyncMessages(AsyncResource):
     async def retry_batch(self, batch_id: str) -> types.Batch:
         """Retry a batch.
 
-        Queues those failed items again that were certainly not sent. These are items that WhatsApp
-        throttled, and items for which WhatsApp rejected the token.
+        Queues again the failed items that were certainly not sent. These are items that WhatsApp throttled,
+        and items for which WhatsApp rejected the token.
         """
         answer: types.Batch = await self._json(
             Call(

@@ -136,7 +136,7 @@ class Repeats:
             return None
         asked = seconds(headers.get("retry-after"))
         if status == 429 or (status == 503 and asked is not None):
-            # The service did not carry out a call with such an answer, so every such call is repeated.
+            # Such an answer means that the service did not carry out the call, so any call may be repeated.
             wait = asked if asked is not None else _backoff(tries)
             return wait if wait <= _LONGEST_WAIT else None
         if not call.may_repeat():

@@ -40,7 +40,7 @@ class APIError(WhabuzzError):
         self.request_id: str | None = headers.get("x-service-request-id")
         """The id of the request, for questions to support."""
         self.retry_after: float | None = seconds(headers.get("retry-after"))
-        """The seconds after which the call may be repeated. None if the answer does not have them."""
+        """The seconds after which the call may be repeated. None if the answer does not say."""
         error = body.get("error") if isinstance(body, dict) else None
         error = error if isinstance(error, dict) else {}
         self.source: str | None = body.get("source") if isinstance(body, dict) else None

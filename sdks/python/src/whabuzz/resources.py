@@ -113,7 +113,7 @@ class Admin(Resource):
     def list_apps(self, *, limit: int | None = None) -> Pages[types.AppWithTenants]:
         """List platform apps.
 
-        Returns every platform app with the number of its tenants.
+        Returns every platform app with the count of its tenants.
         """
         return self._pages(
             Call(
@@ -653,7 +653,7 @@ class DeviceLogins(Resource):
     ) -> types.RedeemedDeviceLogin:
         """Redeem a device log-in.
 
-        Returns the status. The first answer after the person has confirmed has the API key. A code that is
+        Returns the status. The first answer after the confirmation contains the API key. A code that is
         unknown, too old or already redeemed is `expired`.
         """
         answer: types.RedeemedDeviceLogin = self._json(
@@ -683,7 +683,7 @@ class Events(Resource):
     ) -> types.Analytics:
         """Get analytics.
 
-        Returns figures of messages and webhook deliveries by hour or day, in UTC. A status is counted in
+        Returns figures about messages and webhook deliveries by hour or day, in UTC. A status is counted in
         the hour in which its message was sent or received.
         """
         answer: types.Analytics = self._json(
@@ -814,7 +814,8 @@ class Flows(Resource):
     def delete_endpoint(self, phone_number_id: str) -> types.DeletedFlowEndpoint:
         """Delete a number's Flow endpoint.
 
-        Deletes the Flow endpoint and its keys. From then on, Flows of the number that request data fail.
+        Deletes the Flow endpoint and its keys. From then on, the number's Flows fail when they request
+        data.
         """
         answer: types.DeletedFlowEndpoint = self._json(
             Call(
@@ -1161,8 +1162,8 @@ class Messages(Resource):
     def retry_batch(self, batch_id: str) -> types.Batch:
         """Retry a batch.
 
-        Queues those failed items again that were certainly not sent. These are items that WhatsApp
-        throttled, and items for which WhatsApp rejected the token.
+        Queues again the failed items that were certainly not sent. These are items that WhatsApp throttled,
+        and items for which WhatsApp rejected the token.
         """
         answer: types.Batch = self._json(
             Call(

@@ -36,8 +36,8 @@ class Forwarded:
 
 
 class Forwarder:
-    """Posts events to a local program in the way in which the service posts them to an endpoint. Waits while the
-    program is not running, so no event is lost.
+    """Posts events to a local program as the service posts them to an endpoint. Waits while the program is not running,
+    so no event is lost.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from django.dispatch import Signal
 from whabuzz import types
 
 event_received = Signal()
-"""A new event, with the argument `event`. The signal is sent inside the transaction that stores the event's key.
+"""Sent for each new event, with the argument `event`, inside the transaction that stores the event's key.
 
 When a handler raises an error, the transaction is rolled back and the answer is 500. The gateway then delivers the
 event again.
