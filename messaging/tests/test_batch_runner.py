@@ -257,6 +257,24 @@ def test_an_item_without_an_answer_is_outcome_unknown_and_sent_once(
     assert len(received(simulator, fast)) == 6
 
 
+def test_the_lease_is_renewed_while_a_message_hangs(
+    api: Api, fast: PhoneNumber, simulator: RunningSimulator, settings: Any, background: InBackground
+) -> None:
+    settings.UPSTREAM_TIMEOUT_MS = 2_000
+    settings.BATCH_LEASE_SECONDS = 0.4
+    simulator.faults({"match": {"to": "+919800001000"}, "action": "hang"})
+    batch_id = create(api, fast, 1)
+    background.start()
+    wait_until(lambda: BatchItem.objects.filter(claimed_by__isnull=False).exists())
+    first = row(batch_id)
+    assert first.lease_until is not None
+    later = first.lease_until + timedelta(seconds=1)
+    wait_until(lambda: (row(batch_id).lease_until or first.lease_until) > later)
+    assert row(batch_id).lease_token == first.lease_token
+    wait_until(lambda: row(batch_id).status == "completed")
+    assert len(received(simulator, fast)) == 1
+
+
 @pytest.fixture
 def unreachable(settings: Any) -> Callable[[], None]:
     """Make Meta's address unreachable. The returned function restores it."""

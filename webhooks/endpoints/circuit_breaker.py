@@ -1,9 +1,9 @@
 """Circuit breaker of an endpoint: when it opens, how long it stays open, and when the endpoint is disabled.
 
-The circuit opens after 10 consecutive failures, or when half of at least 20 attempts in 5 minutes failed. It stays open
-for 30 s at first, and then twice as long each time, up to 15 min. Then one delivery is the probe, and its success
-closes the circuit. An attempt that was in flight when the circuit opened is late. Its result describes the endpoint
-before the opening, so it neither closes the circuit nor opens it again.
+The circuit opens after 10 consecutive failures, or when at least half of 20 or more attempts in 5 minutes failed. It
+stays open for 30 s at first, and then twice as long each time, up to 15 min. Then one delivery is the probe, and its
+success closes the circuit. An attempt that was in flight when the circuit opened is late. Its result describes the
+endpoint before the opening, so it neither closes the circuit nor opens it again.
 
 Pure functions: (counters, results) → counters (decision "Webhooks to customers").
 """
