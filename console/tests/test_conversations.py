@@ -248,10 +248,13 @@ def test_a_read_mark_only_goes_forward_and_is_pruned(tenant: Tenant, settings: A
     newer, older = ids.first_at(now()), ids.first_at(now() - timedelta(days=1))
     for through in (newer, older):
         read_marks.mark(**scope, conversations=[key], through=through)
+    read_marks.mark(**scope, conversations=[key + 1], through=older)
     assert read_marks.through(**scope, conversations=[key]) == {key: newer}
     assert read_marks.through(tenant_id=tenant.id, environment="test", conversations=[key]) == {}
-    ReadMark.objects.update(read_at=now() - timedelta(days=settings.EVENT_METADATA_DAYS + 1))
+    old = ReadMark.objects.filter(conversation=key)
+    old.update(read_at=now() - timedelta(days=settings.EVENT_METADATA_DAYS + 1))
     assert read_marks.prune_read_marks() == 1
+    assert ReadMark.objects.get().conversation == key + 1
 
 
 # --- The search

@@ -100,6 +100,9 @@ class TestResumableUploads:
     def test_what_is_wrong_is_named(self, api: Api, number: PhoneNumber) -> None:
         answer = api.post("/v25.0/123456789/uploads?file_type=image/jpeg")
         assert "file_length" in error_of(answer, 400, 131008)["error_data"]["details"]
+        empty = api.post("/v25.0/123456789/uploads?file_type=image/jpeg&file_length=0")
+        assert "file_length" in error_of(empty, 400, 100)["error_data"]["details"]
+        assert api.post("/v25.0/123456789/uploads?file_type=image/jpeg&file_length=1").status_code == 200
         error_of(api.get("/v25.0/upload:bm90aGluZw?sig=AR0"), 400, 100, 33)
         error_of(api.get("/v25.0/upload:bm90aGluZw?sig=AR0%26x=1"), 400, 100)
 

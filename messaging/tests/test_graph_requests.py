@@ -655,3 +655,10 @@ def test_less_known_calls_of_the_documentation_work_in_the_sandbox(
         known |= {name: parsed[name] for name in ("id", "sequence_id") if name in parsed}
         if isinstance(parsed.get("data"), list) and parsed["data"] and "id" in parsed["data"][0]:
             known["data[0].id"] = parsed["data"][0]["id"]
+
+
+@pytest.mark.parametrize("raw", [b"{}", b"{ }", b' { "b" : [2] } '])
+def test_members_of_the_query_are_inserted_into_the_body(raw: bytes) -> None:
+    added = {"a": "x"}
+    assert orjson.loads(parameters.with_members(added, raw)) == {**added, **orjson.loads(raw)}
+    assert parameters.with_members({}, raw) == raw
