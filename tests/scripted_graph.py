@@ -1,4 +1,4 @@
-"""A Graph API on loopback with scripted answers, such as the simulator never gives."""
+"""A Graph API on loopback with scripted answers, for answers that the simulator never gives."""
 
 import asyncio
 import json

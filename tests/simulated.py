@@ -47,7 +47,9 @@ class RunningSimulator:
         return answer.json()
 
     def account(self, numbers: Any = 1, *, variant: str = "default", **values: Any) -> SimulatedAccount:
-        """Create an account. `numbers` is their count, or a list of them. Its code and token have the given variant."""
+        """Create an account. `numbers` is the count of its numbers, or a list of numbers. The account's code and token
+        have the given variant.
+        """
         made = self.control("POST", "accounts", {"numbers": numbers, "variant": variant, **values})
         return SimulatedAccount(
             waba_id=made["waba_id"],
@@ -62,11 +64,11 @@ class RunningSimulator:
         return str(self.control("POST", "codes", {"waba_id": waba_id, **values})["code"])
 
     def change_number(self, phone_number_id: str, **values: Any) -> None:
-        """Change fields of a number that only Meta can change."""
+        """Change those fields of a number that only Meta can change."""
         self.control("PATCH", f"phone_numbers/{phone_number_id}", values)
 
     def change_account(self, waba_id: str, **values: Any) -> None:
-        """Change fields of an account that only Meta can change."""
+        """Change those fields of an account that only Meta can change."""
         self.control("PATCH", f"accounts/{waba_id}", values)
 
     def number(self, waba_id: str, phone_number_id: str) -> dict[str, Any]:

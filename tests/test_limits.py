@@ -255,7 +255,7 @@ class TestAuditEntries:
     def test_a_change_upstream_is_refused_before_it_is_made(
         self, tenant: Tenant, api: Api, number: PhoneNumber, graph: ScriptedGraph
     ) -> None:
-        """A change that Meta has already made is recorded above the limit, because it cannot be undone."""
+        """A change that Meta has already made is recorded even if it exceeds the limit, because it cannot be undone."""
         key = api_keys.create(name="k", environment="live", tenant=tenant)
         for _ in range(3 - AuditEntry.objects.count()):
             self.change(tenant, acting_key_id=key.row.id)

@@ -1,4 +1,6 @@
-"""`send_batch` of the Python SDK: rows determine the names of batches, and a name with other messages is rejected."""
+"""`send_batch` of the Python SDK: rows determine the names of batches, and a reused name with different messages is
+rejected.
+"""
 
 import asyncio
 import json
@@ -60,7 +62,7 @@ def test_a_batch_is_named_by_its_rows(sdk: ModuleType) -> None:
     assert sent(sdk, service, rows(1, 2, 3)) == first, "a job that starts again sends the same names"
     turned = [dict(reversed(list(row.items()))) for row in rows(1, 2, 3)]
     assert sent(sdk, service, turned) == first, "the order of members does not matter"
-    # A job that skips the first row because it was sent has different batches, so they need new names.
+    # If a job skips the first row because that row was already sent, all its batches differ and need new names.
     assert not set(sent(sdk, service, rows(2, 3))) & set(first)
     assert not set(sent(sdk, service, rows(1, 2, 3), from_="2")) & set(first)
 

@@ -1,4 +1,4 @@
-"""Calls that run at the same moment, each in a thread with a database connection of its own."""
+"""Calls that run at the same moment, each in a thread with its own database connection."""
 
 import threading
 from collections.abc import Callable

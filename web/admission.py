@@ -1,4 +1,4 @@
-"""Admission: a caller is authenticated and rate limited by the headers, before a byte of the body is read."""
+"""Admission: a caller is authenticated and rate limited by the headers alone, before any of the body is read."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

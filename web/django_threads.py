@@ -30,14 +30,14 @@ THREADS = 40
 """Threads of a process for callers. A call that waits for Meta occupies a thread, but no database connection."""
 STRANGERS_THREADS = 8
 MOST_WAITING = 1_000
-"""Most requests that wait for a thread."""
+"""The maximum number of requests that wait for a thread."""
 THREADS_FOR_SLOW_CLIENTS = THREADS * 3 // 4
-"""Most threads that wait for clients: for a body to arrive, or for a response to be read."""
+"""The maximum number of threads that wait for clients: for a body to arrive, or for a response to be read."""
 WHOLE_ANSWER_BYTES = 1024 * 1024
 """The largest streamed response that releases its thread at once, in bytes."""
 SLOWEST_TAKEN_BYTES_PER_SECOND = 16 * 1024
 TAKE_GRACE_SECONDS = 30.0
-"""How long a client may take for a longer response, in addition to the time that its size takes at the slowest rate."""
+"""How long a client may take to read a longer response, in addition to the time for its size at the slowest rate."""
 
 Headers = list[tuple[str, str]]
 
@@ -131,9 +131,8 @@ async def _refuse(error: Exception, send: Send, request: Request) -> None:
 
 
 class _Exchange:
-    """A request in its thread, and its response. A response that is ready at once is `whole`. Others go in pieces.
-
-    A streamed response that is incomplete at its end is cut off. Its client is gone or too slow.
+    """A request in its thread, and its response. A response that is ready at once is `whole`. Others are sent in
+    pieces. A streamed response that is incomplete at its end is cut off. Its client is gone or too slow.
     """
 
     def __init__(

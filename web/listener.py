@@ -34,26 +34,33 @@ KEEP_ALIVE_SECONDS = 75
 """How long an idle connection is kept. Longer than a proxy keeps it, so that the proxy closes it."""
 GRACEFUL_SECONDS = 20
 LAST_REQUEST_SECONDS = 1.0
-"""How long an idle connection stays open after the signal to stop. It serves one more request in this time: a proxy may
-have sent one just before the signal, and must not send a message again if the connection closes instead.
+"""How long an idle connection stays open after the signal to stop. In this time, it serves one more request, which a
+proxy may have sent just before the signal. If the connection closed without a response, the proxy must not repeat a
+send.
 """
 HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
 MOST_URL_BYTES = 16 * 1024
 MOST_HEADER_BYTES = 64 * 1024
-"""Most bytes of the request line and headers. The same limit holds for trailers, and for the framing of chunks
-beyond `FRAMING` times the body.
+"""The maximum size of the request line and headers, in bytes. The same limit applies to trailers, and to the framing of
+chunks in excess of `FRAMING` times the body.
 """
 FRAMING = 16
 FREE_CHUNKS = 1000
 SMALLEST_CHUNK = 64
-"""Bytes of a body that a chunk must have on average, not counting the first `FREE_CHUNKS`."""
+"""The minimum average size of a body's chunks in bytes, not counting the first `FREE_CHUNKS` chunks."""
 TAKE_SECONDS = 30.0
-"""How long a client may leave more than 64 KiB of responses unread, or on a closing connection any bytes."""
+"""How long a client may leave more than 64 KiB of responses unread. On a closing connection, this limits any unread
+bytes.
+"""
 MOST_UNTAKEN = 64
-"""Most connections whose clients leave more than 64 KiB unread. Beyond this limit, the oldest is closed."""
+"""The maximum number of connections whose clients leave more than 64 KiB unread. Beyond this limit, the oldest is
+closed.
+"""
 MOST_PIPELINED = 32
-"""Most requests that wait behind an unanswered request. One read of the socket can bring thousands."""
+"""The maximum number of requests on a connection that wait behind an unanswered one. A single read of the socket can
+return thousands of requests.
+"""
 LINGER_SECONDS = 2.0
 MOST_LINGERING_BYTES = 1024 * 1024
 """How many bytes are read and dropped after a rejection. Closing at once would reset the connection, and the client
@@ -61,11 +68,11 @@ could lose the response (RFC 9112, 9.6).
 """
 _FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 BACKLOG = 2048
-"""Most connections that the kernel queues until they are accepted."""
+"""The maximum number of connections that the kernel queues until they are accepted."""
 MOST_CONNECTIONS = 5_000
-"""Most connections of a process, including event streams (`open_streams.MOST_STREAMS`)."""
+"""The maximum number of connections of a process, including event streams (`open_streams.MOST_STREAMS`)."""
 MOST_BODIES = 1_000
-"""Most connections whose bodies are arriving, for each `BodyKind`."""
+"""The maximum number of connections whose bodies are arriving, for each `BodyKind`."""
 
 
 # Below the level ERROR, uvicorn logs the input of strangers.
@@ -98,7 +105,9 @@ class Server(uvicorn.Server):
     _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, config: uvicorn.Config, *, on_stop: Callable[[], None] = lambda: None) -> None:
-        """`on_stop` is called when the server begins to stop. It must end the responses without an end of their own."""
+        """`on_stop` is called when the server begins to stop. It must end the responses that would not end by
+        themselves.
+        """
         super().__init__(config)
         self._on_stop = on_stop
 
@@ -111,13 +120,13 @@ class Server(uvicorn.Server):
             await self._stop_signal.wait()
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Stop: end the responses without an end of their own, and let the others finish."""
+        """Stop: end the responses that would not end by themselves, and let the others finish."""
         self._on_stop()
         await self._accept_queued(sockets or ())
         await super().shutdown(sockets)
 
     async def _accept_queued(self, sockets: Sequence[socket.socket]) -> None:
-        """Stop listening, and accept the connections that the kernel has queued. Otherwise it would reset them.
+        """Stop listening, and accept the connections that the kernel has queued. Otherwise the kernel would reset them.
 
         A client may have sent a request on such a connection.
         """
@@ -190,7 +199,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: TimerHandle | None = None
         self._take_deadline: TimerHandle | None = None
         self._has_cycle = False
-        """Whether the current request's headers are complete. The application then has the request, or it waits."""
+        """Whether the current request's headers are complete. If so, the request was passed to the application or waits
+        for it.
+        """
         self._problem: ServiceError | None = None
         """Why the parser was stopped. None if the received bytes are not HTTP."""
         self._last_words: ServiceError | None = None
@@ -365,7 +376,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self._has_cycle:
             self._last_words = error
         elif not cycle.response_started:
-            # To the application the client is now gone, and its response is dropped.
+            # The application now treats the client as gone, and its response is dropped.
             cycle.disconnected = True
             cycle.message_event.set()
             self._write_refusal(error)
@@ -397,7 +408,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class BodyKind(IntEnum):
-    """Who sends an arriving body, in the order of eviction."""
+    """The kinds of senders of arriving bodies, in the order in which their connections are evicted."""
 
     STRANGER = auto()
     CALLER = auto()
@@ -414,9 +425,10 @@ class Connections:
     """All connections of a process. Those without a current request are ordered by how long they have waited.
 
     Beyond `MOST_CONNECTIONS`, each new connection evicts another: the one that has waited longest for its first
-    request, else the one that has been idle longest after a request, else the one whose body has been arriving longest,
-    by kind. Beyond `MOST_BODIES`, the longest of the same kind is evicted. So strangers who open connections or send
-    bodies slowly cannot exclude others, and never displace notifications or known callers.
+    request. If there is none, it evicts the one that has been idle longest after a request. If there is none either, it
+    evicts the one whose body has been arriving longest, strangers' bodies first. Beyond `MOST_BODIES`, a new body
+    evicts the connection whose body of the same kind has been arriving longest. So strangers who open connections or
+    send bodies slowly cannot exclude others, and never displace notifications or known callers.
     """
 
     def __init__(self) -> None:
@@ -449,7 +461,9 @@ class Connections:
         self._idle.pop(connection, None)
 
     def read(self, connection: BoundedProtocol, kind: BodyKind) -> None:
-        """Record that the body of the connection's request is arriving. If too many are, evict the longest."""
+        """Record that the body of the connection's request is arriving. If too many bodies are arriving, evict the
+        connection whose body has been arriving longest.
+        """
         reading = self._reading[kind]
         reading[connection] = None
         if len(reading) > MOST_BODIES:

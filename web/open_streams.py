@@ -1,12 +1,12 @@
 """The open event streams of a process, and their limits.
 
-A listener is one open stream. It has its place in the log, and the page that its client has not read yet. A slot in
-Valkey is its permission: each tenant has a limited number, and each key has one. The hub polls the event log for all
-listeners together and passes each its events.
+A listener is one open stream. It stores its place in the log, and the page that its client has not read yet. Each
+listener needs a slot in Valkey. A tenant has a limited number of slots, and each key has one. The hub polls the event
+log for all listeners together, and passes each listener its events.
 
-A listener is due when its tenant published, when its client has read a full page, or when the poll found events for it.
-Due listeners are polled together, a chunk of them in one statement. A signal can arrive before the commit that it
-announces. So a listener stays due until all transactions that had begun at the next poll have ended.
+A listener is due when its tenant has published events, when its client has read a full page, or when the poll found
+events for it. Due listeners are polled together, a chunk of them in one statement. A signal can arrive before the
+commit that it announces. So a listener stays due until all transactions that were open at its next poll have ended.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ from webhooks.stream import HEARTBEAT_SECONDS, Asked, Found, Position, Wanted, h
 log = structlog.get_logger(__name__)
 
 MOST_STREAMS = 3_000
-"""Most streams of one process. Its other connections are for calls and notifications."""
+"""The maximum number of streams of one process. Its other connections are for calls and notifications."""
 STREAMS_PER_TENANT = 20
-"""Most open event streams of a tenant."""
+"""The maximum number of open event streams of a tenant."""
 SLOT_SECONDS = 40
 """How long a slot is held without being renewed."""
 CHUNK = 64
-"""Most listeners in one statement. This and `stream.PAGE` limit the events in memory."""
+"""The maximum number of listeners in one statement. This and `stream.PAGE` limit the events in memory."""
 POLL_CHUNK = 500
 POLL_SECONDS, FALLBACK_POLL_SECONDS = 10.0, 0.5
 """Intervals of the poll: while the hub receives signals, and while it does not receive them."""
 YOUNG_SECONDS = 3.0
-"""How long a new stream is polled as if no signal came. Publishers notice it within a second."""
+"""How long a new stream is polled as often as without signals. Publishers notice the stream within a second."""
 UNSETTLED_SECONDS, MOST_UNSETTLED_SECONDS, LONGER = 0.005, 0.1, 1.3
 """Pauses between checks of the horizon while transactions are open: the first, the longest, and their growth factor."""
 AGAIN_SECONDS = 1.0
@@ -141,8 +141,8 @@ class Listener:
         self.news.set()
 
 
-# A connection has one of its tenant's slots, and its key's slot, which the key's newest connection takes over. One call
-# renews all slots of a chunk.
+# A stream holds one of its tenant's slots, and the slot of its key. A newer stream of the key takes over the key's
+# slot. One call renews all slots of a chunk.
 _ENTER = """
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 local former = redis.call('GET', KEYS[2])
@@ -223,7 +223,7 @@ class Hub:
         )
         self._slots = StreamSlots(self._valkey)
         self._tasks = [
-            # Without the context of any request, whose id would otherwise be in every log line.
+            # An empty context, because the context of a request would put that request's id in every log line.
             asyncio.create_task(work(), context=Context())
             for work in (self._poll_due, self._poll_all, self._receive, self._notify, self._keep, self._beat)
         ]
@@ -285,7 +285,8 @@ class Hub:
         """Close the connections and end the tasks of the hub."""
         ending = set(self._tasks)
         while ending:
-            # Cancel repeatedly: redis-py takes a cancellation that coincides with its own time-out for the time-out.
+            # Cancel repeatedly, because redis-py mistakes a cancellation that coincides with its own time-out for that
+            # time-out.
             for task in ending:
                 task.cancel()
             _, ending = await asyncio.wait(ending, timeout=0.5)
@@ -440,7 +441,9 @@ class Hub:
             await self._valkey.set(wake_up.LISTENING, 1, px=int(3 * NOTIFY_SECONDS * 1000))
 
     async def _beat(self) -> None:
-        """Wake the listeners whose clients need a heartbeat. One clock for all costs less than one for each."""
+        """Wake the listeners whose clients need a heartbeat. One timer for all listeners costs less than a timer for
+        each.
+        """
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS / 15)
             for listener in self._all():

@@ -15,7 +15,7 @@ BODY_GRACE_SECONDS = 10.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
 """The slowest rate of a body. It must arrive within a grace period plus the time that its size takes at this rate."""
 IS_WHOLE = "gateway.body_is_whole"
-"""The scope's key for a request whose whole body has arrived. Reading such a body needs no timer."""
+"""The key that marks the scope of a request whose whole body has arrived. Reading such a body needs no timer."""
 DRAIN_SECONDS = 2.0
 MOST_DRAINED_BYTES = 1024 * 1024
 

@@ -143,7 +143,7 @@ async def _graph_send(send: GraphSend, request: Request) -> Reply:
     )
     raw: bytes | None = None
     if authorization is None:
-        # The caller is not known yet, so the body's limit is that of a page's form.
+        # The caller is not known yet, so the body may only be as long as a form of a page.
         raw = await request.body(limit=SMALL_BODY_BYTES)
         token = graph_sends.access_token(query=query, content_type=content_type, body=raw)
         authorization = f"Bearer {token}" if token else None
@@ -263,7 +263,7 @@ class Application:
             await self._django.answer(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The start and the stop of the server. The routes' resources are closed after the last response."""
+        """Handle the start and the stop of the server. The routes' resources are closed after the last response."""
         await receive()
         event_loop.attach(asyncio.get_running_loop())
         ending = asyncio.Event()
@@ -371,7 +371,7 @@ async def _send(reply: Reply, request: Request, answering: Answering, send: Send
 
 
 async def _send_stream(reply: StreamReply, request: Request, answering: Answering, send: Send) -> None:
-    """Send a response that has no end of its own. Write its log line at its beginning."""
+    """Send a response that does not end by itself. Write its log line when it begins."""
     try:
         headers = answering.finish(status=200, route=request.route, caller=request.caller)
         own = {**headers, **request.admission_headers, **reply.headers}

@@ -22,13 +22,17 @@ from messaging.cloud_api import parameters as graph_sends
 from web.request import AsgiScope, ClientGone, Request
 
 AT_ONCE = 4
-"""Most requests of one address at once. Fewer than the threads for strangers, so one address never uses all."""
+"""The maximum number of concurrent requests of one address. There are more threads for strangers, so one address never
+uses all.
+"""
 MOST_WAITING = 200
-"""Most waiting requests of one address."""
+"""The maximum number of waiting requests of one address."""
 FAILED_SECONDS = 0.1
 """How long a rejected request keeps its turn, so that an address gets at most 40 rejections a second."""
 REFUSED_SECONDS = 1.0
-"""Shortest delay of a rejection when too many requests wait, to slow down retries. The longest is twice that."""
+"""The shortest delay of a rejection when too many requests wait, to slow down retries. The longest delay is twice as
+long.
+"""
 SUSPECT_SECONDS = 60.0
 """How long an address must wait its turn for each notification after an invalid one."""
 MOST_SUSPECTS = 10_000
@@ -123,7 +127,7 @@ def _credential(scope: AsgiScope) -> str | None:
 
 
 def network_of(request: Request) -> str:
-    """The client's address, as the trusted proxies report it. For IPv6, the address's network of 64 bits."""
+    """The client's address, as the trusted proxies report it. For IPv6, the /64 network of the address."""
     client = request.scope["client"]
     address = str(client[0]) if client else ""
     if settings.ALLAUTH_TRUSTED_PROXY_COUNT:

@@ -47,7 +47,7 @@ async def close() -> None:
 
 
 async def listen(request: Request) -> StreamReply | Reply:
-    """Stream the caller's events from `Last-Event-ID` on, or without it from now on."""
+    """Stream the caller's events after `Last-Event-ID`. Without this header, stream only new events."""
     caller = await admitted_caller(request, scope=KeyScope.EVENTS)
     assert caller.tenant is not None  # noqa: S101 - an admitted caller acts on a tenant
     asked = asked_of(QueryDict(request.query_string), caller)

@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
 KILLS = 10 if LONG else 3
 EACH = 300 if LONG else 100
-"""Messages of each of several batches, and messages that are scheduled for the time between two kills."""
+"""The number of messages in each batch, and of messages that are scheduled between two kills."""
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def create(tenant: Tenant, number: PhoneNumber, count: int) -> Batch:
 
 
 def wait_until_run(holds: Callable[[], bool], what: str, **by: Any) -> None:
-    """Wait for a condition. Meanwhile queue the batch task like beat does. `by` are options for `apply_async`."""
+    """Wait for a condition. Meanwhile, queue the batch task as beat does. `by` has options for `apply_async`."""
     asked_at = 0.0
 
     def holds_now() -> bool:
@@ -173,7 +173,8 @@ def test_scheduled_messages_go_neither_early_nor_twice_when_their_workers_are_ki
             environment="live",
             phone_number_id=number.phone_number_id,
             send_at=send_at,
-            # Each message has another customer. Several for the same customer would reach the pair rate limit.
+            # Each message goes to a different customer, because several to one customer would reach the pair rate
+            # limit.
             body=orjson.dumps(
                 {
                     "messaging_product": "whatsapp",
@@ -233,7 +234,8 @@ def test_a_batch_goes_on_at_its_pace_when_valkey_dies(
         valkey.close()
     batch.refresh_from_db()
     assert (batch.accepted, batch.failed, len(received(simulator, number))) == (480, 0, 480)
-    # A stall of the machine delays messages, which then arrive with later ones. The benchmark `batch` allows 2 %.
+    # After a stall of the machine, delayed messages arrive together with later ones, so the limit has a margin of 5 %.
+    # The margin of the benchmark `batch` is 2 %.
     assert busiest(simulator, number) <= 80 * 5 * 1.05, "the pace was exceeded"
 
 
@@ -289,7 +291,7 @@ def test_kill_of_a_web_process_repeats_no_send_and_every_client_gets_an_answer(
             web.kill()
         for web in webs:
             web.start()
-    # Each client ends with the call whose process was killed, or with the next.
+    # Each client ends after the call whose process was killed, or after its next call.
     over.set()
     for each in clients:
         each.join(2 * READY_SECONDS)

@@ -1,4 +1,5 @@
-"""Hostile connections to the proxy and to a web process. Other addresses are answered whatever one address occupies.
+"""Hostile connections to the proxy and to a web process. However much one address occupies, other addresses are
+answered.
 
 The benchmark `hostile` measures the times. The short form opens fewer connections.
 """

@@ -1,7 +1,7 @@
 """Meta hangs, closes connections, or answers 500, HTML or 429, while single sends and a batch run together.
 
 Each message is sent once, and its caller gets what the specification says (send rules 6 to 8). The customer's number
-selects the fault, so one run has messages with every fault and without a fault.
+selects the fault, so one run has messages for each fault, and messages without a fault.
 """
 
 import threading
@@ -33,7 +33,7 @@ EACH = 40 if LONG else 4
 
 @dataclass(frozen=True)
 class Fault:
-    """A behaviour of Meta, and the results of a single message (status, `error`) and of an item of a batch."""
+    """A behaviour of Meta, the resulting status and `error` of a single message, and the result of a batch item."""
 
     does: dict[str, Any]
     status: int

@@ -56,7 +56,7 @@ def test_the_api_answers_all_the_time_and_every_event_arrives(
     callers.start("/v1/numbers", "/v1/events?limit=1")
 
     def goes_on() -> None:
-        """Wait until every call is answered 200 and deliveries arrive, counted from now."""
+        """Wait until, from now on, each kind of call has been answered 200 and a delivery has arrived."""
         now, arrived = time.monotonic(), len(receiver.received)
         wait_until(lambda: callers.kinds(200, since=now) == set(callers.answered), "every call is answered")
         wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")

@@ -42,7 +42,7 @@ SOUND_SECONDS = 1800.0
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?|\S+)(?: - .*)?$", re.MULTILINE)
 """A line of pytest's summary."""
 SET_BY_DJANGO = {"DJANGO_SETTINGS_MODULE"}
-"""Variables that imports set in this process. The tests do not start with them."""
+"""Variables that imports set in this process. They are removed from the environment of the tests."""
 TEST_DATABASE: LiteralString = "test_gateway"
 
 
@@ -140,8 +140,8 @@ class Copy:
         self.servers = Servers(directory / "servers", self.root)
 
     def run(self, tests: Iterable[str], *options: str, seconds: float) -> Run:
-        """Run tests. A run that takes too long counts as failed, because a mistake that makes tests hang is detected
-        too.
+        """Run tests. A run that takes too long counts as failed, because a mistake that makes tests hang counts as
+        detected.
         """
         self.servers.clean()
         command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]

@@ -32,7 +32,7 @@ MUTMUT, COVERAGE = "mutmut==3.8.1", "pytest-cov==7.1.0"
 MADE_BY = Path(__file__).with_name("mutmut_mutants.py")
 EXPLAINED = Path(__file__).with_name("explained.toml")
 FIRST_TESTS = 25
-"""The maximum of tests in the first run, evenly chosen. If a mutant survives them, the rest run too."""
+"""The maximum number of tests in the first run, evenly chosen. If a mutant survives these tests, the others run too."""
 PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
 Contexts = Mapping[str, Mapping[int, Sequence[str]]]
 """The tests that run each line, by file and line."""
@@ -148,7 +148,7 @@ def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: 
 
 @cache
 def lines_in_functions(file: str) -> frozenset[int]:
-    """The lines of a file that do not run at its import."""
+    """The lines of a file that do not run when the file is imported."""
     functions = [
         node
         for node in ast.walk(ast.parse((ROOT / file).read_text()))
@@ -162,8 +162,8 @@ def lines_in_functions(file: str) -> frozenset[int]:
 
 
 def tests_of(mutant: Generated, known: Contexts) -> list[str]:
-    """The tests that run the mutated lines. For a line that runs at import, all tests of the file: coverage counts the
-    import only for the first test.
+    """The tests that run the mutated lines. If a line runs at import, these are all tests of the file, because coverage
+    attributes the import only to the first test.
     """
     of_file, in_functions = known[mutant.file], lines_in_functions(mutant.file)
     changed = range(mutant.start, mutant.end + 1)

@@ -1,4 +1,5 @@
-"""Print the mutants that mutmut makes of some files, a JSON line each. Runs with mutmut alone, without the project:
+"""Print the mutants that mutmut makes of some files, one JSON line for each mutant. Runs with mutmut alone, without the
+project:
 
 uv run --no-project --with mutmut==3.8.1 python tests/mutants/mutmut_mutants.py FILE...
 """

@@ -1,8 +1,8 @@
 """Substitutes of the public images in Dockerfile and docker-compose.yml, built from Debian's packages.
 
-`make containers` uses them on a machine that reaches a Debian mirror but no image registry. A substitute has the
-programs, users, entry points and volumes that the files use of the public image. Programs that the stable release
-lacks in the needed version come from the next release.
+`make containers` uses them on a machine that reaches a Debian mirror but no image registry. A substitute has those
+programs, users, entry points and volumes of the public image that the files use. If the stable release has a program
+only in a version that is too old, the program comes from the next release.
 """
 
 import os
@@ -85,7 +85,7 @@ _IMAGES: dict[str, tuple[str, str]] = {
 
 
 class MissingError(Exception):
-    """This machine lacks a tool, a permission or a substitute to build an image."""
+    """This machine lacks a tool, a permission or a substitute that a build needs."""
 
 
 def build(engine: Sequence[str], wanted: Sequence[str], say: Callable[[str], None]) -> None:

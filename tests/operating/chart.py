@@ -112,7 +112,7 @@ def backend(path: str, routes: Iterable[Sequence[str]]) -> str:
 
 
 def _check_hook(rendered: str) -> None:
-    """Check that the job of the migration contains its settings. The release creates other objects only later."""
+    """Check that the migration job contains its settings, because the release creates all other objects later."""
     [job] = [thing for thing in yaml.safe_load_all(rendered) if thing["kind"] == "Job"]
     [container] = job["spec"]["template"]["spec"]["containers"]
     given = {each["name"] for each in container["env"]}

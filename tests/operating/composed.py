@@ -178,7 +178,7 @@ class Composed:
             self._places[f"{folder}/"] = f"{place}/"
 
     def _over_tcp(self, url: str) -> str:
-        """A URL of the same server that uses a port. A server with only a Unix socket gets a forwarded port."""
+        """The URL of the same server on a TCP port. If the server has only a Unix socket, a port is forwarded to it."""
         parts = urlsplit(url)
         if parts.scheme == "unix":
             forwarder = TcpForwarder(unquote(parts.path))

@@ -36,13 +36,13 @@ from tests.operating import base_images
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "messaging-gateway"
 MOST_MEGABYTES = 400
-"""The limit of the image. The invoice typesetter takes 67 MB, and fonts for every script of a name 39 MB."""
+"""The maximum size of the image. The invoice typesetter takes 67 MB. The fonts for names in every script take 39 MB."""
 OPEN_FILES = 65_536
 """The limit of open files that the proxy in the compose file requires."""
 MOST_BAD_GATEWAY_SECONDS = 2.0
 SENDS_A_SECOND, INBOUND_A_SECOND = 4.0, 1.0
 QUIET_SECONDS = 4.0
-"""The time between a fault and the next one. The calls continue."""
+"""The time between two faults, during which calls continue."""
 SETTLE_SECONDS = 180.0
 STAFF, OWNER, PASSWORD = "staff@gateway.example", "owner@containers-shop.in", "correct horse battery staple"
 BOTH_PROFILES = ("--profile", "sandbox", "--profile", "split")
@@ -97,7 +97,7 @@ class _Engine:
 
 
 def _engine() -> _Engine | str:
-    """The container engine of this machine with its Compose, or what is missing."""
+    """The container engine of this machine with its Compose, or a message about what is missing."""
     for command, composes in (
         (["docker"], (["docker", "compose"],)),
         (["podman"], (["podman-compose"], ["podman", "compose"])),
@@ -119,7 +119,7 @@ def _answers(command: list[str]) -> bool:
 
 
 def _provide_images(engine: _Engine) -> None:
-    """Pull every public image in the files. Build substitutes of those that no registry provides."""
+    """Pull every public image in the files. Build substitutes for images that no registry provides."""
     services = yaml.safe_load(re.sub(r"\$\{[^}]*\}", "", (ROOT / "docker-compose.yml").read_text()))[
         "services"
     ]
@@ -326,7 +326,7 @@ class _Calls:
         self.headers = {"Authorization": f"Bearer {token}"}
         self.sender = ""
         self.sent: dict[str, str] = {}
-        """The message id in the response, by the text of the message."""
+        """The message ids in the responses, by message text."""
         self.inbound: list[str] = []
         self.bad: list[float] = []
         """The times of the proxy's 502 and 504 responses."""
@@ -356,7 +356,7 @@ class _Calls:
         self.sent[text] = answer["messages"][0]["id"]
 
     def _tried(self, method: str, path: str, body: Any, **headers: str) -> Any:
-        """Make one call. Returns the body of a 200, None for a response that allows a repeat."""
+        """Make one call. Returns the body of a 200 response, or None for a response that allows a repetition."""
         try:
             answer = self.call(method, path, body, **headers)
         except requests.RequestException as error:

@@ -42,7 +42,9 @@ ignore_startup_parameters = extra_float_digits
 
 
 def main() -> int | str:
-    """Start the servers, run pytest with them, end them. Returns pytest's exit code, or what is missing."""
+    """Start the servers, run pytest with them, end them. Returns pytest's exit code, or a message about what is
+    missing.
+    """
     for program in (str(POSTGRES / "postgres"), "pgbouncer", "redis-server"):
         if _path_of(program) is None:
             return f"{program} is missing (Debian: apt-get install postgresql-15 pgbouncer redis-server)."

@@ -1,4 +1,5 @@
-"""The Helm chart names the processes of docs/operations.md and settings that exist; `make chart` renders it.
+"""The Helm chart names the processes of docs/operations.md, and only settings that exist. `make chart` renders the
+chart.
 
 No shipped proxy routes strangers to the metrics.
 """

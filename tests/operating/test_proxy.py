@@ -132,7 +132,7 @@ def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gateway, contextlib.ExitStack() as stack:
         port = int(start(gateway.getsockname()[1], smaller).url.rpartition(":")[2])
         for _ in range(600):
-            # Begin more handshakes than the connections of one nginx worker, and finish none.
+            # Begin more handshakes than one nginx worker may have connections, and finish none.
             begun = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
             begun.sendall(b"\x16")
         probe = stack.enter_context(secured(port))

@@ -1,4 +1,4 @@
-"""The metrics show failures that raise no error: of Valkey, beat, the send journal and a metric."""
+"""The metrics show failures of Valkey, beat, the send journal and a metric even if these failures raise no error."""
 
 from datetime import timedelta
 from typing import Any

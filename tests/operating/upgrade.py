@@ -1,8 +1,8 @@
 """The upgrade from the last release and back, under load: two checkouts, one database, one Valkey and one DATA_DIR.
 
 `make upgrade` runs it. The last release is the commit that `docs/releases.md` names, with the requirements of that
-commit. Clients and the upstream call all the time, and each step has a batch under way. At the end, the simulator
-and the tenant's receiver show whether each message and event arrived.
+commit. Clients and the simulator call the service throughout, and a batch is under way in each step. At the end, the
+simulator and the tenant's receiver show whether each message and event arrived.
 """
 
 import itertools
@@ -244,7 +244,7 @@ class Rehearsal:
         self.goes_on("the other version alone")
 
     def goes_on(self, when: str) -> None:
-        """Wait until every kind of call is answered 200 and events arrive, counted from now."""
+        """Wait until, from now on, every kind of call has been answered 200 and events have arrived."""
         now, arrived = time.monotonic(), len(self.receiver.received)
         every_kind = set(self.callers.answered)
         wait_until(lambda: self.callers.kinds(200, since=now) == every_kind, f"calls are answered: {when}")

@@ -23,9 +23,11 @@ from tests.soak.stack import LOOK_SECONDS, Stack
 
 EVENTS_A_FAULT = 2_000
 STUCK_SECONDS = 240.0
-"""The longest time for a part of the load after a fault. After it, the run ends with StuckError."""
+"""How long a part of the load may take after a fault. If it takes longer, the run ends with StuckError."""
 MOST_GROWTH, GROWTH_FLOOR_MB = 1.25, 15.0
-"""Limits for the memory of the last third of a run, compared with the middle third."""
+"""In the last third of a run, a process may use this many times the memory of the middle third, or this many MB more,
+whichever is higher.
+"""
 SETTLED_PARTS = 60
 """With fewer faults, the memory of a process has not settled, so the report shows it without a verdict."""
 SERVERS = {"postgres", "valkey"}

@@ -1,4 +1,5 @@
-"""The tenants' receivers and Meta of a soak, in a separate process. They count, and misbehave as the ledger says.
+"""The servers of a soak in a separate process: the tenants' receivers and Meta. They count what arrives, and misbehave
+as the ledger says.
 
 They use raw protocols, because a web server would use as much CPU for a request as the service under test.
 """

@@ -1,6 +1,6 @@
 """Shared memory of the soak's processes: the pace, the faults at both ends, and a few bytes for each event and message.
 
-The memory of a run with a million events must not grow, so an array holds a number for each event or message. One
+The memory of a run with a million events must not grow, so each array holds one number per event or message. One
 process writes each array, and the controller reads all.
 """
 

@@ -30,7 +30,7 @@ ENDPOINT_SECONDS = 2
 
 @dataclass(frozen=True)
 class Customer:
-    """The ids of a tenant that its own software and Meta use."""
+    """The ids that a tenant's software and Meta use for the tenant."""
 
     waba_id: str
     phone_number_id: str

@@ -111,7 +111,7 @@ class Stack:
         self.processes[name].kill()
 
     def freeze(self, name: str, seconds: float) -> None:
-        """Freeze a process for some seconds, like on a stalled machine."""
+        """Freeze a process for some seconds, as if the machine had stalled."""
         frozen = self.processes[name]
         frozen.send_signal(signal.SIGSTOP)
         self.pause(seconds)

@@ -166,7 +166,7 @@ def test_each_page_opens_for_its_least_role_and_for_none_below(world: World, set
 
 
 def opens(answer: HttpResponse) -> bool:
-    """Return whether a page opens, instead of a rejection or a redirect to the log-in."""
+    """Return whether a response shows the page, rather than a rejection or a redirect to the log-in."""
     if answer.status_code == 302:
         return "login" not in answer["Location"]
     return answer.status_code == 200

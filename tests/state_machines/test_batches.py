@@ -44,7 +44,9 @@ class BatchModel:
 
 
 class Batches(Machine):
-    """An item is claimed once, until its holder releases it or a retry queues it because it certainly was not sent."""
+    """A claimed item can be claimed again only after its holder releases it, or after a retry queues it because it
+    certainly was not sent.
+    """
 
     def __init__(self) -> None:
         super().__init__()

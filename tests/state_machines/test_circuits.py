@@ -20,7 +20,7 @@ from webhooks.tests.publishing import endpoint_of, make
 
 LEASE, FIRST_WAIT, LONGEST_WAIT, WINDOW = 60, 30, 900, 300
 AT_ONCE = (0.0,) * 1000
-"""A retry schedule of no waits."""
+"""A retry schedule without waits."""
 
 
 @dataclass
@@ -56,7 +56,9 @@ class Circuit:
 
 
 class Circuits(Machine):
-    """An open circuit allows no claim, then one delivery as a probe. Late results change nothing."""
+    """An open circuit allows no claim until its pause is over, and then one delivery as a probe. Late results change
+    nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -66,7 +66,7 @@ class Deliveries(Machine):
     @rule(picked=PICKED, status=st.sampled_from([200, 500, None]))
     @unless_away
     def record(self, picked: int, status: int | None) -> None:
-        """Record the result of any earlier claim, even a superseded one. Status None: nothing was sent."""
+        """Record the result of any earlier claim, even a superseded one. Status None means that nothing was sent."""
         claimed = one(self.claims, picked)
         row = self.model[claimed.id]
         if status is None:

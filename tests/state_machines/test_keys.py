@@ -34,7 +34,9 @@ class FirstUse:
 
 
 class Keys(Machine):
-    """One use of a key in 24 hours sends. Each other use gets the outcome of the first, or an error if it differs."""
+    """Within 24 hours, only the first use of a key sends. Every other use gets the outcome of the first use, or an
+    error if its request differs.
+    """
 
     MOST_STATEMENTS = 3
 

@@ -22,12 +22,14 @@ from tenants.models import Tenant
 from tests.state_machines.machine import PICKED, Machine, one, run_machine, unless_away
 
 MONTHLY = 59_000
-"""Paise of each invoice: one number for a month, with 18 % GST."""
+"""The amount of each invoice in paise: one phone number for a month, with 18 % GST."""
 PAISE = st.sampled_from([1, 40, 20_000, 58_950, MONTHLY, 2 * MONTHLY + 7])
 
 
 class Books(Machine):
-    """Received money without a refund pays invoices or is the tenant's balance. The balance pays due invoices."""
+    """Received money that is not refunded pays invoices or stays in the tenant's balance. The balance pays due
+    invoices.
+    """
 
     MOST_STATEMENTS = 40
 

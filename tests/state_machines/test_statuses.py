@@ -24,7 +24,7 @@ REPORTS = st.tuples(st.sampled_from(MESSAGES), st.sampled_from(ORDER), st.intege
 
 
 class Statuses(Machine):
-    """A status keeps its earliest reported time. A message has its furthest status, in any order of reports."""
+    """A status keeps its earliest reported time. A message has its furthest status, whatever the order of reports."""
 
     def __init__(self) -> None:
         super().__init__()

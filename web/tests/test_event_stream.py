@@ -203,7 +203,9 @@ def test_without_valkey_the_poll_brings_it(
 
 
 def test_an_event_whose_transaction_ends_late_is_not_skipped(listen: Open, tenant: Tenant) -> None:
-    """A committed event can be read while an older transaction is open. The stream must wait for its end."""
+    """A committed event can be read while an older transaction is open. The stream must wait until the older
+    transaction has ended.
+    """
     stream = listen()
     begun, may_commit = threading.Event(), threading.Event()
     late: list[str] = []
@@ -317,7 +319,7 @@ def test_a_stream_that_left_while_news_for_it_were_looked_for_is_not_kept(
 
 
 def test_a_position_beyond_all_transactions_restarts_the_stream(listen: Open, tenant: Tenant) -> None:
-    """As after a restore without a new epoch."""
+    """Such positions exist after a restore without a new epoch."""
     first = publish_one(tenant)
     place = reading.Position(2**62, ids.uuid7())
     assert listen(Last_Event_ID=str(place)).event()["id"] == first
@@ -516,7 +518,8 @@ def test_a_revoked_key_ends_its_stream(listen: Open, tenant: Tenant, key: api_ke
     api_keys.revoke(keys=key.row.__class__.objects.for_tenant(tenant.id), key_id=key.row.id)
     key_cache.clear_process_cache()
     assert stream.event() == {"event": "closed", "data": "unauthorized"}
-    # The lifetime of a key in the process's cache, and two rounds, because one may come just before the revocation.
+    # The limit is two rounds of checks plus the lifetime of a key in the process's cache, because one round may come
+    # just before the revocation.
     assert 2 * 8.0 + key_cache.PROCESS_SECONDS + key_cache.FRESH_SECONDS < 30
 
 

@@ -466,7 +466,7 @@ def test_of_too_many_untaken_answers_the_oldest_is_dropped(monkeypatch: pytest.M
 
 
 class OneResponse:
-    """An application that answers each request alike. `stop` is called when the listener begins to stop."""
+    """An application that answers every request in the same way. `stop` is called when the listener begins to stop."""
 
     def __init__(self, stop: Callable[[], None] = lambda: None) -> None:
         self.stop = stop

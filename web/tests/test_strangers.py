@@ -249,7 +249,7 @@ class TestAbsent:
 def busy(
     views: Views, served: Front, settings: Any
 ) -> Iterator[Callable[[Callable[[int], str]], tuple[str, int]]]:
-    """Start 30 requests of strangers that wait until the test ends. Each has a header of its own."""
+    """Start 30 requests of strangers that wait until the test ends. Each request has a different header."""
     settings.ALLAUTH_TRUSTED_PROXY_COUNT = 1
     begun, goes_on = threading.Semaphore(0), threading.Event()
     views.at["/waits"] = waiting(begun, goes_on)

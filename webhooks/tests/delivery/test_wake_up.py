@@ -801,6 +801,7 @@ def test_what_is_left_due_waits_for_a_cap_or_for_room() -> None:
     tenants = {full: calm, slow: calm, other: busy, quick: busy, waiting: calm}
     found = room.unserved(tenants, {slow: 2, quick: 6, waiting: 1}, [full, slow, other])
     assert found == ({full, slow}, {busy}, False)
-    # A quick endpoint beyond its tenant's cap gets the remaining room, so it lacked room. So did one below every cap.
+    # A quick endpoint beyond its tenant's cap gets the remaining room, so only the lack of room limits it. The same
+    # applies to an endpoint below every cap.
     assert room.unserved(tenants, {quick: 6}, [quick]).lacks_room
     assert room.unserved(tenants, {waiting: 1}, [waiting]).lacks_room
