@@ -13,7 +13,7 @@ from simulator.world.state import State
 
 IDENTITIES = ("both", "phone", "user_id")
 MOST_OF_ACCOUNT = 2_000
-"""Most customers of an account. Beyond this number, the oldest customer is deleted."""
+"""The maximum number of customers of an account. Beyond this number, the oldest customer is deleted."""
 
 
 def is_phone(customer: str) -> bool:

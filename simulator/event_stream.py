@@ -36,7 +36,7 @@ class Channel:
                 listener.put_nowait(line)
 
     def close(self) -> None:
-        """End every stream because the server stops."""
+        """End every stream when the server stops."""
         for listener in self._listeners:
             with contextlib.suppress(asyncio.QueueFull):
                 listener.put_nowait(None)

@@ -47,7 +47,8 @@ class Failed(Exception):
 
 
 async def exchange(sim: Simulator, number: Number, flow: Flow, request: Object) -> tuple[int, Any]:
-    """Send a data request to the Flow's endpoint. Returns the status, and the decrypted answer or else its raw text.
+    """Send a data request to the Flow's endpoint. Returns the status and the decrypted answer, or the raw text of an
+    answer that cannot be decrypted.
 
     Raises Failed for a number without a public key, or a Flow without an endpoint.
     """
@@ -144,7 +145,7 @@ class Session:
         if found.get("screen") == "SUCCESS":
             return self._closed((content.get("extension_message_response") or {}).get("params") or {})
         if found.get("screen") not in self._screens:
-            # WhatsApp reports an unusable answer to the endpoint too, so the business learns of the error.
+            # WhatsApp also notifies the endpoint that its answer was unusable, so the business learns of the error.
             problem = {"error": "invalid-screen-transition", "error_message": "There is no such screen."}
             notice = {"version": "3.0", "action": action, "flow_token": self._token, "data": problem}
             await exchange(self._sim, self._number, self._flow, notice)
@@ -219,7 +220,9 @@ def _components(node: Mapping[str, Any]) -> Iterator[Object]:
 
 
 def _resolved(value: Any, data: Object, values: Object) -> Any:
-    """A value with its placeholders replaced. A value that is only one placeholder becomes the data in its own type."""
+    """A value with its placeholders replaced. A value that consists of a single placeholder becomes the data with the
+    data's own type.
+    """
     if isinstance(value, dict):
         return {name: _resolved(member, data, values) for name, member in value.items()}
     if isinstance(value, list):
@@ -243,8 +246,8 @@ async def step(request: web.Request) -> web.Response:
     """POST /sim/messages/{id}/flow {waba_id?, screen?, data?, values?, probe?}: open a message's Flow, or press a
     button.
 
-    The answer has the next screen, `closed`, or in `failed` the reason of a failure. With `probe`, the answer only says
-    whether the message has a Flow.
+    The answer has the next screen, or `closed`, or `failed` with the reason of the failure. With `probe`, the answer
+    only says whether the message has a Flow.
     """
     sim, body = request.app[SIMULATOR], await read(request)
     message = sim.state.messages.get(request.match_info["message_id"])

@@ -175,7 +175,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def close_streams(app: web.Application) -> None:
-    """End the pages' streams because the server stops."""
+    """End the pages' streams when the server stops."""
     for channel in app[CHANNELS].values():
         channel.close()
 

@@ -1,7 +1,7 @@
 """The pages: start page, phone, inbox, and the simulated embedded sign-up with its `sdk.js`.
 
 The pages are static files in `static/` that call the control API. They have no inline scripts, because the content
-security policy forbids those.
+security policy forbids them.
 """
 
 from collections.abc import Awaitable, Callable

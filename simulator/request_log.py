@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_BYTES = 128 * 1024 * 1024
-"""Most bytes of stored bodies."""
+"""The maximum total size of the stored bodies, in bytes."""
 MOST_COUNTS = 1000
-"""Most kinds of requests (method and edge) with a separate count, because a caller can invent edges."""
+"""The maximum number of kinds of requests (method and edge) that are counted separately. The number is limited because
+a caller can invent edges.
+"""
 
 
 @dataclass(slots=True)

@@ -84,7 +84,7 @@ class Statuses:
         self._send(message, status, FREE_FORM)
 
     def after_delivery(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function after a delay that starts at the delivery of a message accepted now."""
+        """Call a function after a delay. The delay starts when a message that is accepted now is delivered."""
         self.later(self._settings.statuses.delivered_ms + milliseconds, call, *arguments)
 
     def later(self, milliseconds: int, call: Callable[..., Any], *arguments: Any) -> None:

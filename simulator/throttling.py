@@ -13,13 +13,13 @@ from simulator.world.records import Number
 _PAIR_INTERVAL = 6.0
 _PAIR_BURST = 45
 _PAIRS_KEPT = 200_000
-# Management calls of an account in an hour: without a registered number, and with one.
+# The hourly limit on an account's management calls, without and with a registered number.
 _CALLS = 200
 _CALLS_REGISTERED = 5000
 
 
 class Throttle:
-    """The rate limits. Each stores one number per key: the time at which the bucket is full again (GCRA)."""
+    """The rate limits. Each limit stores one time per key: when the bucket is full again (GCRA)."""
 
     def __init__(self, settings: Throttling) -> None:
         self._settings = settings

@@ -17,14 +17,14 @@ from tenants.models import ApiKey, AuditEntry, User
 # --- The only writer of the audit log, called inside the transaction of the action that it records.
 #
 # Nobody can delete entries, so a tenant has a daily limit of entries. At the limit, the tenant's keys and members
-# cannot change anything. Three kinds of actions are always allowed: those that end an access, those of staff and those
-# of the gateway.
+# cannot change anything. Three kinds of actions are always allowed: actions that revoke access, actions of staff, and
+# actions of the gateway.
 
 DAY = timedelta(days=1)
 MOST_A_DAY = 5_000
-"""The most entries of a tenant in 24 hours."""
+"""The maximum number of entries of a tenant in 24 hours."""
 ONE_AT_A_TIME = 50
-"""How many of the last entries before the limit are written one after the other. More simultaneous writes than this
+"""Within this many entries of the limit, entries are written one at a time. Only more simultaneous writes than this
 could exceed the limit.
 """
 ENDING = frozenset(

@@ -46,8 +46,8 @@ EXPIRED = "expired"
 """The status of a code that is unknown, expired or redeemed."""
 CODES_AT_ONCE = 20
 SECONDS_A_CODE = 30.0
-"""The limit on codes that a member types: `CODES_AT_ONCE` at once, then one more in this many seconds. Guessing a code
-would take too long.
+"""A member may type `CODES_AT_ONCE` codes at once, then one more each time this many seconds have passed. So guessing a
+code takes too long.
 """
 _TRIES = 5
 

@@ -1,4 +1,4 @@
-"""Mails to tenants and staff: stored in the transaction of their cause, sent after its commit.
+"""Mails to tenants and staff. A mail is stored in the transaction that causes it, and sent after the commit.
 
 Every flow that sends a mail calls `send`. A mail stays a row until it is sent, so no mail is lost when the process or
 the mail server fails. With EMAIL_MODE `smtp`, a task sends the mail and deletes the row. With `console`, the mail is

@@ -421,8 +421,8 @@ class ConsoleSession(models.Model):
 
 
 class OutboundMail(models.Model):
-    """A mail to send. A sent mail is deleted at once, or after a week with EMAIL_MODE log. A given-up mail is deleted
-    after a week.
+    """A mail to send. A sent mail is deleted at once, or after a week with EMAIL_MODE log. A mail that is given up is
+    deleted after a week.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -521,8 +521,8 @@ class AppConnectionQuerySet(TenantRows["AppConnection"]):
 
 
 class AppConnection(models.Model):
-    """A member's permission for a client. It has first a code that lasts a minute, then an access token and a refresh
-    token.
+    """A member's permission for a client. At first it has a code that lasts a minute, later an access token and a
+    refresh token.
 
     Codes and tokens are stored as SHA-256, hex. A connection that ends is deleted, but the audit log still shows it.
     """
@@ -552,7 +552,7 @@ class AppConnection(models.Model):
     last_used_at = models.DateTimeField(null=True)
     """When the client last received an access token."""
     expires_at = models.DateTimeField()
-    """The end of the code. After the code is redeemed, the end of the connection."""
+    """When the code expires. After the code is redeemed, when the connection expires."""
 
     objects = AppConnectionQuerySet.as_manager()
 

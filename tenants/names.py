@@ -5,7 +5,7 @@ import re
 from django.core.exceptions import ValidationError
 
 SHOWN_CHARACTERS = 80
-"""The most characters of a name that a mail shows."""
+"""The maximum number of characters of a name that a mail shows."""
 
 # Control characters, line and paragraph separators, and marks that change the direction of the text around them.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

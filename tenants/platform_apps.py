@@ -15,7 +15,9 @@ from tenants.signals import sandbox_wanted
 # --- Tenants that platform apps create. Decisions of staff are in `tenant_status.py`.
 
 MOST_SANDBOX_TENANTS = 100
-"""The most sandbox tenants of a platform app. Each also has numbers and conversations in the simulator's memory."""
+"""The maximum number of sandbox tenants of a platform app. Each tenant also has numbers and conversations in the
+simulator's memory.
+"""
 
 
 def create_for_app(

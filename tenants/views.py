@@ -135,7 +135,9 @@ class TenantsView(ResourceViewSet):
 
 
 def _own_tenants(request: Request) -> QuerySet[Tenant]:
-    """The tenants that a platform key can access: the tenants of its app, for a test key only sandbox tenants."""
+    """The tenants that a platform key can access: the tenants of its app. A test key can access only the sandbox
+    tenants among them.
+    """
     created = Tenant.objects.for_app(_app_id(request))
     return created.filter(sandbox=True) if caller_of(request).environment == "test" else created
 
@@ -154,7 +156,7 @@ class ApiKeysView(ResourceViewSet):
 
     @property
     def action_scopes(self) -> dict[str, None]:
-        """The scopes that an action needs. A key that ends itself needs no scope."""
+        """The scopes that an action needs. A key that revokes itself needs no scope."""
         key_id = self.kwargs.get("key_id")
         is_own = key_id is not None and caller_of(self.request).key_id == key_id
         return {"destroy": None} if is_own else {}
@@ -259,7 +261,9 @@ def _manageable(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
 
 
 def _of_own_environment(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-    """The keys of the caller's environment. For a sandbox tenant all keys, because it has only one environment."""
+    """The keys of the caller's environment. For a sandbox tenant, these are all keys, because it has only one
+    environment.
+    """
     caller = caller_of(request)
     is_sandbox = caller.tenant is not None and caller.tenant.sandbox
     return keys if is_sandbox else keys.filter(environment=caller.environment)

@@ -218,7 +218,7 @@ def _check_health(health: Any) -> None:
 
 async def create_code(request: web.Request) -> web.Response:
     """POST /sim/codes {waba_id, variant?, seconds?}: create an authorization code, valid for 30 s by default. With
-    negative `seconds`, the code has expired already.
+    negative `seconds`, the code has already expired.
     """
     sim = request.app[SIMULATOR]
     body = await read(request)

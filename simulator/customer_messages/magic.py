@@ -39,7 +39,7 @@ ORDINARY = Effect()
 
 
 def effect_of(customer: str, body: Mapping[str, Any]) -> Effect:
-    """The effect of a magic recipient, else of a magic text."""
+    """The effect of a magic recipient or, for any other recipient, of the last line of the text."""
     last = customer[-4:]
     if last in _REFUSED:
         return Effect(refused=_REFUSED[last])
@@ -53,7 +53,7 @@ def effect_of(customer: str, body: Mapping[str, Any]) -> Effect:
 
 
 def answer(sim: Simulator, message: Message, effect: Effect) -> None:
-    """Send the customer's reply that the message's magic text asks for, after the message was delivered."""
+    """After the message is delivered, send the customer's reply that the magic text of the message requests."""
     if effect.answer is not None:
         sim.statuses.after_delivery(effect.late_ms + _ANSWER_MS, effect.answer, sim, message)
 

@@ -130,7 +130,9 @@ async def get_subscribed_apps(call: Call) -> dict[str, Any]:
 
 
 async def subscribe(call: Call) -> dict[str, Any]:
-    """POST /{waba}/subscribed_apps: subscribe, which removes an override. A second call can set an override."""
+    """POST /{waba}/subscribed_apps: subscribe the app, and remove the override. For a subscribed app, a call can also
+    set an override.
+    """
     account = call.account()
     params = call.params()
     override = params.get("override_callback_uri")

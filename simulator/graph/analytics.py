@@ -44,7 +44,9 @@ def _range(arguments: dict[str, Any]) -> tuple[int, int]:
 
 
 def _by_day(call: Call, account: Account, start: int, end: int) -> dict[int, list[Message]]:
-    """The messages sent by the account's numbers, by the start time of each day of a range."""
+    """The messages that the account's numbers sent, grouped by day. The keys are the start times of the days of a
+    range.
+    """
     days: dict[int, list[Message]] = {at: [] for at in range(start - start % _DAY, end, _DAY)}
     for number in account.numbers:
         for message in call.sim.state.messages.newest_first(number):

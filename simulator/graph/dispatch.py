@@ -1,4 +1,4 @@
-"""Dispatch of the simulated Graph API: `handle` receives every call, such as `/v25.0/…`, of any version.
+"""Dispatch of the simulated Graph API: `handle` receives the calls of every version, such as `/v25.0/…`.
 
 `handle` records the request, applies faults, checks the token, finds the handler in one table, and converts errors to
 Meta's form. The handlers are in the other modules of this folder. A handler gets a `Call` and returns the JSON answer.
@@ -138,7 +138,7 @@ class Table:
         self.public: set[str] = {"access_token"}
         self.streaming: set[str] = {"media"}
         self.bounded: set[str] = {"marketing_messages", "media", "messages"}
-        """Edges that create objects with a separate limit."""
+        """Edges whose objects have a separate limit."""
 
     def edge(self, method: str, name: str, handler: Handler) -> None:
         """Register `/{node}/{name}`."""
@@ -261,7 +261,9 @@ class Graph:
         return None
 
     def _authenticate(self, call: Call) -> Token:
-        """The token of the call. Upstream fact 1.0 lists the places for it, 1.8 covers `appsecret_proof`."""
+        """The token of the call. Upstream fact 1.0 lists where a call may carry the token. 1.8 covers
+        `appsecret_proof`.
+        """
         header = call.request.headers.get("Authorization", "")
         scheme, _, value = header.partition(" ")
         query = call.request.query if call.request.query_string else {}

@@ -75,7 +75,7 @@ async def get_flow(call: Call) -> dict[str, Any]:
     fields, asked = _fields(_flow(call)), call.request.query.get("fields", "")
     if metric := re.search(r"(?<!\w)metric((?:\.\w+\([^()]*\))+)", asked):
         arguments = dict(ARGUMENT.findall(metric[1]))
-        # The simulator counts no customers who fill in a flow.
+        # The simulator does not count the customers who fill in a Flow.
         fields["metric"] = {
             "name": text_of(arguments, "name"),
             "granularity": text_of(arguments, "granularity").upper(),

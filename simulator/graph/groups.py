@@ -56,7 +56,7 @@ def _named(params: dict[str, Any]) -> Row:
 
 
 async def create_group(call: Call) -> Row:
-    """POST /{number}/groups: create a group. A notification then has its data."""
+    """POST /{number}/groups: create a group. A notification then reports the group's data."""
     number, params = call.sending_number(), call.params()
     text_of(params, "subject")
     digits = f"capi_group:{number.digits}:{secrets.randbelow(10**18):018d}"

@@ -1,7 +1,7 @@
 """Checks of message bodies, one function per `type` (upstream facts 1.1.1 and 1.1.2).
 
-`messages.py` calls `check`, which raises `GraphError` with Meta's codes: 100 wrong form, 131008 missing member,
-131009 bad value. `message_templates/checks.py` compares a template send with the stored template.
+`messages.py` calls `check`, which raises `GraphError` with Meta's codes: 100 for a wrong form, 131008 for a missing
+member, 131009 for an invalid value. `message_templates/checks.py` compares a template send with the stored template.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _INTERACTIVE_NEEDS = {
     "voice_call": "voice_call",
 }
 _LONGEST_CALL_BUTTON = 43_200
-"""The longest time for which a call button may be shown, in minutes: 30 days."""
+"""The maximum time for which a call button may be shown, in minutes (30 days)."""
 
 
 def missing(path: str) -> GraphError:

@@ -117,7 +117,7 @@ class Collection:
     required: tuple[str, ...] = ()
     answer: Callable[[Row], Row] = lambda row: row
     answer_to_change: Callable[[Row], Row] | None = None
-    """Makes the answer to a change from the changed row. The default is `answer`."""
+    """Converts a changed row to the answer to the change. The default is `answer`."""
     is_flat: bool = False
     """Whether the objects have no paths below the node."""
     are_nodes: bool = False
@@ -202,7 +202,7 @@ def owner_of(call: Call, kind: str) -> str:
 
 
 def chosen(call: Call, row: Row) -> Row:
-    """The requested fields of a row, with its id. Without `fields`, all fields."""
+    """The requested fields of a row, with its id. If the call has no `fields`, these are all fields."""
     asked = parse_fields(str(call.params().get("fields") or ""))
     return {name: value for name, value in row.items() if not asked or name in {*asked, "id"}}
 
@@ -459,7 +459,7 @@ OF_PARTNERS = (
 
 
 def with_objects(value: Any, places: Mapping[str, frozenset[str]], path: str = "") -> Any:
-    """A body with the members in `places` (paths) parsed if they were sent as JSON text."""
+    """Parse the members of a body that were sent as JSON text, if their paths are in `places`. Returns the body."""
     names = places.get(path)
     if names is None or not isinstance(value, dict):
         return value

@@ -54,7 +54,7 @@ def template_fields(template: Template) -> dict[str, Any]:
 
 
 _MOST_TEMPLATES = 250
-"""The limit of a business that is not verified."""
+"""The maximum number of templates of a business that is not verified."""
 
 
 async def list_templates(call: Call) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Checks of a template send against the stored template, and the text that the customer reads (upstream fact 1.1.3).
 
-The checks have Meta's order and codes: unknown template 132001, paused 132015, disabled 132016, wrong count of
-parameters 132000, wrong kind of parameter 132012.
+The checks have Meta's order and codes: 132001 for an unknown template, 132015 for a paused one, 132016 for a disabled
+one, 132000 for a wrong number of parameters, 132012 for a wrong kind of parameter.
 """
 
 import re

@@ -173,7 +173,7 @@ def _button(kind: str, button: Mapping[str, Any]) -> dict[str, Any]:
         otp_type = str(button.get("otp_type", "")).upper()
         if otp_type not in {"COPY_CODE", "ONE_TAP", "ZERO_TAP"}:
             raise refuse("otp_type must be COPY_CODE, ONE_TAP or ZERO_TAP", FORMAT)
-        # Meta's responses and sends have an OTP button as a URL button (upstream fact 1.1.3).
+        # In Meta's responses and in sends, an OTP button is a URL button (upstream fact 1.1.3).
         url = f"https://www.whatsapp.com/otp/code/?otp_type={otp_type}&code=otp{{{{1}}}}"
         text = str(button.get("text") or "Copy code")
         return {"type": "URL", "text": text, "url": url, "example": [url.replace("{{1}}", "123456")]}

@@ -72,7 +72,7 @@ class Book:
     """The times at which pending payments are decided, by the book's clock."""
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
     is_advanced: bool = False
-    """Whether the clock was ever advanced, even by no time. Then no timer ends a payment."""
+    """Whether the clock was ever advanced, even by zero hours. Once it was, no timer ends a payment."""
 
     def clear(self) -> None:
         """Delete everything and reset the clock to real time."""

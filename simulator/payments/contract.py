@@ -23,7 +23,7 @@ class UnfitRequest(ValueError):
 
 
 def check_request(call: str, body: Row) -> None:
-    """Raise UnfitRequest for an undocumented member, a missing member, and an amount below the minimum."""
+    """Raise UnfitRequest for an undocumented member, a missing member, or an amount below the minimum."""
     _check(CONTRACT["calls"][call].get("body", {}), body, "")
 
 

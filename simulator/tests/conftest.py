@@ -126,7 +126,7 @@ async def graph(gateway: Gateway) -> AsyncIterator[Graph]:
     await client.start_server()
     config.base_url = str(client.make_url("")).rstrip("/")
     graph = Graph(client, app[SIMULATOR])
-    # Most tests send texts without a customer's message. Tests of the 24-hour window enable it.
+    # Most tests send texts although no customer has written. Tests of the 24-hour window turn the rule on.
     await graph.control("PUT", "settings", {"preset": "instant", "recipients": {"window": False}})
     await graph.control(
         "POST",

@@ -1,4 +1,6 @@
-"""The control token. When it is set, all other routes require it, and the Graph API still accepts accounts' tokens."""
+"""The control token. When it is set, every route outside of the Graph API requires it. The Graph API still accepts
+accounts' tokens.
+"""
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer

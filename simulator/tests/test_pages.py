@@ -1,4 +1,4 @@
-"""The pages: they are complete and have a strict content security policy. Also their event streams."""
+"""The pages are complete, have a strict content security policy, and receive event streams."""
 
 import asyncio
 import json

@@ -307,7 +307,7 @@ NOT_OF_THE_ACCOUNT = re.compile(
     r"\{(foreign|app|media)\}|debug_token|me/|oauth/|\{account\}/assigned_users|\{phone\}/messages_encrypted"
 )
 COEXISTENCE = "{phone}/smb_app_data"
-"""Only for numbers in the WhatsApp Business app (`test_numbers.py`)."""
+"""The edge that works only for numbers in the WhatsApp Business app (`test_numbers.py`)."""
 UNKNOWN = re.compile(r"Unknown path|Unsupported \w+ request|nonexisting field \((?!\))")
 """The Graph API's answers for unknown paths, nodes and fields."""
 
@@ -329,7 +329,7 @@ async def test_no_sample_of_the_documentation_is_unknown(graph: Graph) -> None:
     ids["{group}"] = (await answer(graph, "GET", f"{NUMBER}/groups"))["data"]["groups"][0]["id"]
     samples = json.loads(SAMPLES.read_bytes())
     unknown = []
-    # Deletions are last, and nodes are deleted after the objects below them.
+    # Deletions come last. Nodes are deleted after the objects below them.
     for sample in sorted(
         samples, key=lambda each: each["method"] == "DELETE" and 2 - each["path"].count("/")
     ):

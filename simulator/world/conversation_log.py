@@ -27,8 +27,8 @@ class ConversationLog:
         self._of_number: dict[str, deque[Message]] = {}
         self._of_customer: dict[tuple[str, str], deque[Message]] = {}
         self._last_inbound: dict[tuple[str, str], float] = {}
-        """The time of each customer's last message to a number within the window, the latest last. An entry may outlive
-        its message.
+        """The time of the last message from a customer to a number within the window, ordered by time. An entry may
+        outlive its message.
         """
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class ConversationLog:
         return at - self._last_inbound.get((phone_number_id, customer), 0.0) <= WINDOW_SECONDS
 
     def windows(self) -> list[tuple[str, str, float]]:
-        """The customers who wrote within the window, the latest last."""
+        """The customers who wrote within the window, ordered by the time of their last message."""
         return [(*key, timestamp) for key, timestamp in self._last_inbound.items()]
 
     def _count_bytes(self, message: Message, size: int) -> None:

@@ -122,7 +122,7 @@ class Account:
 
 @dataclass(slots=True)
 class Token:
-    """An access token. Its rights are stored separately from the content of `debug_token`, because both can differ."""
+    """An access token. Its rights are stored separately from what `debug_token` reports, because the two can differ."""
 
     value: str
     # The accounts to which the token gives access. None means all (the variant without `target_ids`, and the app's own

@@ -32,7 +32,7 @@ class Snapshot:
         self._timer: asyncio.TimerHandle | None = None
 
     def soon(self) -> None:
-        """Save within half a second, once for all changes until then."""
+        """Save within half a second. A single save covers all changes until then."""
         if self._path is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_DELAY_SECONDS, self.save)
 

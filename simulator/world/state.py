@@ -35,7 +35,7 @@ UPLOADS_KEPT = 200
 MOST_UPLOAD_BYTES = 512 * 1024 * 1024
 MOST_UPLOAD_BYTES_OF_ACCOUNT = 128 * 1024 * 1024
 MOST_BYTES_OF_ACCOUNT = 16 * 1024 * 1024
-"""Most bytes of an account's objects: templates, flows, groups and similar."""
+"""The maximum size in bytes of an account's objects: templates, flows, groups and similar."""
 MOST_TOKENS_OF_ACCOUNT = 50
 TOKEN_VARIANTS = (
     "default",

@@ -39,7 +39,7 @@ LIFETIME = timedelta(days=90)
 UNUSED_CLIENT_LIFETIME = timedelta(days=1)
 """How long a client without a connection is stored. A deleted client can register again."""
 MOST_CONNECTIONS = 100
-"""The most open connections of a tenant."""
+"""The maximum number of open connections of a tenant."""
 ACCESS_PREFIX, REFRESH_PREFIX = "wbo_", "wbr_"
 APP_SCHEMES = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf"})
 """Private-use schemes of known editors. They contain no domain name, although RFC 8252 (7.1) requires one."""
@@ -112,7 +112,7 @@ def allow(
     """Let a client act for a member. Returns the authorization code.
 
     Raises Conflict when the tenant is not active or has the maximum number of connections, when the member's role may
-    not connect apps, and when the client was deleted in the meantime.
+    not connect apps, or when the client was deleted in the meantime.
     """
     code = secrets.token_urlsafe(32)
     with transaction.atomic():

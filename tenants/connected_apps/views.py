@@ -204,7 +204,7 @@ def _token_response(tokens: Tokens) -> dict[str, Any]:
 
 @_answers_errors
 def revoke(request: HttpRequest) -> HttpResponse:
-    """End the connection of a token. An unknown token gets the same response (RFC 7009)."""
+    """End the connection of a token. The response is the same for an unknown token (RFC 7009)."""
     _bound(request, "app_token")
     connections.revoke_token(client_id=_one(request.POST, "client_id"), token=_one(request.POST, "token"))
     return _json({})

@@ -36,12 +36,13 @@ from tenants.signals import sandbox_wanted
 
 ROTATION_OVERLAP = timedelta(hours=24)
 MOST_KEYS = 100
-"""The most working keys of a tenant or platform app in one environment. A rotation may exceed this limit."""
+"""The maximum number of working keys of a tenant or platform app in one environment. A rotation may exceed this limit.
+"""
 MOST_NUMBERS = 100
-"""The most numbers to which a key can be limited."""
+"""The maximum number of phone numbers to which a key can be limited."""
 LONGEST_NUMBER_ID = 64
 PREFIX_CHARACTERS = 16
-"""Characters of a key that are stored and shown. A search with a whole key uses only these."""
+"""How many of the first characters of a key are stored and shown. A search with a whole key uses only these."""
 _BASE62 = string.ascii_letters + string.digits
 _FORM = re.compile(r"wb_(live|test)_[A-Za-z0-9]{40}")
 
@@ -77,7 +78,7 @@ def contains_key(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The most that a maker may give to a key: scopes, numbers (None: all) and expiry (None: never)."""
+    """The limits of what a maker may give to a key: scopes, numbers (None: all) and expiry (None: never)."""
 
     scopes: frozenset[KeyScope] = ALL_SCOPES
     phone_number_ids: frozenset[str] | None = None
@@ -247,14 +248,16 @@ def _store(row: ApiKey, *, actor_user_id: int | None, acting_key_id: UUID | None
 
 
 def end_after_rotation(key: ApiKey) -> datetime:
-    """When a key that is rotated now stops working: in 24 hours, or at its own earlier end."""
+    """The time at which the old key stops working if it is rotated now: in 24 hours, or at its expiry if that is
+    earlier.
+    """
     ends = now() + ROTATION_OVERLAP
     return ends if key.expires_at is None else min(key.expires_at, ends)
 
 
 def own_end(key: ApiKey) -> datetime | None:
-    """The expiry with which a key was created. None for never. A rotation shortens the expiry of the old key, and its
-    newest replacement has the original one.
+    """The expiry with which a key was created. None for never. A rotation shortens the expiry of the old key, but its
+    newest replacement keeps the original expiry.
     """
     replacement: ApiKey | None = key
     while replacement is not None:
@@ -271,7 +274,8 @@ def rotate(
     actor_user_id: int | None = None,
     acting_key_id: UUID | None = None,
 ) -> NewKey:
-    """Replace one of `keys`. Returns the new key. The old key works for another 24 hours, or until its own earlier end.
+    """Replace one of `keys`. Returns the new key. The old key works for another 24 hours, or until its expiry if that
+    is earlier.
 
     The new key has the scopes, the numbers and the expiry of the old key. A key that was rotated before may rotate
     itself in its last 24 hours, and then the new key ends together with it. Raises NotFound for a key outside of
@@ -385,7 +389,7 @@ write_behind.register(_pending_writes)
 def write_last_used() -> int:
     """Store the recorded uses in the database. Returns the number of keys.
 
-    A key whose row is locked is skipped, and its next use is stored.
+    A key whose row is locked is skipped until its next use.
 
     The hash in Valkey is renamed first, so uses that arrive meanwhile wait for the next run. The next run also stores
     the hash of a run that died.

@@ -175,8 +175,8 @@ class BearerAuthentication(BearerTokens):
 
 
 def refusal(token: str) -> Unauthorized:
-    """The error for a token for which `caller_for` returned None. It states the reason, because a caller with the full
-    token may know it. For a key, this reads the database.
+    """The error for a token for which `caller_for` returned None. The error states the reason, because a caller who has
+    the full token may know the reason. For a key, this reads the database.
     """
     if token.startswith(TOKEN_PREFIX):
         return Unauthorized(

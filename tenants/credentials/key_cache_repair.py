@@ -95,7 +95,7 @@ def _rewrite(mirror: Mirror[Facts], expected: Iterable[tuple[str, Facts]]) -> in
 
 
 def _entry(name: str | bytes) -> bytes | None:
-    """The bytes of an entry in Valkey. None without an entry. An entry of another type than string is returned as empty
+    """The bytes of an entry in Valkey. None without an entry. An entry whose type is not string is returned as empty
     bytes, which are unreadable.
     """
     try:

@@ -7,8 +7,8 @@ Passwords are hashed with Argon2id, a few at a time in a process. The parameters
 password storage cheat sheet: 19 MiB and two passes. They take much less CPU time than Django's default, a million
 rounds of PBKDF2. An older hash is replaced at its user's next log-in.
 
-Staff can remove a lost second factor. The removal also ends the password, all sessions and all console tokens. The user
-then chooses a new password by a mailed link, so an attacker who deceives staff still needs the mailbox.
+Staff can remove a lost second factor. The removal also deletes the password, and ends all sessions and console tokens.
+The user then chooses a new password by a mailed link, so an attacker who deceives staff still needs the mailbox.
 """
 
 import threading
@@ -65,8 +65,8 @@ def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:
 
 
 AT_ONCE = 4
-"""The most password hashes that a process computes at once. In a flood of log-ins, every thread would otherwise use 19
-MiB.
+"""The maximum number of password hashes that a process computes at once. In a flood of log-ins, every thread would
+otherwise use 19 MiB.
 """
 
 room = threading.BoundedSemaphore(AT_ONCE)

@@ -1,9 +1,9 @@
 """Flags for the reviewer of a sign-up, and the e-mail domains that may sign up.
 
-Flags are `[{code, severity, detail}]`. They are computed without the network at the confirmation and when a tenant
-applies again. A flag never blocks a sign-up. The website check below may add a flag `website_*` later.
+Flags are `[{code, severity, detail}]`. They are computed, without network access, when a sign-up is confirmed and when
+a tenant applies again. A flag never blocks a sign-up. The website check below may add a flag `website_*` later.
 
-An e-mail domain must not be one of free or disposable mail. The rules of staff (`EmailDomainRule`) are checked first,
+A domain of a free or disposable mail service may not sign up. The rules of staff (`EmailDomainRule`) are checked first,
 then two published lists and `email_domains_blocked.txt`, which adds domains that those lists miss. A rule or an entry
 also covers the sub-domains of its domain.
 """

@@ -1,8 +1,8 @@
 """Hosted sign-up: form → mailed link → confirmation → a tenant that waits for approval (decision "Sign-up").
 
 Called by the console pages. For an email address that has an account, the mail differs but the page is the same, so the
-form never reveals who has an account. The confirmation creates the user and the tenant from the form of its link. So
-nobody can set a password or a business for another person's address.
+form never reveals who has an account. The confirmation creates the user and the tenant from the form that the link
+belongs to. So nobody can set a password or a business for another person's address.
 """
 
 import re
@@ -37,7 +37,7 @@ class ConfirmationLinkError(Exception):
 
 
 class InvalidPhoneError(ValueError):
-    """The phone number has no country code, or is none. The text is for the person who typed it."""
+    """The text is not a phone number, or the number has no country code. The message is for the person who typed it."""
 
 
 def parse_phone(typed: str) -> str:
@@ -55,7 +55,7 @@ def parse_phone(typed: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The business as it was typed into the form. `console.sign_up.ApplicationForm` has checked it."""
+    """The details of a business as typed into the form. `console.sign_up.ApplicationForm` has checked it."""
 
     company: str
     website: str

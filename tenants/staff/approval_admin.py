@@ -401,7 +401,7 @@ def _decide(
     request: HttpRequest, object_id: str, outcome: str, decide: Callable[..., Tenant], **arguments: Any
 ) -> HttpResponse:
     """Run a decision and show the result. After an approval or a rejection, redirect to the next tenant in the queue.
-    In all other cases, also when another member of staff was first, redirect to the tenant.
+    In all other cases, redirect to the tenant, for example when another staff member decided first.
     """
     try:
         tenant = decide(tenant_id=object_id, actor_user_id=request.user.pk, **arguments)

@@ -43,8 +43,8 @@ class DialogForm(BaseDialogForm):  # type: ignore[misc]
         return bool(self.request.POST.get("counted") == choices)
 
     def shown_fields(self) -> list[BoundField]:
-        """The visible fields. The first invalid field gets the focus. Without an invalid field, the first field gets
-        it.
+        """The visible fields. The first invalid field gets the focus. If all fields are valid, the first field gets the
+        focus.
         """
         fields: list[BoundField] = self.visible_fields()
         focused = next((field for field in fields if field.errors), fields[0] if fields else None)
@@ -130,7 +130,7 @@ def change_url(model: type[Model], key: Any) -> str:
 
 
 def redirect_dialog(request: HttpRequest, url: str) -> HttpResponse:
-    """Response to a dialog's form that redirects the whole page.
+    """Respond to a dialog's form with a redirect of the whole page.
 
     If a form is submitted before the page's script has loaded, the browser sends an ordinary request, which gets an
     HTTP redirect.

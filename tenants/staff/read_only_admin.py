@@ -1,7 +1,7 @@
 """Base classes of the staff admin: rows are read only, and big tables are never counted.
 
-Every app's `admin.py` uses these classes. The fields of a page are always listed, so a new column with a secret is not
-shown by default.
+Every app's `admin.py` uses these classes. The fields of a page are always listed explicitly, so a new column with a
+secret is not shown by default.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -20,7 +20,7 @@ from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tenants.staff.dialogs import change_url
 
 MOST_HITS = 10
-"""The most hits of one finder."""
+"""The maximum number of hits of one finder."""
 LONGEST_TEXT = 200
 
 
@@ -71,7 +71,7 @@ def register_lines(permission: str) -> Callable[[Lines], Lines]:
 
 
 def find(user: Any, text: str) -> list[Hit]:
-    """All hits for a text that the staff member may see."""
+    """The hits for a text, limited to those that the staff member may see."""
     wanted = text.strip()[:LONGEST_TEXT]
     if len(wanted) < 2:
         return []

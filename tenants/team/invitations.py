@@ -23,7 +23,9 @@ from tenants.team.members import lock_team, require_room
 LIFETIME = timedelta(hours=24)
 """How long the link of an invitation works."""
 MAILS_A_DAY = 30
-"""The most invitations of a tenant in 24 hours. Without this limit, a tenant could flood other people's mailboxes."""
+"""The maximum number of invitations of a tenant in 24 hours. Without this limit, a tenant could flood other people's
+mailboxes.
+"""
 KEPT = timedelta(days=7)
 _SIGNER = signing.TimestampSigner(salt="tenants.team.invitations")
 
@@ -37,8 +39,9 @@ class AddressTakenError(Exception):
 
 
 def invite(*, tenant_id: UUID, email: str, role: str, actor_user_id: int) -> Invitation:
-    """Mail an invitation link to an address. An open invitation of the same address ends. Raises Conflict for an
-    address of the team, for a full team and at the limit of mails, and Forbidden for an actor who is not an owner.
+    """Mail an invitation link to an address. An open invitation of the same address ends. Raises Conflict if the
+    address is already in the team, the team is full, or the limit of mails is reached. Raises Forbidden for an actor
+    who is not an owner.
     """
     email = email.lower()
     with transaction.atomic():

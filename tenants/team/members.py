@@ -18,7 +18,7 @@ from tenants.credentials import api_keys
 from tenants.models import ApiKey, AppConnection, Invitation, Tenant, User
 
 MOST_PEOPLE = 50
-"""The most members and open invitations of a tenant, together."""
+"""The maximum total of members and open invitations of a tenant."""
 
 
 def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
@@ -56,8 +56,8 @@ def only_owner(tenant_id: UUID) -> int | None:
 
 
 def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int) -> User:
-    """Change the role of a member. It applies from the member's next request. Raises NotFound, Forbidden for an actor
-    who is not an owner, and Conflict for the only owner.
+    """Change the role of a member. The new role applies from the member's next request. Raises NotFound, Forbidden for
+    an actor who is not an owner, and Conflict for the only owner.
     """
     with transaction.atomic():
         lock_team(tenant_id, actor_user_id=actor_user_id)
@@ -155,8 +155,8 @@ def _end_access(member: User) -> None:
 
 
 def _take_over_mails(tenant: Tenant, member: User) -> None:
-    """Replace the address of a leaving member by another owner's as the contact address. Bills that went to the member
-    go to the contact address.
+    """If the contact address is that of the leaving member, replace it with another owner's address. Bills that went to
+    the member now go to the contact address.
     """
     heir = _owners(tenant.id).exclude(pk=member.pk).order_by("pk").first()
     if heir is not None and (tenant.contact_email or "").lower() == member.email:

@@ -1,4 +1,4 @@
-"""`/v1/console/sessions`: log-in, second factor, limits, and the ends of a token."""
+"""`/v1/console/sessions`: log-in, second factor, limits, and how a token ends."""
 
 import time
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def log_in(email: str = "asha@traders.example", password: str = PASSWORD, **more
 
 
 def code_of(user: User) -> str:
-    """Add an authenticator app to `user` and return a fresh code of it."""
+    """Add an authenticator app to `user` and return its current code."""
     secret = generate_totp_secret()
     TOTP.activate(user, secret)
     return str(format_hotp_value(hotp_value(secret, int(time.time()) // 30)))

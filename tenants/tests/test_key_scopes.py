@@ -97,7 +97,7 @@ class TestWhatAKeyHandsOn:
         assert named.partition(".")[0] == field
 
     def test_numbers_stay_within_its_own(self, tenant: Tenant) -> None:
-        """A key with numbers cannot have the scope `keys`. This covers a row that has both."""
+        """A key with numbers cannot have the scope `keys`. This test covers a row that has both anyway."""
         within = api_keys.Grant(phone_number_ids=frozenset({"100", "200"}))
         for numbers in (["100", "300"], ["300"]):
             with pytest.raises(Forbidden):

@@ -1,4 +1,6 @@
-"""Mails: a mail is sent only after the commit of its cause, never lost, and deleted when it is no longer needed."""
+"""Mails: a mail is sent only after the transaction that caused it commits, is never lost, and is deleted when no longer
+needed.
+"""
 
 import re
 from datetime import timedelta
