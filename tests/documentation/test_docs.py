@@ -237,7 +237,7 @@ def test_the_limits_are_the_codes() -> None:
     )
     assert limits["messages in a batch"] == f"{body.MAX_MESSAGES:,}"
     assert limits["events in one request of a webhook"] == (
-        f"{caps.MOST_BATCH_EVENTS}, or {ordering.LONGEST_LINE} waiting events of one customer"
+        f"{caps.MOST_BATCH_EVENTS} with `batch`, {ordering.LONGEST_LINE} with `quiet_seconds`"
     )
     assert limits["events in an object of an archive"] == f"{archives.FULL_OBJECT:,}"
     assert (
@@ -350,7 +350,7 @@ def test_the_samples_of_the_webhooks_page_are_one_of_each_language() -> None:
 
 
 def test_the_fields_to_subscribe_are_understood() -> None:
-    _, _, listed = page("docs/architecture.md").partition("In the app at Meta: ")
+    _, _, listed = page("docs/architecture.md").partition("Subscribe the app at Meta to these fields: ")
     fields = set(re.findall(r"\w+", listed))
     assert "messages" in fields
     assert fields - set(FIELDS) == set()
