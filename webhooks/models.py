@@ -28,7 +28,7 @@ from tenants.models import ApiKey, Tenant, TenantRows
 
 LIVE = ApiKey.Environment.LIVE
 MAX_URL_LENGTH = 2048
-"""Most characters of an endpoint's URL."""
+"""The maximum number of characters of an endpoint's URL."""
 
 
 def _environment() -> "models.CharField[str, str]":
@@ -104,11 +104,15 @@ class Endpoint(models.Model):
     """Seconds from each failed attempt to the next, separated by spaces. Null means WEBHOOK_RETRY_SCHEDULE."""
     batch_events = models.PositiveSmallIntegerField(null=True, blank=True)
     batch_milliseconds = models.PositiveSmallIntegerField(null=True, blank=True)
-    """Most events in one request, and how long a request waits to fill. Null means one event a request."""
+    """The maximum number of events in one request, and how long a request waits for more events. Null means one event
+    per request.
+    """
     quiet_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
-    """How many seconds a customer's messages are collected, from the first on. Null means not at all."""
+    """How many seconds a customer's messages are collected, from the first message on. Null means that they are not
+    collected.
+    """
     timeout_seconds = models.PositiveSmallIntegerField(null=True, blank=True)
-    """Seconds of one delivery attempt in all. Null means 15."""
+    """The time limit of a whole delivery attempt in seconds. Null means 15."""
     rate_per_second = models.PositiveSmallIntegerField(null=True, blank=True)
     paced_until = models.DateTimeField(null=True, blank=True)
     """When the rate limit's next slot is free (`delivery/ordering.py`)."""
@@ -124,7 +128,9 @@ class Endpoint(models.Model):
     previous_secret = EncryptedTextField(purpose="webhook_secret", null=True, blank=True)
     previous_secret_expires_at = models.DateTimeField(null=True, blank=True)
     secret_unreadable_since = models.DateTimeField(null=True, blank=True)
-    """Since when no key of ENCRYPTION_KEYS decrypts `secret`. Until there is a new secret, deliveries are put off."""
+    """The time since which no key of ENCRYPTION_KEYS decrypts `secret`. Until there is a new secret, deliveries are put
+    off.
+    """
     last_success_at = models.DateTimeField(null=True, blank=True)
     consecutive_failures = models.PositiveIntegerField(default=0)
     failing_since = models.DateTimeField(null=True, blank=True)

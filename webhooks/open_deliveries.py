@@ -1,5 +1,5 @@
-"""Statements on open deliveries that several flows share: their targets, the release of claims, the endpoints that
-have some, and the retries of an endpoint that works again.
+"""Statements on open deliveries that several flows share: their targets, the release of claims, the endpoints with open
+deliveries, and the retries of an endpoint that works again.
 """
 
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ class Leased(Protocol):
         """The database time of the claim."""
 
 
-# If the lease expired and another worker claimed the delivery since, its later lease stays.
+# If the lease expired and another worker has claimed the delivery since, that worker's lease stays.
 _RELEASE = f"""
 UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = NULL
 WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
@@ -119,8 +119,8 @@ BUSY = _BY_NODE if settings.DATABASE_IS_DISTRIBUTED else _BY_INDEX
 # --- Waiting deliveries of an endpoint that works again: their retries are due at once, whatever the schedule.
 
 MOST_HURRIED = 5_000
-"""Most deliveries that one call of `hurry` makes due. Those with the earliest retries come first, and the others
-keep their times. This bounds the statement, which runs within a request.
+"""The maximum number of deliveries that one call of `hurry` makes due. Those with the earliest retries come first, and
+the others keep their times. The limit bounds the cost of the statement, which runs within a request.
 """
 
 # Claimed deliveries stay with their worker. Locked rows are skipped, so the statement waits for no lock.

@@ -43,7 +43,7 @@ MISSED = "missed"
 STATUSES = (*Delivery.Status.values, MISSED)
 DEFAULT_STATUSES = (Delivery.Status.FAILED, Delivery.Status.DEAD)
 PER_SECOND = 100
-"""Most deliveries of one endpoint that its replays release in a second."""
+"""The maximum number of deliveries that an endpoint's replays release per second."""
 MOST_WAITING = 500
 """Replays of an endpoint wait while it has this many open deliveries."""
 RELEASE = "webhooks.tasks.release_replays"
@@ -225,7 +225,7 @@ class Queued:
 
     @property
     def expected_seconds(self) -> int:
-        """The fewest seconds that the release can take."""
+        """The minimum number of seconds that the release takes."""
         return -(-self.count // PER_SECOND)
 
 

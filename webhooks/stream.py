@@ -166,7 +166,9 @@ def begin_epoch() -> None:
 
 
 PAGE = 20
-"""Most events that one listener gets at a time. This limits the memory that a slow listener occupies."""
+"""The maximum number of events that one listener gets at a time. This limits the memory that a slow
+listener occupies.
+"""
 LATEST = timedelta(days=35)
 """An event whose id is older than this at its commit is not streamed. So old partitions need not be read."""
 
@@ -282,7 +284,7 @@ def with_news(wanted: Sequence[Wanted]) -> Statements[set[int]]:
 
 
 def _parameters(wanted: Collection[Wanted]) -> Iterator[dict[str, object]]:
-    """The parameters of each statement that reads for the listeners. Places begin with 1."""
+    """The parameters of each statement that reads events for the listeners. Places begin with 1."""
     moment = now()
     oldest = min(
         [moment, *(ids.created_at(each.after.event_id) for each in wanted if each.after.event_id.int)]
@@ -306,7 +308,7 @@ CONTENT_TYPE = "text/event-stream"
 HEADERS = {
     "Content-Type": CONTENT_TYPE,
     "Cache-Control": "no-store",
-    # By default nginx gathers an answer before it passes it on.
+    # By default, nginx buffers a response before passing it on.
     "X-Accel-Buffering": "no",
 }
 RETRY_MILLISECONDS = 1_000
@@ -315,7 +317,9 @@ HEARTBEAT_SECONDS = 15.0
 
 
 def opening(position: Position) -> bytes:
-    """The first lines of a stream: after how long a client reconnects, and the position at which the stream begins."""
+    """The first lines of a stream: the delay before a client reconnects, and the position at which the
+    stream begins.
+    """
     return b"retry: %d\n%b" % (RETRY_MILLISECONDS, heartbeat(position))
 
 
@@ -337,7 +341,7 @@ def closing(reason: str) -> bytes:
 
 # --- The request for an event stream: filters in the query, and the position from which to continue.
 PARAMETERS = {"type": 2_000, "phone_number_id": 64, "filter": filters.LONGEST}
-"""The query's parameters, with their longest values."""
+"""The query's parameters, with the maximum length of each value in characters."""
 
 
 class Asked(NamedTuple):

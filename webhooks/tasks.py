@@ -16,7 +16,7 @@ from webhooks.events import retention
 # Acknowledged at its start. A Celery worker that holds an unacknowledged message ends when Valkey fails.
 @shared_task(acks_late=False)
 def deliver_due(**_: Any) -> None:
-    """Deliver due events until the worker stops. Wake-ups call this, and beat in case a wake-up is lost.
+    """Deliver due events until the worker stops. Called by wake-ups, and by beat in case a wake-up is lost.
 
     Returns at once if the process has a running dispatcher, which it normally has from its start.
     """
@@ -50,7 +50,7 @@ def notify_endpoint_changes(**_: Any) -> None:
 
 @shared_task
 def hurry_archives(**_: Any) -> None:
-    """Every half minute: make deliveries due that fill an archive's object before the hour ends."""
+    """Every half minute: make an archive's deliveries due if they fill an object before the hour ends."""
     if archives.hurry():
         wake_up.wake()
 

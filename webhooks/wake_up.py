@@ -2,8 +2,8 @@
 
 A signal hands over a few fresh deliveries (`events/publish.py`), or asks a dispatcher to poll for due ones. A lost
 request to poll costs half a second, because dispatchers poll that often, or five seconds while no delivery is open. A
-worker has a dispatcher from its start to its end, and starts another when it fails (`gateway/role_loop.py`). A lost
-hand-over waits until its lease ends. If its dispatcher died, that takes a second.
+worker runs a dispatcher from its start to its end, and starts another if the dispatcher fails (`gateway/role_loop.py`).
+A lost hand-over waits until its lease ends. If its dispatcher died, this takes a second.
 
 The running dispatchers are registered in Valkey, and the first one with room gets each signal. At a moderate rate,
 waking a process with cold caches costs more than its work. So the first dispatcher gets all signals until it lacks room
@@ -37,23 +37,25 @@ from gateway.valkey.write_behind import Debounced
 from webhooks.open_deliveries import releasing
 
 SIGNAL = "deliveries:wake"
-"""The list of signals that any dispatcher may take. With a colon and a name appended, one dispatcher's own list."""
+"""The key of the list of signals that any dispatcher may take. With a colon and a dispatcher's name appended, it is the
+key of that dispatcher's own list.
+"""
 REGISTER = "deliveries:dispatchers"
-"""The names of the dispatchers, in order of registration. With a colon and a name appended, the state of one
-dispatcher, which expires when the dispatcher stops reporting.
+"""The key of the dispatchers' names, in order of registration. With a colon and a dispatcher's name appended, it is the
+key of that dispatcher's state, which expires when the dispatcher stops reporting.
 """
 ROOM, BUSY, FULL = b"room", b"busy", b"full"
-"""States that a dispatcher reports: it has room, it has room but prefers that others are asked first, or it has no
+"""States that a dispatcher reports: it has room, it has room but prefers that others are signalled first, or it has no
 room.
 """
 ALIVE_MILLISECONDS = 3_000
 PATIENCE_MILLISECONDS = 100
-"""Longer than a busy event loop needs for one round."""
+"""How long a dispatcher may take to receive a signal. A busy event loop needs less for one round."""
 CALLED = "deliveries:called"
 """Set for a second by a wake-up, so that a burst of events starts one task rather than one for each event."""
 CALL_MILLISECONDS = 1_000
 MOST_SIGNALS = 256
-"""Most hand-overs that wait for one dispatcher. Further ones are rejected."""
+"""The maximum number of hand-overs that wait for one dispatcher. Further ones are rejected."""
 LOOK = b"look"
 """The signal that asks a dispatcher to poll for due deliveries. The scripts write it."""
 
@@ -187,7 +189,7 @@ log = structlog.get_logger(__name__)
 LOOK_SECONDS = 0.01
 """How often a process that publishes continuously may ask for a poll. Hand-overs are sent at once."""
 MOST_HANDED_OVER = 64
-"""Most deliveries in one signal."""
+"""The maximum number of deliveries in one signal."""
 
 
 class Packed(NamedTuple):
@@ -307,7 +309,7 @@ def wake() -> None:
 
 
 def pass_on(deliveries: Sequence[Packed]) -> None:
-    """Signal deliveries again that a dispatcher got but will not send, because it is ending."""
+    """Send a new signal for deliveries that an ending dispatcher received but will not send."""
     _send(deliveries, looks=True)
 
 

@@ -19,7 +19,7 @@ from tenants.staff.dialogs import change_url
 
 HOURS = 24
 SHOWN = 10
-# Reads few rows: each count has one row for each hour, found by the index of the hour.
+# Reads few rows, because each count has one row per hour, found by the index on the hour.
 _COUNTED = """
 SELECT t.id, t.name,
     coalesce(sum(f.count) FILTER (WHERE f.measure = 'received' AND f.direction = 'inbound'), 0) AS received,

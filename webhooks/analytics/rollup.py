@@ -2,8 +2,9 @@
 
 Publishing inserts a note for each hour that it changes, so senders never wait for a counter. `roll_up`, called by beat,
 gathers these notes and recounts the hours that are due, each in one transaction. A change that commits later has its
-own note. A changed hour is recounted after 2 % of its age, or after 5 % once it is two hours old, so late statuses of a
-busy day cost a bounded number of recounts. An hour with open deliveries is recounted until they end.
+own note. The recount of a changed hour is delayed by 2 % of the hour's age, or by 5 % once the hour is two hours old.
+So late statuses of a busy day cause a bounded number of recounts. An hour with open deliveries is recounted until they
+end.
 """
 
 import time

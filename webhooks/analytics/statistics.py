@@ -1,7 +1,7 @@
 """Sums and percentiles of the analytics: by hour or day, number, template and direction.
 
-Counts are stored by hours of UTC. Days of a time zone are sums of these hours. Where an hour crosses midnight, as in
-India, it belongs to the day of its middle. So a day there begins at 23:30.
+Counts are stored by hours of UTC. Days of a time zone are sums of these hours. In some time zones, an hour of UTC
+crosses midnight. Such an hour belongs to the day in which its middle lies. So a day in India begins at 23:30.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ HOURS = {"hour": 1, "day": 24}
 MOST_HOURS = {"hour": 7 * 24, "day": 92 * 24}
 GROUPS = ("phone_number_id", "template", "direction")
 MOST_ROWS = 100_000
-"""Most rows of sums read for one answer."""
+"""The maximum number of rows of sums that are read for one answer."""
 
 _SUMS = """
 SELECT width_bucket(hour, %(hours)s) {groups}, direction = 'webhook', measure, value, sum(count)::bigint
@@ -30,7 +30,9 @@ GROUP BY 1 {groups}, direction = 'webhook', measure, value
 LIMIT %(rows)s
 """
 NOTES_READ = 20_000
-"""Most change notes searched for those of one tenant. The search begins with the oldest notes of all tenants."""
+"""The maximum number of change notes that are searched for the notes of one tenant. The search begins with the oldest
+notes of all tenants.
+"""
 _OWN = "tenant_id = %(tenant_id)s AND environment = %(environment)s AND hour >= %(first)s AND hour < %(last)s"
 _PENDING = f"""
 WITH noted AS MATERIALIZED (SELECT * FROM figure_changes ORDER BY id LIMIT %(notes)s),
@@ -57,8 +59,8 @@ class Sums:
     by_value: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
 
     def percentile(self, measure: str, part: float) -> int | None:
-        """A percentile of a measure: the smallest value that is at or above the share `part` of the counts. None
-        without counts.
+        """A percentile of a measure: the smallest value such that at least the share `part` of the counts is at or
+        below this value. None without counts.
         """
         counts = sorted((int(value), count) for value, count in self.by_value.get(measure, {}).items())
         needed = part * sum(count for _, count in counts)
@@ -91,7 +93,8 @@ def read(
     equal: Mapping[str, str],
     zone: tzinfo = UTC,
 ) -> Figures:
-    """The figures from the hour or day of `begin` to before `end`. Days are those of the time zone `zone`.
+    """The figures of all hours or days from the one that contains `begin` until `end`, exclusive. Days are those of the
+    time zone `zone`.
 
     Raises InvalidRequest for a range that is empty or too long.
     """
@@ -107,7 +110,7 @@ def read(
     starts = []
     while start < end:
         starts.append(start)
-        # A day is one of local time, so its length changes twice a year. An hour is an hour of elapsed time.
+        # A day is a day of local time, so its length changes twice a year. An hour is elapsed time.
         step = timedelta(hours=length)
         start = start + step if interval == "day" else (start.astimezone(UTC) + step).astimezone(zone)
     chosen = [name for name in GROUPS if name in groups]

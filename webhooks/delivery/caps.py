@@ -19,9 +19,11 @@ from webhooks.events.publish import HandedOver
 # hanging endpoints could fill the memory. No tenant's deliveries would be claimed until those requests time out.
 
 MOST_BYTES = 128 * 1024 * 1024
-"""Most bytes of bodies at once. A notification of several megabytes yields a body for each of its events."""
+"""The maximum number of bytes of bodies in memory. A notification of several megabytes yields a body for each of its
+events.
+"""
 TENANT_PART = 4
-"""Each tenant may use one part in this many."""
+"""The memory is divided into this many parts. Each tenant may use one of them."""
 
 
 class BodyMemory:
@@ -79,9 +81,9 @@ class BodyMemory:
 # --- Batches: several events in one request, for an endpoint whose settings ask for them.
 
 MOST_BATCH_EVENTS = 100
-"""Most events in one request that an endpoint may ask for."""
+"""The maximum number of events in one request that an endpoint may ask for."""
 MOST_BATCH_BYTES = 1024 * 1024
-"""Most bytes of bodies in one request, not counting the first body."""
+"""The maximum number of bytes of bodies in one request, not counting the first body."""
 
 
 def fit_in_batch(sizes: Sequence[int]) -> int:
@@ -97,8 +99,8 @@ def fit_in_batch(sizes: Sequence[int]) -> int:
 # --- Fair shares: how many deliveries of each endpoint and tenant a claim takes. Pure: no database, no clock.
 
 RESERVE = 4
-"""One part in this many of a claim's room is a reserve. Deliveries beyond their tenant's cap cannot use the
-reserve, so it stays free for the next tenant.
+"""A claim's room is divided into this many parts, and one part is a reserve. Deliveries beyond their tenant's cap
+cannot use the reserve, so it stays free for other tenants.
 """
 
 
@@ -112,7 +114,9 @@ class Unserved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The room of a dispatcher in all, for each endpoint and for each tenant, and the deliveries already in flight."""
+    """The room of a dispatcher: in total, for each endpoint, and for each tenant. Also the deliveries already in
+    flight.
+    """
 
     total: int
     per_endpoint: int
@@ -123,7 +127,7 @@ class Room:
     full_tenants: AbstractSet[UUID] = frozenset()
     """Tenants that use their whole part of the memory for bodies."""
     calls: Mapping[UUID, int] = field(default_factory=dict)
-    """The deliveries of calls under way in the lane of calls, by endpoint and by tenant."""
+    """The number of deliveries in flight in the lane of calls, by endpoint and by tenant."""
     calls_in_all: int = 0
 
     def of_endpoint(self, endpoint_id: UUID) -> int:
@@ -165,7 +169,7 @@ class Room:
         return shares
 
     def call_shares(self, ready: Iterable[tuple[UUID, UUID]]) -> dict[UUID, int]:
-        """How many deliveries of calls may be claimed for each endpoint, beyond all shares, in the lane of calls.
+        """How many deliveries of calls may be claimed for each endpoint in the lane of calls, in addition to its share.
 
         `ready` has (endpoint, tenant).
         """
@@ -186,10 +190,10 @@ class Room:
     def unserved(
         self, tenants: Mapping[UUID, UUID], claimed: Mapping[UUID, int], wanting: Iterable[UUID]
     ) -> "Unserved":
-        """The limits that kept a claim from taking more for the endpoints `wanting`, which may have more due
-        deliveries.
+        """The limits that stopped a claim from taking more. The endpoints `wanting` may have more due deliveries.
 
-        `claimed` has how many each endpoint got. `tenants` has the tenant of each endpoint of the claim.
+        `claimed` has the number of deliveries that each endpoint got. `tenants` has the tenant of each endpoint of the
+        claim.
         """
         of_tenants: Counter[UUID] = Counter()
         for endpoint_id, tenant_id in tenants.items():
@@ -217,15 +221,19 @@ class Room:
 FIRST_CAP = 16
 """The cap of an endpoint that has not yet answered a request."""
 CALLS_OF_ENDPOINT = 8
-"""Most deliveries of an endpoint in the lane of calls, which no cap limits. Others wait in the usual way."""
+"""The maximum number of deliveries of an endpoint in the lane of calls. No cap limits these deliveries. Further calls
+wait like other deliveries.
+"""
 MOST_CALLS = 256
-"""Most deliveries in the lane of calls, over all endpoints."""
+"""The maximum number of deliveries in the lane of calls, over all endpoints."""
 CALLS_OF_TENANT = 64
-"""Most deliveries of a tenant in the lane of calls: a quarter, so that one tenant's hanging endpoints leave room."""
+"""The maximum number of deliveries of a tenant in the lane of calls. This is a quarter of the lane, so that one
+tenant's hanging endpoints leave room.
+"""
 SLOW_MS = 1_000
 SLOW_FACTOR = 16
-"""Most slow requests under way, as a multiple of the capacity. A slow request occupies a socket and the memory of
-its body, but no CPU.
+"""The maximum number of slow requests under way, as a multiple of the capacity. A slow request occupies a socket and
+the memory of its body, but no CPU.
 """
 
 

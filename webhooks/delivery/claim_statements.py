@@ -60,7 +60,7 @@ SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS 
 """  # noqa: S608 - only column names are formatted in
 
 # Locks the first due rows of each ready endpoint, by the index of `BUSY`. Skips rows that another worker is claiming.
-# The statement runs once for fresh deliveries and then for replays. An endpoint never has many replays waiting
+# The statement runs once for fresh deliveries, and then once for replays. An endpoint never has many replays waiting
 # (replay.py).
 _LOCK = f"""
 SELECT due.id, share.endpoint_id, due.rescued
@@ -74,7 +74,7 @@ CROSS JOIN LATERAL (
 ) due
 """  # noqa: S608 - only conditions are formatted in
 
-# The deliveries of calls of endpoints that have more due than their share, by the index `delivery_in_order`.
+# Locks the deliveries of calls at endpoints whose due deliveries exceed their share, by the index `delivery_in_order`.
 _LOCK_URGENT = f"""
 SELECT due.id, ready.endpoint_id, due.rescued
 FROM unnest(%(endpoints)s::uuid[], %(rows)s::int[]) AS ready (endpoint_id, rows)
@@ -116,7 +116,8 @@ WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[])
   AND leased_until > now() AND leased_by = ANY(%(holders)s::bigint[])
 """  # noqa: S608 - only conditions are formatted in
 
-# Transfers to this worker the leases of deliveries that another dispatcher was to receive, but did not in time.
+# Transfers leases of deliveries to this worker, if another dispatcher should have received the deliveries but did not
+# in time.
 _TAKE_LEASES = f"""
 UPDATE webhook_deliveries d SET leased_by = %(holder)s
 FROM unnest(%(ids)s::uuid[], %(until)s::timestamptz[]) AS given (id, until)
@@ -161,7 +162,9 @@ WHERE id IN (SELECT id FROM webhooks_endpoint WHERE id = ANY(%s::uuid[]) ORDER B
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A delivery that belongs to this worker for the lease. `envelope` is None when the body is past retention."""
+    """A delivery that belongs to this worker until the lease ends. `envelope` is None when the body is
+    past retention.
+    """
 
     id: UUID
     event_id: UUID
@@ -208,7 +211,8 @@ class DatabaseClock:
 class Claim(NamedTuple):
     """The result of a claim, and what more may be due.
 
-    `closed` has the endpoints whose rate limit allows nothing more, and the seconds until it does.
+    `closed` has the endpoints whose rate limit allows no more deliveries now, and the seconds until it
+    allows the next.
     """
 
     deliveries: list[Claimed]
@@ -262,7 +266,7 @@ def claim(room: Room) -> list[Claimed]:
 
 
 def ending_leases_of_dead(dead_workers: DeadWorkers) -> Statements[bool]:
-    """The statements that end the leases of dead workers, for a transaction of their own.
+    """The statements that end the leases of dead workers, to be run in a separate transaction.
 
     `dead_workers` must have been created with `HOLDERS`. Returns whether there was a dead worker.
     """
@@ -289,7 +293,7 @@ def finding_ready() -> Statements[Ready]:
 
 
 def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[Claim]:
-    """The statements that claim deliveries of the endpoints in `found`, for a transaction of their own.
+    """The statements that claim deliveries of the endpoints in `found`, to be run in a separate transaction.
 
     `holder` is the registered worker that holds the leases.
     """
@@ -301,7 +305,7 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     ready = [each for each in found.endpoints if not each.is_deleted]
     probing = {each.endpoint_id for each in ready if each.is_half_open}
     generations = {each.endpoint_id: each.circuit_generation for each in ready}
-    # Shuffled, so that when a tenant is at its cap, the same one of its endpoints is not always last.
+    # Shuffled, so that when a tenant reaches its cap, the endpoint that comes last is not always the same one.
     random.shuffle(ready)
     shares = room.shares([(each.endpoint_id, each.tenant_id, each.is_half_open) for each in ready])
     ordered = {each.endpoint_id for each in ready if each.is_ordered}

@@ -73,7 +73,7 @@ class DeliveryRate:
 
 
 class Claimer:
-    """Claims deliveries for one caller at a time, on a database connection of its own.
+    """Claims deliveries for one caller at a time, on a separate database connection.
 
     A failed claim loses no delivery: those that it leased are claimed again when their leases end. The worker of
     `registration` holds the leases.
@@ -202,7 +202,9 @@ SIGNALS_A_TIME = 64
 _CALL = f'"dedupe_key":"{CALL_PREFIX}'.encode()
 """The bytes by which a signal with a call is recognised."""
 MOST_CPU = 0.7
-"""The share of a core since the last report above which this dispatcher asks that signals go to others first."""
+"""A share of a core. If this process has used more since the last report, the dispatcher reports that others should be
+signalled first.
+"""
 
 
 def _waiting(name: str) -> tuple[Any, ...]:

@@ -43,7 +43,7 @@ QUIET_POLL_SECONDS = 5.0
 signals.
 """
 EGRESS_FAILURES = 3
-"""Failures in a row that start a pause. A single connection to the proxy may fail by chance."""
+"""The number of consecutive failures that starts a pause. A single connection to the proxy may fail by chance."""
 EGRESS_PAUSE_SECONDS = 5.0
 """How long nothing is claimed after failures of the service's egress proxy."""
 METRICS_SECONDS = 5.0

@@ -33,14 +33,16 @@ AGE = Histogram(
 
 IN_FLIGHT_KEY = "deliveries:in_flight:"
 IN_FLIGHT_SECONDS = 10
-"""How long a dispatcher's report of its requests in flight stays valid. It is stored under this key and the
-dispatcher's name.
+"""How long a dispatcher's report of its requests in flight stays valid. The report is stored under `IN_FLIGHT_KEY`,
+followed by the dispatcher's name.
 """
 COUNTED_ROWS = 10_000
-"""Most counted retries of one endpoint. A larger backlog is shown as this number."""
+"""The maximum number of retries that are counted for one endpoint. A larger backlog is shown as this number."""
 
 HELD_ROWS = 200
-"""Most due deliveries of an ordered endpoint that are read to find the first one that waits for no earlier event."""
+"""The maximum number of due deliveries that are read at an ordered endpoint to find the first one that waits for no
+earlier event.
+"""
 
 _BUSY = f"""{BUSY}
 SELECT e.tenant_id, e.id, e.ordered

@@ -1,11 +1,11 @@
 """Which deliveries of an endpoint may be sent: the order of its customers' events, and its rate limit.
 
-Ordered delivery: for each customer of an ordered endpoint only one event is under way, the oldest open event. A
-delivery to an ordered endpoint carries `customer_key`. The index `delivery_in_order` is the endpoint's queue of
-customers, each with its open events in order. A claim skips from one customer to the next, so one customer's waiting
-events do not slow down other customers. The head, a customer's oldest open event, may be claimed when it is due and
-none of the customer's events is under way. So a retry holds back only its own customer. The events behind the head are
-claimed with it, as its line. The dispatcher sends each of them as soon as the previous event has arrived.
+Ordered delivery: for each customer of an ordered endpoint, only the oldest open event is under way. A delivery to an
+ordered endpoint carries `customer_key`. The index `delivery_in_order` is the endpoint's queue of customers, each with
+its open events in order. A claim skips from one customer to the next, so one customer's waiting events do not slow down
+other customers. The head, a customer's oldest open event, may be claimed when it is due and none of the customer's
+events is under way. So a retry holds back only its own customer. The events behind the head are claimed with it, as its
+line. The dispatcher sends each of them as soon as the previous event has arrived.
 
 Rate limit: each delivery gets a slot in time. The endpoint's rate sets the distance between slots. `paced_until` in the
 endpoint's row is the next free slot, so all dispatchers share one limit. Slots are given out up to a second ahead. The
@@ -30,7 +30,7 @@ AHEAD_SECONDS = 1.0
 slot stays empty until the next poll.
 """
 
-# An endpoint whose row is locked, by the recorder or another claim, gets no slots now. A claim that has locked
+# An endpoint whose row is locked, by the recorder or another claim, gets no slots now, because a claim that has locked
 # deliveries must not wait.
 _TAKE_SLOTS = """
 WITH paced AS (
@@ -93,13 +93,15 @@ def taking_slots(locked: Sequence[Row], paced: AbstractSet[UUID]) -> Statements[
 
 
 SCANNED_CUSTOMERS = 2_000
-"""Most customers that one claim checks. Each claim begins with a random customer."""
+"""The maximum number of customers that one claim checks. Each claim begins with a random customer."""
 LONGEST_LINE = 128
 LINE_SECONDS = 5.0
-"""How long a line may take. Then its rest is released, because it was claimed under an older state of the endpoint."""
+"""How long a line may take. After this time, its remaining deliveries are released, because they were claimed under an
+older state of the endpoint.
+"""
 SCANNED_ROWS = 500
-"""Most due deliveries of an endpoint in which one claim searches for deliveries without a customer key. Those were
-created before the endpoint was ordered, and are due before all others.
+"""The maximum number of an endpoint's due deliveries that one claim searches for deliveries without a customer key.
+Deliveries without a key were created before the endpoint was ordered, and are due before all others.
 """
 _KEYS = -(2**63) + 1, 2**63 - 1
 
@@ -193,7 +195,8 @@ def locking(
     single: Collection[UUID],
     collecting: Collection[UUID],
 ) -> Statements[Locked]:
-    """Lock due deliveries of ordered endpoints: the heads of as many customers as their shares, with their lines.
+    """Lock due deliveries of ordered endpoints: the heads of customers' lines, as many as each endpoint's share, and
+    the lines behind these heads.
 
     `tenant_of` has the tenant of each endpoint. All lines together have about `rows` rows. At the endpoints `single`,
     each line has one row. At the endpoints `collecting`, which collect a customer's messages, the deliveries behind a

@@ -246,7 +246,7 @@ EVALUATE_SECONDS = 1.0
 """How long successes wait until their endpoints' counters are written. Failures and probes are written at once."""
 RETRY_SECONDS = 0.5
 MOST_UNEVALUATED = 10_000
-"""Most outcomes that wait for their endpoints' counters while the database is unavailable."""
+"""The maximum number of outcomes that wait for their endpoints' counters while the database is unavailable."""
 PATIENCE_SECONDS = 15.0
 """How long outcomes wait for an unavailable database. Well within the lease."""
 
@@ -265,7 +265,7 @@ class Recorder:
         """Recorded outcomes that the endpoints' counters do not include yet, in the order of recording."""
         self._evaluated_at = time.monotonic()
         self._evaluates_now = False
-        """Whether one of these outcomes is a failure or a probe, which is counted at once."""
+        """Whether `_unevaluated` contains a failure or a probe. These are counted at once."""
         self._database = LoopConnection()
         self._has_work = asyncio.Event()
         self._is_enough = asyncio.Event()

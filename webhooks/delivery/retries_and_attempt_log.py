@@ -1,4 +1,4 @@
-"""What follows an attempt: the decision on the next attempt, a log entry, and the stored part of the answer."""
+"""The steps after an attempt: the decision on the next attempt, a log entry, and the stored part of the answer."""
 
 import random
 import time
@@ -86,7 +86,7 @@ def decide(answer: Answer, *, attempt: int, steps: Sequence[float], factor: floa
 # --- The attempt log of a delivery: one entry for each attempt, of which only the newest are stored.
 
 KEPT_ATTEMPTS = 20
-"""Most entries in the log of a delivery. Older entries are dropped."""
+"""The maximum number of entries in the log of a delivery. Older entries are dropped."""
 EXCERPT_CHARACTERS = 500
 
 
@@ -121,7 +121,7 @@ def _attempt(entry: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, 
 MOST_BODY_BYTES = 4096
 MOST_HEADER_BYTES = 2048
 KEPT_ANSWERS = 3
-"""Most stored answers of a delivery. A new answer replaces that of three attempts before."""
+"""The maximum number of stored answers of a delivery. A new answer replaces the answer of three attempts earlier."""
 AT_ONCE, SECONDS_EACH = 20, 10.0
 """How many answers to failed attempts a dispatcher stores for an endpoint: AT_ONCE at first, then one per
 SECONDS_EACH seconds.
@@ -136,8 +136,8 @@ def kept(answer: Answer, at: str, *, keeps_success: bool = False) -> dict[str, A
     """The part of an answer to store, for the attempt that began at `at` (ISO 8601). Replaces characters that cannot be
     stored.
 
-    None without an answer, and for a success without `keeps_success`. Of a success, only the beginning of the body is
-    stored.
+    None if there is no answer, or if the attempt succeeded and `keeps_success` is false. For a success, only the
+    beginning of the body is stored.
     """
     if not (answer.status or answer.body) or (answer.ok and not keeps_success):
         return None
@@ -152,7 +152,7 @@ def kept(answer: Answer, at: str, *, keeps_success: bool = False) -> dict[str, A
 
 
 def _headers(answer: Answer) -> Iterator[tuple[str, str]]:
-    """The first headers, without cookies. Of a repeated name, the last value is used."""
+    """The first headers, without cookies. If a name is repeated, its last value is used."""
     left = MOST_HEADER_BYTES
     for raw_name, raw_value in answer.fields:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")

@@ -11,7 +11,9 @@ from webhooks.models import Endpoint
 from webhooks.open_deliveries import MOST_HURRIED
 
 FULL_OBJECT = 1_000
-"""Most events in an object. An archive with this many waiting deliveries gets an object before the hour ends."""
+"""The maximum number of events in an object. An archive with this many waiting deliveries gets an object before the
+hour ends.
+"""
 OBJECT_SECONDS = 0.5
 """How long an object waits for more claimed events."""
 

@@ -1,4 +1,4 @@
-"""The interface of destinations: five methods, and an `Answer` as from an HTTPS endpoint.
+"""The interface of destinations: five methods. Sending returns an `Answer`, as for an HTTPS endpoint.
 
 `problem` and `address` read only settings. `open`, `send` and `close` belong to one event loop. An error in `send`
 becomes the error of the answer. So retries, circuit, health and ledger treat destinations like other endpoints.
@@ -38,7 +38,7 @@ class Message(NamedTuple):
     key: str | None
     """Messages with the same key stay in order. None for an endpoint without ordered delivery."""
     seconds: float
-    """Time limit for the whole sending, in seconds."""
+    """The time limit for sending the message, in seconds."""
 
     def __repr__(self) -> str:
         return type_alone(self)
@@ -48,7 +48,7 @@ class Destination(ABC, Generic[Settings]):
     """A destination with the settings of an endpoint, on one event loop."""
 
     SETTINGS: ClassVar[type[Any]]
-    """The named tuple of the settings. Each setting is a text. Optional settings have defaults."""
+    """The named tuple of the settings. Each setting is a string. Optional settings have defaults."""
     CLIENT: ClassVar[str | None] = None
     """The optional package that this kind requires (requirements-destinations.txt)."""
 
@@ -107,7 +107,7 @@ class BrokerDestination(Destination[Settings]):
 
     @contextmanager
     def noting(self) -> Iterator[Attempt]:
-        """Record why a connection fails, and raise OSError with the reason. Client libraries replace the reason by
+        """Record why a connection fails, and raise OSError with the reason. Client libraries replace the reason with
         their own errors, or retry until a time-out.
         """
         attempt = Attempt()

@@ -55,7 +55,7 @@ class Kafka(BrokerDestination[KafkaSettings]):
     CLIENT: ClassVar[str | None] = "aiokafka"
     _producer: Any = None
     refusal: Exception | None = None
-    """The error of the last broker that refused a connection. None after one accepted."""
+    """The error of the last broker that refused a connection. None once a broker has accepted a connection."""
 
     @classmethod
     def problem(cls, given: KafkaSettings) -> str | None:

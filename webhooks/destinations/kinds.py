@@ -1,7 +1,7 @@
 """The kinds of destinations, and the open destinations of an event loop: one for each endpoint and its settings.
 
-Messages to one destination share its opening. A destination that fails is closed and opened again, so a broker's outage
-fails only the attempts made during it.
+A destination is opened once for all its messages. A destination that fails is closed and opened again, so a broker's
+outage fails only the attempts made during it.
 """
 
 import asyncio
@@ -25,7 +25,9 @@ KINDS: Mapping[str, type[Destination[Any]]] = {
     "rabbitmq": RabbitMq,
 }
 MOST_OPEN = 500
-"""Most open destinations of a dispatcher. Beyond this limit, the one that was opened first is closed."""
+"""The maximum number of open destinations of a dispatcher. Beyond this limit, the one that was opened
+first is closed.
+"""
 CLOSE_SECONDS = 2.0
 _KEEPS_OPEN = frozenset({None, REFUSED, TOO_LARGE})
 _HEADERS = ("webhook-", "x-service-", "traceparent")

@@ -16,8 +16,8 @@ from webhooks.destinations.aws_signature import AwsKeys, signed
 from webhooks.destinations.interface import TOO_LARGE, Destination, Message, text_problem, url_problem
 
 MOST_BYTES = 1_048_576
-"""Most bytes of a message with its attributes (Amazon's page "SQS message quotas"). A queue with a lower limit
-rejects larger messages itself.
+"""The maximum number of bytes of a message with its attributes (Amazon's page "SQS message quotas"). A queue with a
+lower limit rejects larger messages itself.
 """
 _SHORTER = b"must be shorter than"
 """Part of a queue's error for a message beyond its own limit."""

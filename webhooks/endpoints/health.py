@@ -121,7 +121,9 @@ def _first_failed(
 
 
 COUNTED_ROWS = 10_000
-"""Most counted waiting deliveries of an endpoint, and most recent deliveries of a tenant that are read."""
+"""The maximum number of waiting deliveries that are counted for an endpoint, and of recent deliveries that are read for
+a tenant.
+"""
 
 # Both queries use the partial index `delivery_due`. In it, retries come after deliveries that were never attempted, so
 # the newest failure is among the last rows.

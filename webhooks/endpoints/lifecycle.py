@@ -31,10 +31,10 @@ from webhooks.requests.signed_request import new_secret, shown_prefix
 from webhooks.requests.verify_ping import Ping
 
 MOST_ENDPOINTS = 20
-"""Most endpoints of a tenant in each environment."""
+"""The maximum number of endpoints of a tenant in each environment."""
 
 MOST_IDS = 500
-"""Most accounts, and most numbers, to which an endpoint can be limited."""
+"""The maximum number of accounts to which an endpoint can be limited. The same maximum applies to numbers."""
 MOST_METADATA, LONGEST_METADATA_NAME, LONGEST_METADATA_TEXT = 50, 40, 500
 """Limits of an endpoint's metadata: members, characters of a name, and characters of a text."""
 LONGEST_TIMEOUT_SECONDS = 30
@@ -43,7 +43,9 @@ HIGHEST_RATE = 1_000
 HIGHEST_THRESHOLD = 1_000_000
 """The highest threshold of given-up deliveries for an endpoint's mail."""
 LONGEST_WAIT_MILLISECONDS, LONGEST_QUIET_SECONDS = 1_000, 60
-"""The longest times for which a request may wait for more events, and a customer's messages may be collected."""
+"""The longest time that a request may wait for more events, and the longest time that a customer's messages may be
+collected.
+"""
 MOST_RETRY_STEPS, LONGEST_RETRY_STEP, LONGEST_RETRY_SCHEDULE = 19, 86_400, 604_800
 """Limits of a retry schedule: the number of steps, the seconds of one step, and the seconds of all steps. Within
 these limits, the attempt log shows every attempt.

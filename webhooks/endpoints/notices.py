@@ -37,12 +37,12 @@ log = structlog.get_logger(__name__)
 FAILING_AFTER = timedelta(minutes=15)
 """How long an endpoint must be without a success before its tenant is notified."""
 MOST_ENDPOINTS = 1_000
-"""Most endpoints checked in one run."""
+"""The maximum number of endpoints that are checked in one run."""
 
 MOST_EXHAUSTED, MOST_NAMED = 1_000, 100
-"""Most deliveries that one event counts, and most that it names."""
+"""The maximum number of deliveries that one event counts, and the maximum number that it names."""
 MOST_ROUNDS = 20
-"""Most rounds of one run. The next run reports the remaining deliveries."""
+"""The maximum number of rounds in one run. The next run reports the remaining deliveries."""
 MAIL_WINDOW = timedelta(hours=24)
 """How long an endpoint's given-up deliveries are counted together. Each such period has at most one mail."""
 
@@ -187,7 +187,7 @@ def _changed() -> QuerySet[Endpoint]:
 
 
 def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
-    """Notify one tenant of endpoints, in one transaction and with at most one mail of each kind."""
+    """Notify one tenant about these endpoints, in one transaction and with at most one mail of each kind."""
     health = {
         endpoint.id: health_of(endpoint)
         for endpoint in endpoints

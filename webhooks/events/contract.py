@@ -89,8 +89,8 @@ OTHER_KINDS = ("edit", "revoke", "request_welcome", "unsupported", "unknown")
 
 
 def _by_kind(name: str, schema: Json) -> Json:
-    """Build a union: one schema for each of `x-kinds`, which requires the member with the kind's name, and one for
-    all other kinds.
+    """Build a union of schemas. Each kind in `x-kinds` has a schema that requires the member with the kind's name. All
+    other kinds share one schema.
     """
     kinds = schema["x-kinds"]
     shared = {member: value for member, value in schema["properties"].items() if member not in kinds}

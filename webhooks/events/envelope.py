@@ -72,8 +72,8 @@ IS_URGENT = f"{IS_CALL} AND NOT e.ordered AND e.kind <> 's3'"
 # --- The filter of an endpoint: which events it gets. Publishing and replays of missed events use the same condition.
 STATUS = """coalesce({event}.status,
         split_part(substr({event}.dedupe_key, length('status:' || {event}.wamid || ':') + 1), ':', 1))"""
-"""SQL: the status of a `message.status` event. Events from before the column have the status only in the dedupe
-key, `status:<wamid>:<status>`.
+"""SQL: the status of a `message.status` event. Events that were written before the column existed have the status only
+in the dedupe key, `status:<wamid>:<status>`.
 """
 WANTED_BY_MEMBERS = f"""
     (e.format = 'envelope' OR {{event}}.raw_path IS NOT NULL)
@@ -181,8 +181,8 @@ FROM events e
 JOIN tenants_tenant t ON t.id = e.tenant_id
 WHERE {of_tenant("e")} AND e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s
 """  # noqa: S608 - only a condition and column names are formatted in
-# All bodies of one day are in one partition. A prepared statement finds it before it starts, and does not touch the
-# more than 50 others.
+# All bodies of one day are in one partition. A prepared statement selects this partition when it starts, and does not
+# touch the others, of which there are more than 50.
 _BODIES_OF_DAY = f"""
 SELECT id, body FROM event_payloads
 WHERE {of_tenant("event_payloads")} AND expires_on = %(day)s AND id = ANY(%(ids)s::uuid[])

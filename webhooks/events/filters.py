@@ -5,8 +5,8 @@ Postgres. The statement that publishes evaluates the jsonpath with the function 
 for each event and endpoint with a filter.
 
 A path names a member of `data`, or `type`. A path through an array matches any of its elements. A missing member equals
-nothing. A filter loses no event: an event passes if it cannot be evaluated, because its `data` is longer than 256 KiB
-or has values that jsonb cannot hold.
+no value. An event cannot be evaluated if its `data` is longer than 256 KiB or has values that jsonb cannot hold. Such
+an event passes, so that no filter loses an event.
 """
 
 import json
@@ -33,7 +33,7 @@ MOST_CONDITIONS, DEEPEST, LONGEST = 50, 5, 4096
 """Limits of a filter: comparisons, nesting of `$and`, `$or` and `$not`, and characters as JSON."""
 LONGEST_PATH = 200
 PREVIEWED, LOOKED_AT = 100, 1_000
-"""A preview evaluates up to PREVIEWED of the newest LOOKED_AT events: those that pass all other filters."""
+"""A preview reads the newest LOOKED_AT events. It evaluates up to PREVIEWED of those that pass all other filters."""
 
 _TYPE, _DATA = "type", "data."
 _PATH = re.compile(r"type|data(?:\.[A-Za-z0-9_]+)+")

@@ -8,9 +8,9 @@ The message log has one row for each message. `MessageRows` turns the events of 
 get filled, so repetitions and the order of events do not matter. Rows are locked in the order of their keys, so two
 statements that name the same messages wait for each other instead of deadlocking.
 
-The database's function `message_month` (migration 0017) finds a message's row by its key: in the current month or, for
-a status, in the months of `LOOK_BACK` before. A message gets a second row if a status comes even later, or if its first
-two events are written at the same moment on both sides of the end of a month.
+The database's function `message_month` (migration 0017) finds a message's row by its key: in the current month, and for
+a status also in the preceding months within `LOOK_BACK`. A message gets a second row if a status comes even later, or
+if its first two events are written at the same moment on both sides of the end of a month.
 """
 
 from collections.abc import Sequence
@@ -175,7 +175,8 @@ class MessageRows:
         first_month = this_month
         for place, row in enumerate(self._rows):
             row["place"] = place
-            # A status may exist for a message sent at the end of its month, or replayed from the send journal.
+            # A row may already exist because of a status, if the message was sent at the end of its month or is
+            # replayed from the send journal.
             row["may_exist"] |= row["month"] < this_month
             if row["may_exist"]:
                 first_month = min(first_month, (row["month"] - LOOK_BACK).replace(day=1))
@@ -231,11 +232,11 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 # lease runs out (at least once). If another dispatcher gets the signal, it transfers the lease to itself before it
 # sends.
 MOST_EVENTS = 16
-"""Most events of a statement that hands deliveries over. If there are more, a dispatcher with room claims the
-deliveries.
+"""The maximum number of events of a statement that hands deliveries over. If there are more events, a dispatcher with
+room claims the deliveries.
 """
 MOST_BODY_BYTES = 16 * 1024
-"""Most bytes of a body in a signal. The dispatcher reads a larger body from the database."""
+"""The maximum number of bytes of a body in a signal. The dispatcher reads a larger body from the database."""
 
 
 class HandedOver(msgspec.Struct, frozen=True, array_like=True):
@@ -310,8 +311,8 @@ _DRAFT_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in COLU
 # inserted in sorted order, so two processes with overlapping notifications wait for each other instead of deadlocking.
 # The second process then sees the keys of the first. All rows are inserted by primary key and small indexes, so nothing
 # is scanned. The statement builds a delivery's id, a UUIDv7 of its event's millisecond, because Postgres before 18 has
-# no function for that. All bodies come as one value, of which each row names its slice, because an array would be
-# adapted element by element. A call has no place in its customer's line, so it does not wait for messages that are
+# no function for that. All bodies are sent as one value, because an array would be adapted element by element. Each row
+# names its slice of this value. A call has no place in its customer's line, so it does not wait for messages that are
 # collected. With a lease, the statement claims deliveries for the dispatcher to which they are handed over: all that
 # can be sent at once, or only those of calls.
 _DATA = "substr(%(bodies)s::bytea, fresh.start, fresh.length)"
@@ -389,7 +390,7 @@ _PUBLISH_MESSAGES = _STATEMENT.format(more=f", {UPSERT}{_NOTE.format(changed=_ME
 _members = attrgetter(*COLUMNS)
 
 MOST_TOGETHER = 500
-"""Most events of one statement. Only a single notification may have more."""
+"""The maximum number of events of one statement. Only a single notification may have more."""
 
 
 def publish(*, tenant_id: UUID, events: Sequence[NewEvent], raw: bytes | None = None) -> list[UUID]:

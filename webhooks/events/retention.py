@@ -69,7 +69,7 @@ NOTIFICATION_SPAN = timedelta(seconds=60)
 """All events of one notification are made at most this long before the notification is stored."""
 _BEGIN = UUID(int=0)
 
-# Schedules the move of a tenant's bodies: once if the table has no row of the tenant, and after each change of its
+# Schedules the move of a tenant's bodies if the table has no row of the tenant, and after each change of the tenant's
 # retention.
 _NOTICE = """
 INSERT INTO webhooks_retentionmove (tenant_id, retention_days, after)

@@ -72,7 +72,9 @@ _EVENTS = BoundedList(EVENTS, finds_oldest=True)
 _OF_ONE_CUSTOMER = ("wamid", "wa_id", "user_id")
 _NO_DELIVERIES = dict.fromkeys(Delivery.Status.values, 0)
 MAX_DELIVERIES = 200
-"""Most deliveries shown with one event. An event has up to twenty original deliveries, and replays."""
+"""The maximum number of deliveries that are shown with one event. An event has up to twenty original deliveries, and
+replays.
+"""
 
 # Planned once for all days and ids, because planning for the partitions would take longer than reading them. With
 # ranges, but not with an array, the running statement skips all but a few partitions. Deliveries are created with their
@@ -105,8 +107,9 @@ def search(
 ) -> Page[Event]:
     """A tenant's events of one environment, newest first.
 
-    They have one of the types and these column values, and were made from `begin` to before `end`. `before` is the id
-    before which the page begins. A page can have fewer than `limit` events, even none, and still have a next page.
+    The events have one of the types and these column values, and were created at or after `begin` and before `end`. The
+    page begins with the newest event before the id `before`. A page can have fewer than `limit` events, even none, and
+    still have a next page.
     """
     conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
     if types:

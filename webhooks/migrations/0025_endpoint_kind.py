@@ -2,9 +2,9 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # The default is for rows that the former version inserts: it creates only webhooks. It creates no deliveries for an
-    # inbox, because an inbox has no event types. If it has to wait for a long query, the migration fails after 5
-    # seconds instead of blocking all traffic.
+    # The default is for rows that the former version inserts. That version creates only webhooks. It creates no
+    # deliveries for an inbox, because an inbox has no event types. If it has to wait for a long query, the migration
+    # fails after 5 seconds instead of blocking all traffic.
     atomic = False
 
     dependencies = [

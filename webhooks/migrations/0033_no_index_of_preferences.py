@@ -18,7 +18,8 @@ class Migration(migrations.Migration):
     operations = [
         migrations.SeparateDatabaseAndState(
             database_operations=[
-                # A statement for each index, because Citus cannot drop two indexes of a distributed table in one.
+                # One statement per index, because Citus cannot drop two indexes of a distributed table in the same
+                # statement.
                 migrations.RunSQL([f"DROP INDEX IF EXISTS {name}" for name in _made.INDEXES], migrations.RunSQL.noop),
                 migrations.RunPython(migrations.RunPython.noop, _made.add_indexes),
             ],

@@ -2,7 +2,7 @@
 
 The notification is built from the event's `data`, because the stored notification may be large and many events share
 it. `data` has one item of a Meta list under a singular name (gateway/upstream/notifications/events.py). This module
-makes the item the only one of its list again.
+puts the item back into a list, as the only item.
 """
 
 import re
@@ -77,7 +77,7 @@ def _echoes(event: Envelope) -> str:
 
 
 def _replace_media_urls(holder: JsonObject) -> None:
-    """Replace Meta's media URLs by URLs of the service. Meta's require the account's token."""
+    """Replace Meta's media URLs by URLs of the service. Meta's URLs require the account's token."""
     for name in _WITH_MESSAGES:
         for _, message in objects(holder, name):
             for content in message.values():
@@ -90,7 +90,7 @@ def _replace_media_urls(holder: JsonObject) -> None:
 
 
 def _cut_out(event: Envelope) -> bytes:
-    """Cut the event's change out of the notification byte for byte. For values that are not objects, or that are
+    """Cut the event's change out of the notification byte for byte. Used for values that are not objects, or that are
     nested too deeply to be serialised again.
     """
     place = _PLACE.match(event.raw_path or "")

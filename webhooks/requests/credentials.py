@@ -41,7 +41,7 @@ TOKEN_SECONDS, LONGEST_TOKEN_SECONDS, EARLY_SECONDS = 300.0, 3_600.0, 30.0
 """Lifetime of a token in seconds: the default without `expires_in`, the maximum, and how early a token is replaced."""
 LONGEST_TOKEN = 8_192
 MOST_TOKENS = 10_000
-"""Most tokens that a dispatcher keeps."""
+"""The maximum number of tokens that a dispatcher keeps."""
 PUBLIC_PREFIX = "whpk_"
 
 

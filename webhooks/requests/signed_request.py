@@ -38,7 +38,7 @@ from webhooks.requests import cloud_api_form
 from webhooks.requests.credentials import MASK, NONE, Credentials, unpacked
 
 MOST_HEADER_BYTES = 4096
-"""Most bytes of all names and values, including their separators in a request."""
+"""The maximum number of bytes of all names and values, including their separators in a request."""
 
 _SEPARATORS = len(": \r\n")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -232,7 +232,7 @@ class Target:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The caller's headers."""
     timeout: float = TOTAL_TIMEOUT
-    """Seconds of one attempt in all."""
+    """The time limit of a whole attempt, in seconds."""
     keeps_answers: bool = False
     """Whether the beginnings of answers to successful attempts are stored too."""
     credentials: Credentials = NONE

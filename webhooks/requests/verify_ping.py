@@ -99,8 +99,8 @@ def _hint(endpoint: Endpoint, answer: Ping) -> str | None:
 
 
 def handshake(endpoint: Endpoint) -> Ping:
-    """GET the challenge like Meta (upstream fact 3.1). Passes with a 2xx whose text is the challenge. Raises
-    Conflict if the endpoint's verify token cannot be read.
+    """Send the challenge in a GET request, as Meta does (upstream fact 3.1). Passes with a 2xx whose text is the
+    challenge. Raises Conflict if the endpoint's verify token cannot be read.
     """
     target = signed_request.target_of(endpoint, at=now())
     try:
@@ -147,7 +147,7 @@ def _post(
     event_type: str,
     **more: str,
 ) -> Answer:
-    """POST a body that is not a delivery but signed like one. `more` has additional headers."""
+    """POST a body that is not a delivery but is signed like one. `more` has additional headers."""
     headers = signed_request.headers(
         keys=target.keys,
         hub_key=target.hub_key,

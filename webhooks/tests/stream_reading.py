@@ -40,7 +40,7 @@ class StreamReader:
         """Read all events after the client's place."""
         if settings.DATABASE_IS_DISTRIBUTED:
             with connection.cursor() as cursor:
-                # Citus itself does this once each interval.
+                # Citus itself does this at intervals.
                 cursor.execute("SELECT recover_prepared_transactions()")
         after = run(stream.resumed(self.place, tenant_id=self.tenant_id, environment="live"))
         while True:

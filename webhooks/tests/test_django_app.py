@@ -1,4 +1,6 @@
-"""The SDK's Django app in a project built by docs/django.md: the project's own tests, and deliveries of the gateway."""
+"""The SDK's Django app in a project that follows docs/django.md: the project's own tests, and deliveries of the
+gateway.
+"""
 
 import os
 import re

@@ -1,4 +1,6 @@
-"""docs/webhooks.md names every error and state, docs/operations.md every metric. tests/documentation runs samples."""
+"""docs/webhooks.md names every error and state, and docs/operations.md names every metric. The samples run in
+tests/documentation.
+"""
 
 from gateway.monitoring import metrics
 from tests.pages import page

@@ -197,8 +197,8 @@ def test_a_full_last_page_has_no_next(api: Api, tenant: Tenant) -> None:
     assert api.get("/v1/events?limit=1").json()["next_cursor"] is not None
 
 
-# Twenty events of each value, and as many of another tenant. A walk through all events, or all events of the tenant,
-# would cost more than one by the narrowest index.
+# Twenty events of each value, and as many of another tenant. A walk through all events, or through all events of the
+# tenant, would cost more than a walk through the narrowest index.
 _MANY = """
 INSERT INTO events (id, tenant_id, environment, type, waba_id, phone_number_id, wamid, wa_id, dedupe_key,
                     payload_expires_on)

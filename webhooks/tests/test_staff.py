@@ -1,4 +1,6 @@
-"""Staff pages of endpoints and deliveries: their contents, and actions in a tenant's name, audited as staff's."""
+"""Staff pages of endpoints and deliveries: their contents, and actions in a tenant's name, which are audited as actions
+of staff.
+"""
 
 import re
 from typing import Any

@@ -56,7 +56,7 @@ def number_transactions(url: str, count: int) -> None:
 
 
 def elsewhere(call: Callable[[], Any]) -> Any:
-    """Call a function over a connection of its own."""
+    """Call a function over a separate connection."""
 
     def calling() -> Any:
         try:
@@ -111,7 +111,9 @@ def test_a_listener_that_names_an_event_goes_on_after_it_in_a_new_epoch(tenant: 
 
 
 def test_an_epoch_waits_for_those_who_have_written_in_the_former_one(tenant: Tenant) -> None:
-    """Otherwise a listener that had read an event of the new epoch would skip events that they commit later."""
+    """Otherwise a listener that had read an event of the new epoch would skip events that writers of the former epoch
+    commit later.
+    """
     reader = StreamReader(tenant.id)
     with transaction.atomic():
         slow = published(tenant)

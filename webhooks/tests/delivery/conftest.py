@@ -1,4 +1,4 @@
-"""A receiver that hangs, for tests of how much the requests to one endpoint may occupy."""
+"""A receiver that hangs, for tests of the resources that requests to one endpoint may occupy."""
 
 import asyncio
 import threading

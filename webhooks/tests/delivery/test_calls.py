@@ -77,7 +77,7 @@ def test_a_call_that_no_dispatcher_was_handed_is_claimed_before_older_messages(
     monkeypatch.setattr(wake_up, "soon", lambda _fresh: None)
     call(tenant)
     with connection.cursor() as cursor:
-        # As after the end of a dispatcher that had claimed the delivery.
+        # This is the state after a dispatcher that had claimed the delivery has ended.
         cursor.execute("UPDATE webhook_deliveries SET next_attempt_at = now(), leased_until = now()")
     with LoopThread(dispatcher):
         wait_for_call(receiver)

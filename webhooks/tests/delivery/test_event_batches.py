@@ -108,7 +108,7 @@ def test_a_customers_messages_are_collected_from_the_first_on(
     (first, *_) = Delivery.objects.order_by("event_id")
     wait = (first.next_attempt_at or now()) - now()
     assert timedelta(seconds=5) < wait <= timedelta(seconds=10)
-    # The time for which Asha's messages are collected ends with her first message. The second alone would wait longer.
+    # The collection of Asha's messages ends when her first message is due, although the second is due later.
     Delivery.objects.filter(pk=first.pk).update(next_attempt_at=now())
     dispatcher.run()
     assert [keys(got) for got in receiver.received] == [["a1", "a2"]]

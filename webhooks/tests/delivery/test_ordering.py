@@ -390,7 +390,8 @@ def test_a_delivery_in_order_or_at_a_rate_is_not_claimed_at_publish(
     settings: tuple[dict[str, Any], ...] = ({}, {"ordered": True}, {"rate_per_second": 5})
     endpoints = [api.post("/v1/webhooks", {"url": receiver.url, **given}).json()["id"] for given in settings]
     with transaction.atomic():
-        # The dispatcher polls before the commit. After it no dispatcher takes the hand-over, and the lease is released.
+        # The dispatcher polls before the commit. After the commit, no dispatcher takes the hand-over, and the lease is
+        # released.
         say(tenant, "91", "a")
         leased = {str(row.endpoint_id): row.leased_until is not None for row in Delivery.objects.all()}
     assert [leased[endpoint] for endpoint in endpoints] == [True, False, False]

@@ -170,7 +170,8 @@ def test_a_claim_that_fails_does_not_end_the_dispatcher(
     monkeypatch.setattr("webhooks.delivery.claimer.claiming", failing)
     monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 60.0)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
-    # A signal of the endpoint's creation may be waiting and hide one failure. After it, the dispatcher polls by itself.
+    # A signal from the endpoint's creation may still be waiting, and may hide one failure. After this signal, the
+    # dispatcher polls by itself.
     monkeypatch.setattr(wake_up, "soon", lambda _fresh: None)
     publish_one(tenant)
 

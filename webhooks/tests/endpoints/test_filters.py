@@ -1,4 +1,6 @@
-"""Filters by content: passing events, rejected filters, and that no body makes the publishing statement fail."""
+"""Filters by content: events that pass, filters that are rejected, and bodies that must not make the publishing
+statement fail.
+"""
 
 from datetime import timedelta
 from typing import Any
