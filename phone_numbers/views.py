@@ -155,8 +155,8 @@ class NumbersView(UpstreamCallsView):
     @extend_schema(
         operation_id="release_number",
         summary="Release a number",
-        description="Removes the number from the service. Its events are kept. With the last number of a business "
-        "account, the account is released too.",
+        description="Removes the number from the service. Its events are kept. Releasing the last number of a "
+        "business account also releases the account.",
         responses={200: ReleasedNumberOut},
     )
     @waits_for_upstream

@@ -59,7 +59,7 @@ CONTRAST = """async (seen) => {
         fresh.length ? (await axe.run({include: fresh}, options)).violations : [],
     ];
 }"""
-"""Checks the contrast of elements that a window has not shown before, because this check takes most of axe's time.
+"""Checks the contrast only of elements that a window has not shown before, because this check takes most of axe's time.
 
 `mark` is a digest of the tags and classes of an element and its ancestors. Elements with the same mark have the same
 colours."""
@@ -88,7 +88,7 @@ Seen = TypeVar("Seen")
 def launched(driver: Playwright) -> Browser:
     """Launch a headless browser: Chromium's headless shell if it is installed, else the full browser.
 
-    The shell opens a page with a quarter of the full browser's CPU.
+    To open a page, the shell needs a quarter of the full browser's CPU time.
     """
     names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     path = next(filter(None, map(shutil.which, names)), None)
@@ -184,7 +184,7 @@ def violations(page: Page, tags: list[str] | None = None, part: str | None = Non
 
 
 def low_contrast(page: Page, scheme: str) -> list[str]:
-    """Return violations of contrast, only of elements that the window has not shown before in this colour scheme."""
+    """Return the contrast violations of the elements that the window has not shown before in this colour scheme."""
     seen = _seen.setdefault(page, {}).setdefault(scheme, set())
     fresh, found = page.evaluate(CONTRAST, list(seen))
     seen.update(fresh)

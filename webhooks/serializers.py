@@ -154,7 +154,7 @@ class BatchSettings(serializers.Serializer[dict[str, Any]]):
 
 
 class DestinationSettings(serializers.Serializer[dict[str, Any]]):
-    """The destination of an endpoint that is not a webhook. Each kind has its own members (docs/destinations.md)."""
+    """Where an endpoint sends events if it is not a webhook. Each kind has its own members (docs/destinations.md)."""
 
     def get_fields(self) -> dict[str, Any]:
         # Each kind checks its own settings (`webhooks/destinations/`).
@@ -183,7 +183,7 @@ class RetryScheduleField(serializers.ListField):
 
 
 class EndpointSettings(serializers.Serializer[dict[str, Any]]):
-    """Fields that creation and changes have in common."""
+    """The members that both the creation and the change of an endpoint accept."""
 
     waba_ids = IdsField()
     phone_number_ids = IdsField()
@@ -324,7 +324,9 @@ class ReplayIn(serializers.Serializer[dict[str, Any]]):
 
 
 class ReplayPreviewOut(serializers.Serializer[replay.Queued]):
-    """Preview of a replay: the number of deliveries, the oldest, and the fewest seconds that the release takes."""
+    """Preview of a replay: the number of deliveries, the time of the oldest, and the minimum duration of
+    the release in seconds.
+    """
 
     count = serializers.IntegerField()
     oldest = serializers.DateTimeField(allow_null=True)
@@ -461,7 +463,7 @@ class EndpointWithHealthOut(EndpointOut):
 
 
 class NewEndpointOut(EndpointOut):
-    """An endpoint with its secret, which only the answer to its creation has."""
+    """An endpoint with its secret. Only the answer to the creation of the endpoint contains the secret."""
 
     class Meta(EndpointOut.Meta):
         fields = [

@@ -163,8 +163,8 @@ class UsageView(ResourceViewSet):
         operation_id="list_usage",
         summary="List the usage of the platform's tenants",
         description="Returns one entry for each business, the newest business first. An entry counts a day or a "
-        "month in UTC. It counts the live environment, or the sandbox for a business that works only there. A test "
-        "key sees only such businesses.",
+        "month in UTC. It counts the live environment, or the sandbox for a business that works only there. With a "
+        "test key, only businesses that work only in the sandbox are returned.",
         parameters=[
             OpenApiParameter("day", date, description="The day to count, such as `2026-11-21`."),
             OpenApiParameter(

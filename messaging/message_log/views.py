@@ -150,7 +150,7 @@ class CustomersView(ResourceViewSet):
         summary="Get a customer of a number",
         description="Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer "
         "stopped marketing messages, the last ad that the customer came from, and the known ids. The path names the "
-        "customer by wa_id or user_id. For a customer without messages, these members are null.",
+        "customer by wa_id or user_id. For a customer without messages, the members about messages are null.",
         responses=CustomerOut,
     )
     def retrieve(self, request: Request, phone_number_id: str, customer_id: str) -> Response:

@@ -333,9 +333,9 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="send_test_inbound",
         summary="Let a customer write to the sandbox",
-        description="Writes to a number of the sandbox as one of its customers. The events come as they do live. "
-        "`type` is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other types "
-        "have a default object.",
+        description="Writes to a number of the sandbox as one of its customers. The events are the same as for live "
+        "messages. `type` is any message type, whose object has WhatsApp's form. A text may be a plain string. Most "
+        "other types have a default object.",
         request=TestInboundIn,
         responses={201: TestInboundOut},
     )
@@ -349,7 +349,7 @@ class SandboxView(UpstreamCallsView):
         operation_id="send_test_echo",
         summary="Let the business write in its app",
         description="Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number "
-        "must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live.",
+        "must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live number.",
         request=TestEchoIn,
         responses={201: TestInboundOut},
     )
@@ -362,7 +362,8 @@ class SandboxView(UpstreamCallsView):
         operation_id="set_test_preference",
         summary="Let a customer of the sandbox opt out",
         description="Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event "
-        "`user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that event.",
+        "`user.preferences` is the same as for a live number. Endpoints that name `customer.opt_out` also "
+        "receive that event.",
         request=TestPreferenceIn,
         responses={201: TestPreferenceOut},
     )
@@ -375,9 +376,9 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="start_test_call",
         summary="Let a customer call in the sandbox",
-        description="Calls a number of the sandbox as one of its customers. The event of the call comes as it does "
-        "live, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that nobody "
-        "accepts ends after a minute.",
+        description="Calls a number of the sandbox as one of its customers. The event of the call is the same as "
+        "for a live call, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call "
+        "that nobody accepts ends after a minute.",
         request=TestCallIn,
         responses={201: TestCallOut},
     )
@@ -433,8 +434,9 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="set_test_status",
         summary="Set a message's status in the sandbox",
-        description="Sets the status of a message that a number of the sandbox sent. The event comes at once, as it "
-        "does live. The status may contradict earlier statuses, so that you can test that case, too.",
+        description="Sets the status of a message that a number of the sandbox sent. The event, which is the "
+        "same as for a live message, comes at once. The status may contradict earlier statuses, so that you can also "
+        "test that case.",
         request=TestStatusIn,
         responses={201: TestStatusOut},
     )
@@ -447,8 +449,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="decide_test_template",
         summary="Decide about a template of the sandbox",
-        description="Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`), "
-        "`quality`, `category` and `correct_category`. The event comes as it does live.",
+        description="Makes a decision about a template as WhatsApp's review does. Send exactly one of `event` (with "
+        "`reason`), `quality`, `category` and `correct_category`. The event is the same as for a live template.",
         request=TestTemplateIn,
         responses={201: TestTemplateOut},
     )
@@ -461,8 +463,8 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="decide_test_number",
         summary="Decide about a number of the sandbox",
-        description="Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display "
-        "name or PIN. The event comes as it does live.",
+        description="Makes a decision about a number as WhatsApp does: its quality and messaging limit, throughput, "
+        "display name or PIN. The event is the same as for a live number.",
         request=TestNumberEventIn,
         responses={201: TestNumberEventOut},
     )

@@ -30,7 +30,7 @@ UNAUTHORIZED: Refusal = (401, "unauthorized")
 FORBIDDEN: Refusal = (403, "forbidden")
 NOT_FOUND: Refusal = (404, "not_found")
 ADMITTED = {"app": {"app_key"}, "staff": {"staff"}, "console": {"staff", "console_user"}}
-"""The admitted kinds of credentials by kind of route, for routes that concern no single tenant."""
+"""The kinds of credentials that are admitted by each kind of route that does not concern a single tenant."""
 
 
 TURNS = 8
@@ -136,7 +136,7 @@ def turns(declarations: Mapping[str, Hashable]) -> dict[str, tuple[int, int]]:
 
 
 def lacks(credential: Credential, scope: KeyScope) -> bool:
-    """Return whether a key lacks a scope, or may not use it.
+    """Return whether a key lacks a scope or may not use the scope.
 
     A test key may not use scopes that change what both environments share.
     """
@@ -184,9 +184,9 @@ class Credentials:
     ) -> Iterator[Credential]:
         """Yield the credentials to try at a route.
 
-        Of the keys that have or lack a single scope, only those for the scope of the route are tried. Credentials
-        that are similar and expect the same answer are divided among routes with the same declarations. Each route
-        gets at least one of them.
+        A key that has or lacks a single scope is tried only if the route requires that scope. Credentials that are
+        similar and expect the same answer are divided among routes with the same declarations. Each route gets at least
+        one of them.
         """
         if route.kind == "open":
             yield from (self["nobody"], self["owner key"], self["staff"])

@@ -1,7 +1,7 @@
 """Every kind of call at the Cloud API's paths and at `/mcp`, with every credential.
 
 At these paths, one view serves several operations. The required scope depends on the object of a call, so `CALLS` names
-it.
+the scope of each call.
 """
 
 from collections.abc import Hashable, Mapping

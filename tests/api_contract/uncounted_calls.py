@@ -1,4 +1,4 @@
-"""Fails the test of a request that waits for a network outside of a bulkhead, because no limit counts such a call."""
+"""Fails a test if one of its requests waits for a network outside of a bulkhead, where no limit counts the call."""
 
 import sys
 import threading
@@ -18,7 +18,7 @@ EXEMPT_CALLERS = {"tenants.mail", "webhooks.events.publish"}
 """Modules that do not wait for a network. In a request, mail is only printed to a developer's console. Publishing waits
 for the database."""
 EXEMPT_PATHS = ("/admin/",)
-"""Only staff use these paths, and they are few and identified."""
+"""Only staff use these paths. Staff are few, and the service knows each of them."""
 
 
 class UncountedCall(AssertionError):

@@ -139,7 +139,9 @@ class Stack:
 
 
 def messages(count: int) -> list[dict[str, Any]]:
-    """Texts for a batch, each to another customer, because Meta accepts few messages at a time to the same one."""
+    """Texts for a batch, each to a different customer, because Meta accepts only a few messages at a time to one
+    customer.
+    """
     return [
         {"to": f"+917000{place:04d}11", "type": "text", "text": {"body": "Hello"}} for place in range(count)
     ]

@@ -1,4 +1,4 @@
-"""Clients that the usual generators make of the contract, in Go, Java, PHP and C#, against the running service.
+"""Clients that the usual generators make from the contract, in Go, Java, PHP and C#, against the running service.
 
 `make clients` runs the tests. They need Go, Java, Maven, PHP with Guzzle, and Mono with Newtonsoft.Json. No other test
 needs these programs, so `make test` leaves these tests out.
@@ -35,7 +35,8 @@ CSHARP_OPTIONS = (
     "--additional-properties=packageName=Gateway,targetFramework=net48,useOneOfDiscriminatorLookup=true"
 )
 NAMING_STRATEGY = re.compile(r"(new DefaultContractResolver)\s*\{\s*NamingStrategy = [^{}]*\{[^{}]*\}\s*\}")
-"""Removed: Debian's Newtonsoft.Json has no naming strategies, and the client specifies each name anyway."""
+"""Matches a naming strategy, which is removed: Debian's Newtonsoft.Json has none, and the client specifies each name.
+"""
 MONO_LIBRARIES = (
     "System.ComponentModel.DataAnnotations,System.Net.Http,System.Runtime.Serialization,System.Web"
 )

@@ -1,8 +1,8 @@
 """The OpenAPI document and the running service: no 500, no undocumented status, no violation of a schema.
 
 schemathesis generates positive and negative cases for every operation, with the right credentials. The long form
-(`make fuzz`) makes more examples of each. Only the tests import schemathesis: it takes 0.7 s and 80 MB, which every
-test process would spend on collecting this file.
+(`make fuzz`) makes more examples of each. Only the tests themselves import schemathesis. At the top of this file, the
+import would cost every test process that collects the file 0.7 s and 80 MB.
 """
 
 import json
@@ -37,7 +37,7 @@ CUSTOMER = "919812345678"
 def credentials(stack: Stack) -> dict[str, str]:
     """A token for each kind of operation: a platform's, a staff member's, and a tenant's.
 
-    Only these tests use the tenant, so the rows that the cases leave disturb no other test.
+    Only these tests use the tenant, so other tests are not affected by the rows that the cases leave.
     """
     app = stack.platform_key("Fuzz")
     tenant = stack.made("/v1/tenants", {"name": "Fuzzed"}, key=app)["id"]
@@ -98,7 +98,9 @@ def kind_of(path: str) -> str:
 
 
 def operations() -> list[tuple[str, str, str]]:
-    """Method and path of every operation with valid input, and with invalid input if it has any."""
+    """Each operation's method, path and kind of input: "good" for every operation, also "bad" for an operation with
+    input.
+    """
     found = []
     for path, methods in json.loads((ROOT / "docs/openapi.json").read_bytes())["paths"].items():
         for method, operation in methods.items():
@@ -165,7 +167,7 @@ def test_every_operation_keeps_its_contract(
     mode = GenerationMode.POSITIVE if kind == "good" else GenerationMode.NEGATIVE
     always = [of_schema.status_code_conformance, of_schema.content_type_conformance]
     if path != "/v1/events/stream":
-        # OpenAPI 3.1 has one schema for a whole stream, but schemathesis validates each event with it.
+        # OpenAPI 3.1 has one schema for a whole stream, but schemathesis would validate each event against that schema.
         always.append(of_schema.response_schema_conformance)
 
     # A stream ends only when its reader disconnects.
@@ -182,7 +184,7 @@ def test_every_operation_keeps_its_contract(
         suppress_health_check=list(HealthCheck),
     )
     def keeps_it(case: Case) -> None:
-        # Aim every second invalid input only: in the others, the path parameter may be the error.
+        # Aim only every second invalid input. In the others, the path parameter may be the error.
         if kind == "good" or next(is_aimed):
             aim(case, existing)
         response = case.call(base_url=stack.ready["base_url"], headers=headers, timeout=seconds)

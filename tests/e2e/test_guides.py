@@ -60,7 +60,7 @@ UNSEEN = f"""([seen, parts]) => {{
     for (const it of document.querySelectorAll(parts)) if (!kept.has(it)) it.remove();
     return fresh;
 }}"""
-"""Removes the parts of a page without new elements, and returns the marks of the new elements."""
+"""Removes those parts of a page that have no new elements, and returns the marks of the new elements."""
 PUT = f"""async ([seen, path]) => {{
     {MARKS}
     const answer = await fetch(path), known = new Set(seen);
@@ -167,8 +167,8 @@ def test_the_start_says_what_this_is_and_the_search_finds_what_people_look_for(
         "opt out": "broadcast",
         "131047": "whatsapp-errors",
     }.items():
-        # The page searches after each key. Only the first search types all, because the page loses input before its
-        # script has run.
+        # The page searches after each key. The first search types every key, because the page loses keys before its
+        # script has run. Later searches type only the last key.
         typed = 1 if search.input_value() else len(words)
         search.fill(words[:-typed])
         search.press_sequentially(words[-typed:])

@@ -118,8 +118,8 @@ def test_a_command_beside_the_run_reaches_its_servers(stack: Stack) -> None:
 
 
 def test_the_demo_is_its_own_sandbox(stack: Stack) -> None:
-    """`/v1/test/*` with the printed key creates no second account. With two accounts, template calls must name one
-    of them.
+    """`/v1/test/*` with the printed key creates no second account. With two accounts, template calls would have to name
+    one of them.
     """
     written = stack.api("POST", "/v1/test/inbound", {"from": CUSTOMER, "text": "Hello"})
     assert written.status_code == 201, written.text

@@ -114,9 +114,9 @@ class Callers:
         return [each for each in self.answered[kind] if each.status == 200]
 
     def assert_sends(self, sent: Counter[str], *, reasons: Set[str] = frozenset({"interrupted"})) -> None:
-        """Check that a send answered 200 was sent once, and one without a key answered 503 was not sent.
+        """Check that a message was sent once if its call got a 200, and was not sent if a call without a key got a 503.
 
-        A send with a key answered 502 must name one of `reasons`.
+        If a call with a key got a 502, the response must name one of `reasons`.
         """
         for kind in ("sends without a key", "sends with a key"):
             assert [each.name for each in self.ok(kind) if sent[each.name] != 1] == []
@@ -127,7 +127,7 @@ class Callers:
                 assert each.response.json()["error"]["details"]["reason"] in reasons
 
     def have_outbound_events(self, events: list[Any]) -> bool:
-        """Whether the event of each send answered 200 has arrived.
+        """Whether the event of each send that got a 200 has arrived.
 
         If the database missed a send, the send journal adds the event up to half a minute later.
         """
@@ -136,11 +136,13 @@ class Callers:
         return {each.response.json()["messages"][0]["id"] for each in answered} <= arrived
 
     def assert_outbound_events(self, events: list[Any]) -> None:
-        """Check that the event of each send answered 200 has arrived."""
+        """Check that the event of each send that got a 200 has arrived."""
         assert self.have_outbound_events(events)
 
     def assert_notifications(self, events: list[Any]) -> None:
-        """Check that each notification answered 200 arrived as an event, and that repeats of an event have one id."""
+        """Check that each notification that got a 200 arrived as an event, and that repeats of an event have the same
+        id.
+        """
         arrived = {event["dedupe_key"]: event["id"] for event in events if event["type"] == "message.inbound"}
         accepted = {each.name for each in self.ok("notifications")}
         assert {f"msg:{name}" for name in accepted} == set(arrived)
@@ -178,7 +180,7 @@ class Callers:
         return response.status_code
 
     def send(self, name: str, kind: str = "sends without a key", **headers: str) -> int:
-        # Each message has another customer, because Meta throttles many messages to the same one.
+        # Each message goes to a different customer, because Meta throttles many messages to one customer.
         customer = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10**10
         body = {
             "from": self.number.phone_number_id,

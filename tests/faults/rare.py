@@ -41,7 +41,7 @@ from webhooks.models import Delivery
 pytestmark = pytest.mark.faults
 
 BOUND_SECONDS = 10.0
-"""The limit for a 503. A send that the upstream accepted waits longer for its record."""
+"""The time limit of a 503. A send that the upstream accepted waits longer for its record."""
 ON_THE_WAY_SECONDS = 3.0
 """The delay that a busy machine adds to `BOUND_SECONDS`."""
 STILL_SECONDS = 30.0
@@ -113,7 +113,9 @@ class World:
         wait_until(lambda: len(self.receiver.received) > arrived, "deliveries go on")
 
     def finish(self, *, reasons: Set[str] = frozenset({"interrupted"})) -> None:
-        """Wait for the end of all work. Check that nothing is lost or sent twice. `reasons`: `Callers.assert_sends`."""
+        """Wait for the end of all work. Check that nothing is lost or sent twice. `reasons` is for
+        `Callers.assert_sends`.
+        """
         self.callers.stop()
         wait_until(
             lambda: self.callers.have_outbound_events([got.json for got in self.receiver.received]),
@@ -286,7 +288,7 @@ def surround(world: World, folder: Path) -> None:
 def test_a_clock_that_jumps_between_claim_and_record_loses_and_doubles_nothing(
     world: World, receiver: Receiver, names: NameServer, tmp_path: Path, jump: int
 ) -> None:
-    """Sends and deliveries are slow, so the clock jumps between claim and record of many."""
+    """Sends and deliveries are slow, so that the clock jumps while many of them are claimed but not yet recorded."""
     surround(world, tmp_path)
     world.simulator.faults(
         {"match": {"phone_number_id": world.number.phone_number_id}, "action": "slow", "ms": 300}

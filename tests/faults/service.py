@@ -49,7 +49,7 @@ class Service:
         return process
 
     def _template(self, **environment: str) -> Template:
-        """The process that forks the processes with an environment."""
+        """The process that forks all processes with this environment."""
         whole = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "tests.time_limits",
@@ -65,36 +65,37 @@ class Service:
         return self._templates[key]
 
     def worker(self, role: str, **environment: str) -> ForkedProcess:
-        """A process with a role that takes tasks."""
+        """Start a process with a role that takes tasks."""
         return self.start("gateway", role, f"--name={role}-{next(self._names)}", **environment)
 
     def beat(self) -> ForkedProcess:
-        """A process that queues the periodic tasks, with its own schedule."""
+        """Start a process that queues the periodic tasks, with its own schedule."""
         place = next(self._beats)
-        # The first schedule is in the common directory, because another environment needs another template.
+        # The first beat keeps its schedule in the common directory, because a different environment needs one more
+        # template.
         return self.start(
             "gateway", "beat", **({"DATA_DIR": str(self.directory / f"beat-{place}")} if place else {})
         )
 
     def web(self, *beside: str, **environment: str) -> "Web":
-        """A web process, once it answers, with the other roles that it has."""
+        """Start a web process that also has the roles `beside`. Returns once the process answers."""
         [web] = self.webs(1, *beside, **environment)
         return web
 
     def small_host(self, **environment: str) -> "Web":
-        """One process with all roles, once it answers."""
+        """Start one process with all roles. Returns once the process answers."""
         return self.web(*BESIDE_WEB, **environment)
 
     def webs(self, count: int, *beside: str, **environment: str) -> "list[Web]":
-        """Web processes, once they answer, each at its own address."""
+        """Start web processes, each at its own address. Returns once they answer."""
         webs = [Web(self, *beside, **environment) for _ in range(count)]
         for web in webs:
             web.wait()
         return webs
 
     def assert_well(self) -> None:
-        """Check that every process is alive and that none has logged a fatal error, after which Celery runs on for a
-        while.
+        """Check that every process is alive and that none has logged a fatal error. Celery keeps running for a while
+        after such an error.
         """
         assert [process.args for process in self.processes if process.poll() is not None] == []
         assert "Unrecoverable" not in self.logs()
@@ -143,7 +144,7 @@ class Web:
         self._service.processes.remove(self.process)
 
     def stop(self) -> int:
-        """Stop the process like a run does. Returns the exit code."""
+        """Stop the process with SIGTERM. Returns the exit code."""
         self.process.terminate()
         code: int = self.process.wait(40)
         self._service.processes.remove(self.process)
@@ -244,14 +245,16 @@ def registered() -> int:
 
 
 def both_registered(service: Service, role: str) -> list[ForkedProcess]:
-    """Two workers of a role, once they hold their registrations."""
+    """Start two workers of a role. Returns once they hold their registrations."""
     workers = [service.worker(role) for _ in range(2)]
     wait_until(lambda: registered() == 2, "both workers have started")
     return workers
 
 
 def received(simulator: RunningSimulator, number: PhoneNumber, *, since: int = 0) -> list[dict[str, Any]]:
-    """The requests for messages that Meta received from a number, oldest first. `since`: an earlier `total`."""
+    """The requests for messages that Meta received from a number, oldest first. `since` limits them to those after an
+    earlier `total`.
+    """
     rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=20000&since={since}")[
         "data"
     ]
@@ -259,6 +262,6 @@ def received(simulator: RunningSimulator, number: PhoneNumber, *, since: int = 0
 
 
 def busiest(simulator: RunningSimulator, number: PhoneNumber) -> int:
-    """The maximum of messages that Meta received from a number in any 5 seconds. Tests compare it with the pace."""
+    """The maximum number of messages that Meta received from a number in 5 seconds. Tests compare it with the pace."""
     times = [row["at"] for row in received(simulator, number)]
     return max(sum(at <= other < at + 5 for other in times) for at in times)

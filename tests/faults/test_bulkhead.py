@@ -1,4 +1,4 @@
-"""Bulkheads under load. A hanging number, replays to a silent endpoint, or slow bodies make no other call fail.
+"""Bulkheads under load. No other call fails because of a hanging number, replays to a silent endpoint, or slow bodies.
 
 The benchmark `bulkhead` measures the same load.
 """
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
 SECONDS, HANGING, DRIPPING = (30, 500, 200) if LONG else (3, 100, 60)
 SENDS = 5
-"""Sends a second."""
+"""The number of sends per second."""
 SEND_CONNECTIONS = 2
 """The connections that a tenant may have beside the other load, even on a slow machine."""
 SLOWEST_MS = 10_000

@@ -141,7 +141,7 @@ def _connect(site: Site, key: NewKey, account: SimulatedAccount, code: str) -> r
 def _kill_at(
     site: Site, key: NewKey, simulator: RunningSimulator, killed_at: list[tuple[str, str]]
 ) -> dict[tuple[str, str], SimulatedAccount]:
-    """Connect an account for each place, and kill the web process while each call hangs at another place.
+    """Connect an account for each place, and kill the web process while the calls hang, each at a different place.
 
     The simulator hangs only the first request at a place, so each call gets one place further.
     """

@@ -35,7 +35,7 @@ STOPPED_SECONDS = 10 if LONG else 3
 BATCH = 4_000 if LONG else 400
 RATE = 80
 COPIES = 2 if LONG else 1
-"""Copies of beat and of the workers."""
+"""The number of beats, and of workers of each kind."""
 WEB_PROCESSES = 4 if LONG else 2
 
 

@@ -1280,7 +1280,7 @@ export interface paths {
         post?: never;
         /**
          * Release a number
-         * @description Removes the number from the service. Its events are kept. With the last number of a business account, the account is released too.
+         * @description Removes the number from the service. Its events are kept. Releasing the last number of a business account also releases the account.
          */
         delete: operations["release_number"];
         options?: never;
@@ -1341,7 +1341,7 @@ export interface paths {
         };
         /**
          * Get a customer of a number
-         * @description Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. The path names the customer by wa_id or user_id. For a customer without messages, these members are null.
+         * @description Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. The path names the customer by wa_id or user_id. For a customer without messages, the members about messages are null.
          */
         get: operations["get_customer"];
         put?: never;
@@ -1951,7 +1951,7 @@ export interface paths {
         put?: never;
         /**
          * Let a customer call in the sandbox
-         * @description Calls a number of the sandbox as one of its customers. The event of the call comes as it does live, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that nobody accepts ends after a minute.
+         * @description Calls a number of the sandbox as one of its customers. The event of the call is the same as for a live call, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that nobody accepts ends after a minute.
          */
         post: operations["start_test_call"];
         delete?: never;
@@ -1991,7 +1991,7 @@ export interface paths {
         put?: never;
         /**
          * Let the business write in its app
-         * @description Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live.
+         * @description Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live number.
          */
         post: operations["send_test_echo"];
         delete?: never;
@@ -2011,7 +2011,7 @@ export interface paths {
         put?: never;
         /**
          * Let a customer write to the sandbox
-         * @description Writes to a number of the sandbox as one of its customers. The events come as they do live. `type` is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other types have a default object.
+         * @description Writes to a number of the sandbox as one of its customers. The events are the same as for live messages. `type` is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other types have a default object.
          */
         post: operations["send_test_inbound"];
         delete?: never;
@@ -2031,7 +2031,7 @@ export interface paths {
         put?: never;
         /**
          * Decide about a number of the sandbox
-         * @description Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display name or PIN. The event comes as it does live.
+         * @description Makes a decision about a number as WhatsApp does: its quality and messaging limit, throughput, display name or PIN. The event is the same as for a live number.
          */
         post: operations["decide_test_number"];
         delete?: never;
@@ -2071,7 +2071,7 @@ export interface paths {
         put?: never;
         /**
          * Let a customer of the sandbox opt out
-         * @description Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event `user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that event.
+         * @description Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event `user.preferences` is the same as for a live number. Endpoints that name `customer.opt_out` also receive that event.
          */
         post: operations["set_test_preference"];
         delete?: never;
@@ -2111,7 +2111,7 @@ export interface paths {
         put?: never;
         /**
          * Set a message's status in the sandbox
-         * @description Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does live. The status may contradict earlier statuses, so that you can test that case, too.
+         * @description Sets the status of a message that a number of the sandbox sent. The event, which is the same as for a live message, comes at once. The status may contradict earlier statuses, so that you can also test that case.
          */
         post: operations["set_test_status"];
         delete?: never;
@@ -2131,7 +2131,7 @@ export interface paths {
         put?: never;
         /**
          * Decide about a template of the sandbox
-         * @description Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live.
+         * @description Makes a decision about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event is the same as for a live template.
          */
         post: operations["decide_test_template"];
         delete?: never;
@@ -2169,7 +2169,7 @@ export interface paths {
         };
         /**
          * List the usage of the platform's tenants
-         * @description Returns one entry for each business, the newest business first. An entry counts a day or a month in UTC. It counts the live environment, or the sandbox for a business that works only there. A test key sees only such businesses.
+         * @description Returns one entry for each business, the newest business first. An entry counts a day or a month in UTC. It counts the live environment, or the sandbox for a business that works only there. With a test key, only businesses that work only in the sandbox are returned.
          */
         get: operations["list_usage"];
         put?: never;
@@ -4756,7 +4756,7 @@ export interface components {
             /** @description The console session token. Only this answer shows it. */
             token: string;
         };
-        /** @description An endpoint with its secret, which only the answer to its creation has. */
+        /** @description An endpoint with its secret. Only the answer to the creation of the endpoint contains the secret. */
         CreatedEndpoint: {
             /**
              * Format: uuid
@@ -4997,7 +4997,7 @@ export interface components {
             /** @description Whether the object was deleted. */
             deleted: boolean;
         };
-        /** @description Deliveries to an endpoint of yours that were given up. They are not tried again. */
+        /** @description The service gave up deliveries to one of your endpoints. They are not tried again. */
         DeliveriesExhaustedData: {
             /**
              * Format: uuid
@@ -5137,7 +5137,7 @@ export interface components {
             /** @description The id of the delivery that this one repeats: `dlv_` and 26 characters; null for a delivery that repeats none. */
             replay_of: string | null;
         };
-        /** @description The destination of an endpoint that is not a webhook. Each kind has its own members (docs/destinations.md). */
+        /** @description Where an endpoint sends events if it is not a webhook. Each kind has its own members (docs/destinations.md). */
         DestinationSettings: {
             /** @description `sqs`: the queue's URL. */
             queue_url?: string | null;
@@ -5425,7 +5425,7 @@ export interface components {
             /** @description How many attempts have failed since the last success. */
             consecutive_failures: number;
         };
-        /** @description Fields that creation and changes have in common. */
+        /** @description The members that both the creation and the change of an endpoint accept. */
         EndpointChangeRequest: {
             /** @description Meta's ids of WhatsApp Business accounts. The endpoint receives only their events; null means all accounts. */
             waba_ids?: string[] | null;
@@ -5490,7 +5490,7 @@ export interface components {
              */
             status?: "active" | "paused";
         };
-        /** @description An endpoint of yours that the service disabled. Nothing is sent to it until it passes the verify ping. */
+        /** @description The service disabled one of your endpoints. Nothing is sent to the endpoint until it passes the verify ping. */
         EndpointDisabledData: {
             /**
              * Format: uuid
@@ -5514,7 +5514,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description An endpoint of yours that has accepted no event for 15 minutes. */
+        /** @description One of your endpoints has accepted no event for 15 minutes. */
         EndpointFailingData: {
             /**
              * Format: uuid
@@ -5597,7 +5597,7 @@ export interface components {
             /** @description The HTTP status; null when no answer came. */
             http_status: number | null;
         };
-        /** @description An endpoint of yours that failed or was disabled and accepts events again. */
+        /** @description One of your endpoints had failed or was disabled, and now accepts events again. */
         EndpointRecoveredData: {
             /**
              * Format: uuid
@@ -5616,7 +5616,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description Fields that creation and changes have in common. */
+        /** @description The members that both the creation and the change of an endpoint accept. */
         EndpointRequest: {
             /** @description Meta's ids of WhatsApp Business accounts. The endpoint receives only their events; null means all accounts. */
             waba_ids?: string[] | null;
@@ -9047,7 +9047,10 @@ export interface components {
             /** @description Whether this call has the same messages as the call that created the batch. This call sends nothing in either case. */
             same_messages: boolean;
         };
-        /** @description Preview of a replay: the number of deliveries, the oldest, and the fewest seconds that the release takes. */
+        /**
+         * @description Preview of a replay: the number of deliveries, the time of the oldest, and the minimum duration of
+         *     the release in seconds.
+         */
         ReplayPreview: {
             /** @description How many deliveries the replay makes. */
             count: number;

@@ -286,7 +286,7 @@ export class Flows extends Resource {
   }
 }
 
-/** Checks of whether the service works. They need no credentials. */
+/** Health checks of the service. They need no credentials. */
 export class Health extends Resource {
   /** Check that the service is up. Answers 200 while the database answers, and 503 otherwise. The operation needs no credentials. */
   health(options: RequestOptions = {}): Promise<Schemas["Health"]> {
@@ -412,7 +412,7 @@ export class Messages extends Resource {
     return this.json({ method: "POST", path: `/v1/messages/scheduled/${encodeURIComponent(scheduledId)}/cancel` }, options);
   }
 
-  /** Get a customer of a number. Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. The path names the customer by wa_id or user_id. For a customer without messages, these members are null. */
+  /** Get a customer of a number. Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer stopped marketing messages, the last ad that the customer came from, and the known ids. The path names the customer by wa_id or user_id. For a customer without messages, the members about messages are null. */
   getCustomer(customerId: string, phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["Customer"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/customers/${encodeURIComponent(customerId)}` }, options);
   }
@@ -440,7 +440,7 @@ export class Numbers extends Resource {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}`, query }, options);
   }
 
-  /** Release a number. Removes the number from the service. Its events are kept. With the last number of a business account, the account is released too. */
+  /** Release a number. Removes the number from the service. Its events are kept. Releasing the last number of a business account also releases the account. */
   release(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["ReleasedNumber"]> {
     return this.json({ method: "DELETE", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}` }, options);
   }
@@ -531,7 +531,7 @@ export class Sandbox extends Resource {
     return this.json({ method: "POST", path: "/v1/test/call-actions", body }, options);
   }
 
-  /** Let a customer call in the sandbox. Calls a number of the sandbox as one of its customers. The event of the call comes as it does live, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that nobody accepts ends after a minute. */
+  /** Let a customer call in the sandbox. Calls a number of the sandbox as one of its customers. The event of the call is the same as for a live call, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that nobody accepts ends after a minute. */
   startCall(body: Schemas["TestCallRequest"], options: RequestOptions = {}): Promise<Schemas["TestCall"]> {
     return this.json({ method: "POST", path: "/v1/test/calls", body }, options);
   }
@@ -541,17 +541,17 @@ export class Sandbox extends Resource {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
-  /** Let the business write in its app. Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live. */
+  /** Let the business write in its app. Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live number. */
   sendEcho(body: Schemas["TestEchoRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/echoes", body }, options);
   }
 
-  /** Let a customer write to the sandbox. Writes to a number of the sandbox as one of its customers. The events come as they do live. `type` is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other types have a default object. */
+  /** Let a customer write to the sandbox. Writes to a number of the sandbox as one of its customers. The events are the same as for live messages. `type` is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other types have a default object. */
   sendInbound(body: Schemas["TestInboundRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/inbound", body }, options);
   }
 
-  /** Decide about a number of the sandbox. Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display name or PIN. The event comes as it does live. */
+  /** Decide about a number of the sandbox. Makes a decision about a number as WhatsApp does: its quality and messaging limit, throughput, display name or PIN. The event is the same as for a live number. */
   decideNumber(body: Schemas["TestNumberEventRequest"], options: RequestOptions = {}): Promise<Schemas["TestNumberEvent"]> {
     return this.json({ method: "POST", path: "/v1/test/number-events", body }, options);
   }
@@ -561,7 +561,7 @@ export class Sandbox extends Resource {
     return this.json({ method: "POST", path: "/v1/test/numbers", body }, options);
   }
 
-  /** Let a customer of the sandbox opt out. Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event `user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that event. */
+  /** Let a customer of the sandbox opt out. Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event `user.preferences` is the same as for a live number. Endpoints that name `customer.opt_out` also receive that event. */
   setPreference(body: Schemas["TestPreferenceRequest"], options: RequestOptions = {}): Promise<Schemas["TestPreference"]> {
     return this.json({ method: "POST", path: "/v1/test/preferences", body }, options);
   }
@@ -571,12 +571,12 @@ export class Sandbox extends Resource {
     return this.pages({ method: "GET", path: "/v1/test/recipients", query }, options);
   }
 
-  /** Set a message's status in the sandbox. Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does live. The status may contradict earlier statuses, so that you can test that case, too. */
+  /** Set a message's status in the sandbox. Sets the status of a message that a number of the sandbox sent. The event, which is the same as for a live message, comes at once. The status may contradict earlier statuses, so that you can also test that case. */
   setStatus(body: Schemas["TestStatusRequest"], options: RequestOptions = {}): Promise<Schemas["TestStatus"]> {
     return this.json({ method: "POST", path: "/v1/test/statuses", body }, options);
   }
 
-  /** Decide about a template of the sandbox. Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event comes as it does live. */
+  /** Decide about a template of the sandbox. Makes a decision about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`), `quality`, `category` and `correct_category`. The event is the same as for a live template. */
   decideTemplate(body: Schemas["TestTemplateRequest"], options: RequestOptions = {}): Promise<Schemas["TestTemplate"]> {
     return this.json({ method: "POST", path: "/v1/test/templates", body }, options);
   }
@@ -675,7 +675,7 @@ export class Tenants extends Resource {
     return this.json({ method: "GET", path: `/v1/tenants/${encodeURIComponent(tenantId)}` }, options);
   }
 
-  /** List the usage of the platform's tenants. Returns one entry for each business, the newest business first. An entry counts a day or a month in UTC. It counts the live environment, or the sandbox for a business that works only there. A test key sees only such businesses. */
+  /** List the usage of the platform's tenants. Returns one entry for each business, the newest business first. An entry counts a day or a month in UTC. It counts the live environment, or the sandbox for a business that works only there. With a test key, only businesses that work only in the sandbox are returned. */
   listUsage(query: { day?: string | null; limit?: number | null; month?: string | null } = {}, options: RequestOptions = {}): Pages<Schemas["Usage"]> {
     return this.pages({ method: "GET", path: "/v1/usage", query }, options);
   }

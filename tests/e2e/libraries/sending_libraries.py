@@ -162,7 +162,7 @@ def pywce() -> Iterator[Call]:
     wa.url = f"{GRAPH}/{PHONE}/messages"
 
     def call(name: str, make: Callable[[], Any]) -> Call:
-        """A call of a library that catches errors: it then returns None, which counts as a failure."""
+        """A call of a library that catches errors and then returns None. None counts as a failure."""
 
         def made() -> Any:
             answer = make()
@@ -251,7 +251,7 @@ def jina_whatsapp_mcp() -> Iterator[Call]:
     MetaAPI.BASE_URL = f"{GATEWAY}/"
 
     def tool(called: str, **arguments: Any) -> Call:
-        """Call a tool like an agent does. The text of the result reports success or failure."""
+        """Call a tool as an agent does. The text of the result reports success or failure."""
 
         async def make() -> Any:
             content = await mcp.call_tool(called, arguments)

@@ -861,7 +861,7 @@ class AsyncFlows(AsyncResource):
 
 
 class AsyncHealth(AsyncResource):
-    """Checks of whether the service works. They need no credentials."""
+    """Health checks of the service. They need no credentials."""
 
     async def health(self) -> types.Health:
         """Check that the service is up.
@@ -1287,7 +1287,8 @@ class AsyncMessages(AsyncResource):
 
         Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer
         stopped marketing messages, the last ad that the customer came from, and the known ids. The path
-        names the customer by wa_id or user_id. For a customer without messages, these members are null.
+        names the customer by wa_id or user_id. For a customer without messages, the members about messages
+        are null.
         """
         answer: types.Customer = await self._json(
             Call(
@@ -1370,8 +1371,8 @@ class AsyncNumbers(AsyncResource):
     async def release(self, phone_number_id: str) -> types.ReleasedNumber:
         """Release a number.
 
-        Removes the number from the service. Its events are kept. With the last number of a business
-        account, the account is released too.
+        Removes the number from the service. Its events are kept. Releasing the last number of a business
+        account also releases the account.
         """
         answer: types.ReleasedNumber = await self._json(
             Call(
@@ -1681,9 +1682,9 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestCall:
         """Let a customer call in the sandbox.
 
-        Calls a number of the sandbox as one of its customers. The event of the call comes as it does live,
-        with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that
-        nobody accepts ends after a minute.
+        Calls a number of the sandbox as one of its customers. The event of the call is the same as for a
+        live call, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call
+        that nobody accepts ends after a minute.
         """
         answer: types.TestCall = await self._json(
             Call(
@@ -1717,7 +1718,8 @@ class AsyncSandbox(AsyncResource):
         """Let the business write in its app.
 
         Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number
-        must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live.
+        must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live
+        number.
         """
         answer: types.TestInbound = await self._json(
             Call(
@@ -1734,9 +1736,9 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestInbound:
         """Let a customer write to the sandbox.
 
-        Writes to a number of the sandbox as one of its customers. The events come as they do live. `type`
-        is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other
-        types have a default object.
+        Writes to a number of the sandbox as one of its customers. The events are the same as for live
+        messages. `type` is any message type, whose object has WhatsApp's form. A text may be a plain
+        string. Most other types have a default object.
         """
         answer: types.TestInbound = await self._json(
             Call(
@@ -1753,8 +1755,8 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestNumberEvent:
         """Decide about a number of the sandbox.
 
-        Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display name
-        or PIN. The event comes as it does live.
+        Makes a decision about a number as WhatsApp does: its quality and messaging limit, throughput,
+        display name or PIN. The event is the same as for a live number.
         """
         answer: types.TestNumberEvent = await self._json(
             Call(
@@ -1790,8 +1792,8 @@ class AsyncSandbox(AsyncResource):
         """Let a customer of the sandbox opt out.
 
         Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event
-        `user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that
-        event.
+        `user.preferences` is the same as for a live number. Endpoints that name `customer.opt_out` also
+        receive that event.
         """
         answer: types.TestPreference = await self._json(
             Call(
@@ -1821,8 +1823,9 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestStatus:
         """Set a message's status in the sandbox.
 
-        Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does
-        live. The status may contradict earlier statuses, so that you can test that case, too.
+        Sets the status of a message that a number of the sandbox sent. The event, which is the same as for
+        a live message, comes at once. The status may contradict earlier statuses, so that you can also test
+        that case.
         """
         answer: types.TestStatus = await self._json(
             Call(
@@ -1839,8 +1842,9 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestTemplate:
         """Decide about a template of the sandbox.
 
-        Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`),
-        `quality`, `category` and `correct_category`. The event comes as it does live.
+        Makes a decision about a template as WhatsApp's review does. Send exactly one of `event` (with
+        `reason`), `quality`, `category` and `correct_category`. The event is the same as for a live
+        template.
         """
         answer: types.TestTemplate = await self._json(
             Call(
@@ -2170,8 +2174,8 @@ class AsyncTenants(AsyncResource):
         """List the usage of the platform's tenants.
 
         Returns one entry for each business, the newest business first. An entry counts a day or a month in
-        UTC. It counts the live environment, or the sandbox for a business that works only there. A test key
-        sees only such businesses.
+        UTC. It counts the live environment, or the sandbox for a business that works only there. With a
+        test key, only businesses that work only in the sandbox are returned.
         """
         return self._pages(
             Call(

@@ -859,7 +859,7 @@ class Flows(Resource):
 
 
 class Health(Resource):
-    """Checks of whether the service works. They need no credentials."""
+    """Health checks of the service. They need no credentials."""
 
     def health(self) -> types.Health:
         """Check that the service is up.
@@ -1285,7 +1285,8 @@ class Messages(Resource):
 
         Returns when the customer and you last wrote, the end of the 24-hour window, whether the customer
         stopped marketing messages, the last ad that the customer came from, and the known ids. The path
-        names the customer by wa_id or user_id. For a customer without messages, these members are null.
+        names the customer by wa_id or user_id. For a customer without messages, the members about messages
+        are null.
         """
         answer: types.Customer = self._json(
             Call(
@@ -1368,8 +1369,8 @@ class Numbers(Resource):
     def release(self, phone_number_id: str) -> types.ReleasedNumber:
         """Release a number.
 
-        Removes the number from the service. Its events are kept. With the last number of a business
-        account, the account is released too.
+        Removes the number from the service. Its events are kept. Releasing the last number of a business
+        account also releases the account.
         """
         answer: types.ReleasedNumber = self._json(
             Call(
@@ -1679,9 +1680,9 @@ class Sandbox(Resource):
     ) -> types.TestCall:
         """Let a customer call in the sandbox.
 
-        Calls a number of the sandbox as one of its customers. The event of the call comes as it does live,
-        with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call that
-        nobody accepts ends after a minute.
+        Calls a number of the sandbox as one of its customers. The event of the call is the same as for a
+        live call, with a sample SDP. Accept or reject the call with `POST /{phone_number_id}/calls`. A call
+        that nobody accepts ends after a minute.
         """
         answer: types.TestCall = self._json(
             Call(
@@ -1715,7 +1716,8 @@ class Sandbox(Resource):
         """Let the business write in its app.
 
         Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number
-        must be a sandbox number with `coexistence`. The event `message.echo` comes as it does live.
+        must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live
+        number.
         """
         answer: types.TestInbound = self._json(
             Call(
@@ -1732,9 +1734,9 @@ class Sandbox(Resource):
     ) -> types.TestInbound:
         """Let a customer write to the sandbox.
 
-        Writes to a number of the sandbox as one of its customers. The events come as they do live. `type`
-        is any message type, whose object has WhatsApp's form. A text may be a plain string. Most other
-        types have a default object.
+        Writes to a number of the sandbox as one of its customers. The events are the same as for live
+        messages. `type` is any message type, whose object has WhatsApp's form. A text may be a plain
+        string. Most other types have a default object.
         """
         answer: types.TestInbound = self._json(
             Call(
@@ -1751,8 +1753,8 @@ class Sandbox(Resource):
     ) -> types.TestNumberEvent:
         """Decide about a number of the sandbox.
 
-        Decides about a number as WhatsApp does: its quality and messaging limit, throughput, display name
-        or PIN. The event comes as it does live.
+        Makes a decision about a number as WhatsApp does: its quality and messaging limit, throughput,
+        display name or PIN. The event is the same as for a live number.
         """
         answer: types.TestNumberEvent = self._json(
             Call(
@@ -1788,8 +1790,8 @@ class Sandbox(Resource):
         """Let a customer of the sandbox opt out.
 
         Stops or resumes marketing messages, as a customer does in WhatsApp's settings. The event
-        `user.preferences` comes as it does live. Endpoints that name `customer.opt_out` also receive that
-        event.
+        `user.preferences` is the same as for a live number. Endpoints that name `customer.opt_out` also
+        receive that event.
         """
         answer: types.TestPreference = self._json(
             Call(
@@ -1819,8 +1821,9 @@ class Sandbox(Resource):
     ) -> types.TestStatus:
         """Set a message's status in the sandbox.
 
-        Sets the status of a message that a number of the sandbox sent. The event comes at once, as it does
-        live. The status may contradict earlier statuses, so that you can test that case, too.
+        Sets the status of a message that a number of the sandbox sent. The event, which is the same as for
+        a live message, comes at once. The status may contradict earlier statuses, so that you can also test
+        that case.
         """
         answer: types.TestStatus = self._json(
             Call(
@@ -1837,8 +1840,9 @@ class Sandbox(Resource):
     ) -> types.TestTemplate:
         """Decide about a template of the sandbox.
 
-        Decides about a template as WhatsApp's review does. Send exactly one of `event` (with `reason`),
-        `quality`, `category` and `correct_category`. The event comes as it does live.
+        Makes a decision about a template as WhatsApp's review does. Send exactly one of `event` (with
+        `reason`), `quality`, `category` and `correct_category`. The event is the same as for a live
+        template.
         """
         answer: types.TestTemplate = self._json(
             Call(
@@ -2168,8 +2172,8 @@ class Tenants(Resource):
         """List the usage of the platform's tenants.
 
         Returns one entry for each business, the newest business first. An entry counts a day or a month in
-        UTC. It counts the live environment, or the sandbox for a business that works only there. A test key
-        sees only such businesses.
+        UTC. It counts the live environment, or the sandbox for a business that works only there. With a
+        test key, only businesses that work only in the sandbox are returned.
         """
         return self._pages(
             Call(

@@ -26,7 +26,7 @@ class Transport:
 
     def send(self, call: Call, *, stream: bool = False) -> httpx.Response:
         """Send a call, with retries, and return the successful answer. Raises APIError for an error answer, and
-        NoAnswer without an answer.
+        NoAnswer if no answer arrives.
         """
         tries = 0
         repeats = self.settings.repeats
@@ -107,7 +107,7 @@ class Pages(Generic[Item]):
                 return
 
     def page(self, cursor: str | None = None) -> Page[Item]:
-        """Read one page with one call: the first page, or the page of a `next_cursor`."""
+        """Read one page with one call: the first page, or the page to which a `next_cursor` leads."""
         self._call.query = {**self._call.query, "cursor": cursor}
         answer = json_of(self._transport.send(self._call))
         return Page(answer["data"], answer.get("next_cursor"))

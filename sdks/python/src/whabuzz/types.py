@@ -504,7 +504,7 @@ class Delivery(TypedDict):
 
 class DeliveriesExhaustedData(TypedDict):
     """
-    Deliveries to an endpoint of yours that were given up. They are not tried again.
+    The service gave up deliveries to one of your endpoints. They are not tried again.
     """
 
     endpoint_id: str
@@ -580,7 +580,7 @@ class DeliveryWithLog(TypedDict):
 
 class DestinationSettings(TypedDict):
     """
-    The destination of an endpoint that is not a webhook. Each kind has its own members (docs/destinations.md).
+    Where an endpoint sends events if it is not a webhook. Each kind has its own members (docs/destinations.md).
     """
 
     queue_url: NotRequired[str | None]
@@ -679,7 +679,7 @@ RetryScheduleItem: TypeAlias = int
 
 class EndpointDisabledData(TypedDict):
     """
-    An endpoint of yours that the service disabled. Nothing is sent to it until it passes the verify ping.
+    The service disabled one of your endpoints. Nothing is sent to the endpoint until it passes the verify ping.
     """
 
     endpoint_id: str
@@ -709,7 +709,7 @@ class Waiting(TypedDict):
 
 class EndpointFailingData(TypedDict):
     """
-    An endpoint of yours that has accepted no event for 15 minutes.
+    One of your endpoints has accepted no event for 15 minutes.
     """
 
     endpoint_id: str
@@ -734,7 +734,7 @@ class EndpointReason(TypedDict):
 
 class EndpointRecoveredData(TypedDict):
     """
-    An endpoint of yours that failed or was disabled and accepts events again.
+    One of your endpoints had failed or was disabled, and now accepts events again.
     """
 
     endpoint_id: str
@@ -1764,7 +1764,8 @@ class ReleasedNumber(TypedDict):
 
 class ReplayPreview(TypedDict):
     """
-    Preview of a replay: the number of deliveries, the oldest, and the fewest seconds that the release takes.
+    Preview of a replay: the number of deliveries, the time of the oldest, and the minimum duration of
+    the release in seconds.
     """
 
     count: int
@@ -3200,7 +3201,7 @@ class CreatedBatch(TypedDict):
 
 class CreatedEndpoint(TypedDict):
     """
-    An endpoint with its secret, which only the answer to its creation has.
+    An endpoint with its secret. Only the answer to the creation of the endpoint contains the secret.
     """
 
     id: str
@@ -3348,7 +3349,7 @@ class Endpoint(TypedDict):
 
 class EndpointChangeRequest(TypedDict, closed=True):
     """
-    Fields that creation and changes have in common.
+    The members that both the creation and the change of an endpoint accept.
     """
 
     waba_ids: NotRequired[list[WabaId] | None]
@@ -3425,7 +3426,7 @@ class EndpointHealth(TypedDict):
 
 class EndpointRequest(TypedDict, closed=True):
     """
-    Fields that creation and changes have in common.
+    The members that both the creation and the change of an endpoint accept.
     """
 
     waba_ids: NotRequired[list[WabaId] | None]

@@ -33,7 +33,7 @@ class WebhookVerifier:
         self._keys = [_key(each) for each in secrets]
 
     def verify(self, body: bytes | str, headers: Headers) -> types.Event | types.VerifyPing:
-        """The event of a delivery, or a ping. Answer a ping with its `challenge`. Raises InvalidSignature.
+        """Return the event of a delivery, or a ping. Answer a ping with its `challenge`. Raises InvalidSignature.
 
         `body` must be the raw body. A parsed body raises TypeError.
         """
@@ -67,7 +67,7 @@ class WebhookVerifier:
         return cast("types.Event | types.VerifyPing", event)
 
     def verify_all(self, body: bytes | str, headers: Headers) -> list[types.Event] | list[types.VerifyPing]:
-        """The events of a delivery that can have several events, or a list with the ping.
+        """Return the events of a delivery to an endpoint that batches events, or a list with the ping.
 
         Raises the errors of `verify`.
         """
