@@ -1,7 +1,7 @@
 """The listener: uvicorn (httptools, uvloop) with limits on connections, headers, framing and unread responses.
 
 A stranger can open connections, start requests, and leave responses unread. This module limits all three. Input that
-never became a request is rejected in the service's form. `request.py` has the limits of bodies.
+never became a request is rejected with an error in the service's form. `request.py` has the limits of bodies.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from web.request import IS_WHOLE
 from web.strangers import is_known
 
 KEEP_ALIVE_SECONDS = 75
-"""How long an idle connection is kept. Longer than a proxy keeps it, so that the proxy closes it."""
+"""How long an idle connection is kept. This is longer than a proxy keeps it, so that the proxy closes it."""
 GRACEFUL_SECONDS = 20
 LAST_REQUEST_SECONDS = 1.0
 """How long an idle connection stays open after the signal to stop. In this time, it serves one more request, which a

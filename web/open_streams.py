@@ -93,7 +93,7 @@ class Listener:
         self.tenant_id, self.environment = tenant_id, environment
         self.asked = asked
         self.after = after
-        """The place up to which the log was read. The listener was given all events before it."""
+        """The place up to which the log was read. The listener has been given all events before this place."""
         self.page: list[Found] = []
         self.news = asyncio.Event()
         self.ended: str | None = None
@@ -315,7 +315,7 @@ class Hub:
             try:
                 found = await self._poll_chunk(chunk)
                 if not found and len(self._due) <= len(chunk) and self._due:
-                    # Only open transactions keep the listeners due.
+                    # The listeners are still due only because transactions are open.
                     await self._settle()
             except Exception as error:  # noqa: BLE001 - streams continue while the database is unavailable
                 log.warning("stream_chunk_failed", error=type(error).__name__)

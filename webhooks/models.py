@@ -88,8 +88,8 @@ class Endpoint(models.Model):
     event_types = ArrayField(models.CharField(max_length=40))
     waba_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
-    """The accounts and numbers whose events the endpoint gets. Null means all, and also events without an account
-    or a number.
+    """The accounts and numbers whose events the endpoint gets. Null means all events, including those without an
+    account or a number.
     """
     statuses = ArrayField(models.CharField(max_length=20), null=True, blank=True)
     """The statuses whose `message.status` events the endpoint gets. Null means all. Other types are not affected."""

@@ -176,7 +176,8 @@ WITH e AS MATERIALIZED (
     FROM webhooks_endpoint WHERE id = %(endpoint_id)s
 )
 """
-# Deliveries are made with their event or later. So the deliveries of the range's events lie at or after its beginning.
+# Deliveries are created with their event or later. So the deliveries of the range's events were created at or after the
+# beginning of the range.
 _DATA = """(SELECT body FROM event_payloads p WHERE p.tenant_id = %(tenant_id)s
             AND p.expires_on = event.payload_expires_on AND p.id = event.id)"""
 _MISSED = f"""{_ENDPOINT}
@@ -319,8 +320,8 @@ SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries
 
 
 def release_due() -> int:
-    """Turn the next chunk of each replaying endpoint into deliveries, unless enough of its deliveries wait already.
-    Returns how many deliveries were made.
+    """Turn the next chunk of each replaying endpoint into deliveries, unless enough of the endpoint's deliveries wait
+    already. Returns how many deliveries were made.
 
     Calling it more often than once a second does no harm, because each chunk has its own due time.
     """

@@ -61,7 +61,7 @@ REMOVE_EPOCH = [
     # Citus needs this setting to drop a function that a distributed table has used. A single Postgres ignores it.
     "SET LOCAL citus.multi_shard_modify_mode TO 'sequential'",
     "ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id()",
-    # A statement of its own, because Citus sends a statement to the nodes unchanged.
+    # A separate statement, because Citus sends a statement to the nodes unchanged.
     "DROP FUNCTION event_position(xid8)",
 ]
 CURRENT_EPOCH = f"SELECT event_position('0')::text::bigint / {EPOCH}"

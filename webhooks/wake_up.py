@@ -6,10 +6,11 @@ worker runs a dispatcher from its start to its end, and starts another if the di
 A lost hand-over waits until its lease ends. If its dispatcher died, this takes a second.
 
 The running dispatchers are registered in Valkey, and the first one with room gets each signal. At a moderate rate,
-waking a process with cold caches costs more than its work. So the first dispatcher gets all signals until it lacks room
-or CPU, then the next one does. A dispatcher that does not take its signals within `PATIENCE_MILLISECONDS` is removed
-from the register while another has room, and any dispatcher may take those signals. Each signal checks for this, and so
-does each dispatcher once a second. A removed dispatcher's next report registers it again, at the end.
+waking a process with cold caches costs more than the work that it then does. So the first dispatcher gets all signals
+until it lacks room or CPU, then the next one does. A dispatcher that does not take its signals within
+`PATIENCE_MILLISECONDS` is removed from the register while another has room, and any dispatcher may take those signals.
+Each signal checks for this, and so does each dispatcher once a second. A removed dispatcher's next report registers it
+again, at the end.
 
 The scripts are sent in full. Naming them by hash (EVALSHA) would save little, and after a restart Valkey would need
 them again.

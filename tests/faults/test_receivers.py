@@ -137,7 +137,9 @@ MANNERS: dict[str, tuple[Manner, str, str | None]] = {
 
 @pytest.fixture
 def receivers() -> Iterator[tuple[str, Counter[str]]]:
-    """A server with another misbehaviour at each path, and the count of calls by path. It answers pings correctly."""
+    """A server with a different misbehaviour at each path, and the count of calls by path. It answers
+    pings correctly.
+    """
     calls: Counter[str] = Counter()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,7 @@
 """Hostile connections to the proxy and to a web process. However much one address occupies, other addresses are
 answered.
 
-The benchmark `hostile` measures the times. The short form opens fewer connections.
+The benchmark `hostile` measures the response times. The short form opens fewer connections.
 """
 
 import contextlib

@@ -4,7 +4,8 @@
     python -m tests.mutants messaging/ 2/4      the second quarter of the mutants in files with this prefix
     python -m tests.mutants --changed           mutants in files that this branch changed
 
-Exit code 1 when a mutant survives without a reason or no longer applies, or when its tests fail without the mutant.
+Exits with 1 when a mutant survives without a reason or no longer applies, or when tests fail without any
+mutant.
 """
 
 import argparse
@@ -129,8 +130,8 @@ class Copy:
     def __init__(self, directory: Path) -> None:
         self.root = directory / "project"
         shutil.copytree(ROOT, self.root, ignore=LEFT_OUT)
-        # Compiled files save each test process a second. Their hash detects every change, however soon the file
-        # changes.
+        # Compiled files save each test process a second. They are checked by hash, so even a change within the same
+        # second is detected.
         compileall.compile_dir(
             self.root, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH
         )

@@ -126,7 +126,7 @@ def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: 
     copy.servers.environment["PYTHONPATH"] = str(directory)
     data = directory / "measured"
     copy.servers.environment["COVERAGE_FILE"] = str(data)
-    # Name files by path: for a module name, coverage imports the package before Django is set up.
+    # Name files by path, because coverage would import a module's package before Django is set up.
     (directory / "coveragerc").write_text("[run]\ninclude =\n" + "".join(f"    {file}\n" for file in files))
     measured = ("--cov", f"--cov-config={directory / 'coveragerc'}", "--cov-context=test", "--cov-report=")
     run = copy.run(tests, *measured, seconds=SOUND_SECONDS)

@@ -176,7 +176,7 @@ def _write_schemas(directory: Path, tools: Path, version: str, rendered: str) ->
 
 
 def _local(value: Any) -> Any:
-    """The schema with references to its own file only."""
+    """The schema with references only to its own file."""
     if isinstance(value, dict):
         return {
             key: each.rpartition("_definitions.json")[2]

@@ -245,7 +245,7 @@ class Composed:
         return done.stdout.strip()
 
     def wait_for(self, name: str, path: str) -> None:
-        """Wait until a service answers. Its health check would be a new process each time."""
+        """Wait until a service answers at a path. Running its health check instead would start a process each time."""
 
         def check_alive() -> None:
             assert self.processes[name].poll() is None, self.log(name)

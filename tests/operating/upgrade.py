@@ -55,7 +55,7 @@ LATEST = "SELECT DISTINCT ON (app) app, name FROM django_migrations ORDER BY app
 
 
 class Checkout(Service):
-    """The processes of a checkout. They run with the Python that has its requirements."""
+    """The processes of a checkout. They run with the Python that has the checkout's requirements."""
 
     def __init__(self, root: Path, python: str, directory: Path, **environment: str) -> None:
         directory.mkdir()
@@ -234,7 +234,7 @@ class Rehearsal:
         self.batches.append(self._post("/v1/messages/batch", body)["id"])
 
     def replace(self, former: Version, *, by: Version) -> None:
-        """Start version `by` beside `former`, send the callers to `by`, and stop `former`."""
+        """Start version `by` beside `former`, switch the callers to `by`, and stop `former`."""
         self.batch()
         by.start()
         self.goes_on("both versions")

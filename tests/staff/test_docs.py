@@ -29,7 +29,7 @@ def calls_in(folder: str) -> list[ast.Call]:
 
 
 def calls_with(name: str, position: int, *folders: str) -> set[str]:
-    """Return the string constants that the code passes to a function, at a position or as `action`."""
+    """Return the string constants that the code passes to a function, at this position or as the argument `action`."""
     found = set()
     for folder in folders:
         for node in calls_in(folder):

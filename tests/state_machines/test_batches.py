@@ -1,4 +1,4 @@
-"""A batch's leases, items and results in any order, against a model of a few lines."""
+"""Compares a batch's leases, items and results in any order with a small model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""An endpoint's circuit breaker after claims and results in any order, against a model of a few lines."""
+"""Compares an endpoint's circuit breaker, after claims and results in any order, with a small model."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A delivery's claims and results in any order, against a model of a few lines."""
+"""Compares a delivery's claims and results in any order with a small model."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The uses of an idempotency key in any order, against a model of a few lines."""
+"""Compares the uses of an idempotency key in any order with a small model."""
 
 from dataclasses import dataclass
 from typing import Any

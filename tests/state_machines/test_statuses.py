@@ -1,4 +1,4 @@
-"""A message's events in any order and grouping, repeated and interrupted, against a model of a few lines."""
+"""Compares a message's status with a small model, after events in any order and grouping, repeated and interrupted."""
 
 from collections import defaultdict
 from datetime import UTC, datetime

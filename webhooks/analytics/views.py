@@ -19,7 +19,7 @@ from webhooks.analytics.statistics import GROUPS, HOURS, Sums
 
 
 class MessageFiguresOut(serializers.Serializer[Sums]):
-    """Messages that were sent or received in the hour or day, and their statuses by now."""
+    """Messages that were sent or received in the hour or day, and their current statuses."""
 
     start = serializers.DateTimeField()
     phone_number_id = serializers.CharField(required=False)

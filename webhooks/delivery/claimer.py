@@ -55,7 +55,7 @@ dispatcher while the next claim is under way. With slow receivers, few are claim
 
 
 class DeliveryRate:
-    """How many deliveries end in a second, smoothed. `ended` counts deliveries since the last measurement."""
+    """The smoothed number of deliveries that end per second. `ended` counts deliveries since the last measurement."""
 
     def __init__(self) -> None:
         self.ended = 0

@@ -26,8 +26,8 @@ from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, uuids
 
 AHEAD_SECONDS = 1.0
-"""How far ahead slots are given out. Longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that no
-slot stays empty until the next poll.
+"""How far ahead slots are given out. This is longer than a dispatcher waits between two polls (`POLL_SECONDS`), so that
+no slot stays empty until the next poll.
 """
 
 # An endpoint whose row is locked, by the recorder or another claim, gets no slots now, because a claim that has locked

@@ -7,9 +7,9 @@ A request that waits long for its answer costs memory and little else. So anothe
 Otherwise a few hundred hanging endpoints would hold every sender of a worker until the time-out, and all other tenants'
 deliveries would wait.
 
-While this process itself is the bottleneck, more concurrent requests send nothing sooner, and after a crash each of
-these requests is repeated. So there are few senders then. Their number grows as soon as the process waits for
-receivers.
+While this process itself is the bottleneck, more concurrent requests would not send deliveries sooner, and a crash
+would repeat each of these requests. So there are few senders during this time. Their number grows as soon as the
+process waits for receivers.
 """
 
 import asyncio

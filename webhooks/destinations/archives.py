@@ -39,7 +39,9 @@ WHERE {of_tenant("d")} AND d.id = early.id
 
 
 def hurry() -> int:
-    """Make deliveries due for archives with enough of them to fill an object. Returns the number of deliveries."""
+    """Make an archive's deliveries due if there are enough of them to fill an object. Returns the number
+    of deliveries.
+    """
     archives = Endpoint.objects.filter(kind=Endpoint.Kind.S3, status=Endpoint.Status.ACTIVE).order_by()
     hurried = 0
     with connection.cursor() as cursor:

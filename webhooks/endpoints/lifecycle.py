@@ -246,8 +246,8 @@ def rotate_secret(
 ) -> Endpoint:
     """Set a new signing secret, the caller's or a random one. The previous secret also signs for `overlap_hours`.
 
-    Only the newest two secrets sign: a rotation during an overlap drops the third. An unreadable secret cannot sign, so
-    it has no overlap, and deliveries that were put off because of it are due again.
+    Only the newest two secrets sign: a rotation during an overlap drops the oldest. An unreadable secret cannot sign,
+    so it has no overlap, and deliveries that were put off because of it are due again.
     """
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)

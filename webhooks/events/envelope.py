@@ -30,7 +30,9 @@ OPERATIONAL_TYPES = tuple(name for name in EVENT_TYPES if name.startswith("webho
 """Operational events. Each is about one endpoint, and is sent to the tenant's other endpoints."""
 ALL = "*"
 EXPLICIT_TYPES = ("message.history", "customer.opt_out")
-"""Types that endpoints and streams get only if they list them. They were added later, so `*` does not include them."""
+"""Types that an endpoint or a stream gets only if it lists them. These types were added later, so `*` does not include
+them.
+"""
 
 STATUSES = ("sent", "delivered", "read", "played", "failed", "deleted")
 """The statuses that a `message.status` event can report (upstream fact 3.5)."""

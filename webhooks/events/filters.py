@@ -100,7 +100,9 @@ class _Compiler:
         return _joined(" && ", [self._condition(name, *each) for each in conditions.items()])
 
     def _condition(self, name: str, operator: str, value: Any) -> str:
-        """Compile one comparison. `exists` makes it true or false, never unknown, so `$not` negates it as expected."""
+        """Compile one comparison. `exists` makes the comparison true or false, never unknown, so `$not` negates it as
+        expected.
+        """
         place = "$type" if name == _TYPE else "$" + "".join(f'."{part}"' for part in name.split(".")[1:])
         self.conditions += len(value) if isinstance(value, list) else 1
         match operator:
@@ -152,7 +154,7 @@ def _paths(value: Any, place: str) -> Iterator[str]:
 
 
 def unknown_paths(given: Mapping[str, Any]) -> list[str]:
-    """A warning, with a suggestion, for each path of a valid filter that no example event has."""
+    """A warning, with a suggestion, for each path in a valid filter, if no example event has this path."""
     known = known_paths()
     return [
         f"No example of an event has {path}.{did_you_mean(path, known)}"

@@ -1,6 +1,6 @@
 """Publishing: one statement writes events, bodies, deliveries and the message log, each event once.
 
-Every flow that makes events calls it inside the flow's own transaction, so that an event exists exactly when its cause
+Every flow that creates events publishes them inside its own transaction, so that an event exists exactly when its cause
 does. An event that was published before (same tenant, same dedupe key) is skipped without an error.
 
 The message log has one row for each message. `MessageRows` turns the events of a statement into these rows, and

@@ -265,8 +265,8 @@ _PURPOSES = {
 """The encryption purpose of each column that a target decrypts."""
 
 
-# Cached, because each delivery has the same result. The keys are arguments, because other ENCRYPTION_KEYS may decrypt
-# other secrets.
+# Cached, because the result is the same for all deliveries to an endpoint. ENCRYPTION_KEYS are an argument, because
+# other keys may decrypt other secrets.
 @lru_cache(maxsize=4096)
 def _target_of_row(
     stored: StoredTarget, endpoint_id: UUID, overlaps: bool, _encryption_keys: tuple[str, ...]

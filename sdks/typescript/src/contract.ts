@@ -7734,7 +7734,7 @@ export interface components {
             /** @description The deliveries to your endpoints. */
             deliveries: components["schemas"]["Delivery"][];
         };
-        /** @description Messages that were sent or received in the hour or day, and their statuses by now. */
+        /** @description Messages that were sent or received in the hour or day, and their current statuses. */
         MessageFigures: {
             /**
              * Format: date-time

@@ -62,7 +62,7 @@ class ThreadedProxy:
 
 @pytest.fixture
 def proxy(settings: Settings, endpoint: dict[str, Any]) -> Iterator[ThreadedProxy]:
-    """The proxy for everything after the creation of `endpoint`. It is not running."""
+    """A proxy that is not running. All requests after the creation of `endpoint` use it."""
     proxy = ThreadedProxy()
     settings.WEBHOOK_PROXY_URL = f"http://127.0.0.1:{proxy.port}"
     yield proxy

@@ -102,7 +102,9 @@ def test_the_senders_stay_as_many_as_they_were(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("is_late", [True, False])
 def test_a_loop_that_comes_late_sends_no_more_at_once(monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
-    """If other processes use the core, the loop only seems to wait for receivers. A crash repeats all open requests."""
+    """If other processes use the core, the loop only seems to wait for receivers. More senders would not help, and a
+    crash would repeat all open requests.
+    """
     monkeypatch.setattr(senders, "FEW_SENDERS", 2)
     monkeypatch.setattr(senders, "BUSY_CPU", float("inf"))
     monkeypatch.setattr(senders, "LATE_SECONDS", 0.0 if is_late else float("inf"))

@@ -54,7 +54,7 @@ from webhooks.wake_up import (
 
 SECONDS = 10.0
 FIRST, SECOND = "first", "second"
-"""Names of dispatchers that only report to be alive."""
+"""Names of dispatchers that only report that they are alive."""
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
@@ -599,7 +599,8 @@ def test_beside_an_endpoint_at_its_cap_fresh_deliveries_of_others_are_handed_ove
 ) -> None:
     cap, waiting = caps.FIRST_CAP, 4
     copied(endpoint["id"], other_tenant, f"{receiver.url}/healthy")
-    # Longer than the test takes: no poll finds a delivery, so each was handed over, or found when a request ended.
+    # Longer than the test takes, so no poll finds a delivery. Each delivery was handed over, or was found when a
+    # request ended.
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 6 * SECONDS)
     with running(monkeypatch, empty_valkey):
         for number in range(cap + waiting):

@@ -1266,7 +1266,7 @@ class MessageEvent(TypedDict):
 
 class MessageFigures(TypedDict):
     """
-    Messages that were sent or received in the hour or day, and their statuses by now.
+    Messages that were sent or received in the hour or day, and their current statuses.
     """
 
     start: str
