@@ -1,4 +1,5 @@
-"""Rows of the event log and its delivery: endpoints, events with their bodies, deliveries, messages, hourly figures.
+"""Rows of the event log and of its deliveries: endpoints, events with their bodies, deliveries, messages, hourly
+figures.
 
 Events, bodies and deliveries are partitioned by time and have no foreign keys. `events/publish.py` writes them with
 their deliveries, `replay.py` adds deliveries, `delivery/claim_statements.py` leases them, `delivery/recorder.py` stores

@@ -34,8 +34,8 @@ from webhooks.events.envelope import EVENT_TYPES, EXPLICIT_TYPES, Envelope
 
 # --- Positions of events in the event stream: the number of the committing transaction, then the event's id.
 #
-# Ids are made before the commit, sometimes long before, so a reader that went by ids would skip events that are not yet
-# visible. A transaction's number orders commits well enough: once every transaction below a number has ended
+# Ids are made before the commit, sometimes long before, so a reader that followed the ids would skip events that are
+# not yet visible. A transaction's number orders commits well enough: once every transaction below a number has ended
 # (`pg_snapshot_xmin`), nothing new can appear below it. The database's default sets `events.position`, so publishing
 # flows need not know it.
 #
@@ -91,8 +91,8 @@ class Horizon(NamedTuple):
 
 
 # On Citus the coordinator numbers a transaction, and may have committed it before a node shows its rows. In the same
-# transaction it inserts a row for each of the transaction's parts, and deletes the row when the part is surely
-# committed. The row's `xmin` is the lower half of the number.
+# transaction, the coordinator inserts a row for each part of the transaction, and deletes the row when the part is
+# surely committed. The row's `xmin` is the lower half of the number.
 _SETTLED_ON_NODES = """
 least(pg_snapshot_xmin(s), (
     SELECT min(number - CASE WHEN number > next THEN 4294967296 ELSE 0 END)::text::xid8

@@ -1,4 +1,4 @@
-"""`GET /v1/events/stream`: skips no event, shows no other tenant's, is limited, and ends with its key."""
+"""`GET /v1/events/stream`: skips no event, shows no other tenant's events, is limited, and ends with its key."""
 
 import asyncio
 import http.client

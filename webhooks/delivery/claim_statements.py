@@ -209,7 +209,7 @@ class DatabaseClock:
 
 
 class Claim(NamedTuple):
-    """The result of a claim, and what more may be due.
+    """The result of a claim, and which further deliveries may be due.
 
     `closed` has the endpoints whose rate limit allows no more deliveries now, and the seconds until it
     allows the next.

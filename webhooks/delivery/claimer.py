@@ -219,7 +219,7 @@ class WakeUpListener:
     `in_flight` returns the number of the dispatcher's requests in flight, for operators. `has_room` returns whether the
     dispatcher accepts hand-overs. `on_signal` is called for each signal. Until the dispatcher calls `receive`, later
     signals stay in Valkey, where another dispatcher may take them. The connection runs on the event loop, because a
-    waiting thread would cost several thread switches a signal.
+    waiting thread would cost several thread switches per signal.
     """
 
     def __init__(

@@ -193,7 +193,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
 
 
 def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
-    """The statements that update the health of endpoints from outcomes, for a separate transaction.
+    """The statements that update the health of endpoints from outcomes, to be run in a separate transaction.
 
     Returns the endpoints to disable, with the reasons.
     """

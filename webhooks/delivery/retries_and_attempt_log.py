@@ -112,7 +112,8 @@ def _attempt(entry: dict[str, Any], answer: dict[str, Any] | None) -> dict[str, 
     }
 
 
-# --- Stored answers of receivers: answers to failed attempts, and if the endpoint asks for them, to successful ones.
+# --- Stored answers of receivers: answers to failed attempts, and also to successful attempts if the endpoint asks for
+# them.
 #
 # `gateway/outbound/connection.py` limits how much of an answer is read. An answer may quote the event, so it is shown
 # and stored only as long as the event's body. Three limits apply: the bytes of an answer, the answers of a delivery,

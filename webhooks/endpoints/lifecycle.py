@@ -100,8 +100,8 @@ def create(
     its creation on.
 
     Raises Conflict for a second inbox, and InvalidRequest when the tenant already has 20 endpoints. Raises
-    WebhookVerifyFailed when the ping fails. The endpoint then exists and stays pending. The error's details have its id
-    and secret.
+    WebhookVerifyFailed when the ping fails. The endpoint then exists and stays pending. The error's details have the
+    endpoint's id and secret.
     """
     secret = secret or new_secret()
     _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)

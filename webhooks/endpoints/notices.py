@@ -1,10 +1,10 @@
 """Operational events: notify a tenant of endpoints that fail, are disabled or have recovered, and of given-up
 deliveries.
 
-Each change of state causes one event, for the tenant's other endpoints, and one mail. `told_failing_since` of the
-endpoint is the failure of which the tenant was last notified. It is set and cleared in the event's transaction, under a
-lock on the endpoint, so two processes cannot notify twice. Failed deliveries of operational events are not reported,
-because each report would cause the next.
+Each change of state causes one event, for the tenant's other endpoints, and one mail. The endpoint's
+`told_failing_since` is the start of the failure about which the tenant was last notified. It is set and cleared in the
+event's transaction, under a lock on the endpoint, so two processes cannot notify twice. Failed deliveries of
+operational events are not reported, because each report would cause the next.
 
 Given-up deliveries are reported together: an endpoint's event counts up to `MOST_EXHAUSTED` of them and names up to
 `MOST_NAMED`. So an endpoint that rejects everything does not cause one event for each delivery.

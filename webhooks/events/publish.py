@@ -4,9 +4,9 @@ Every flow that creates events publishes them inside its own transaction, so tha
 does. An event that was published before (same tenant, same dedupe key) is skipped without an error.
 
 The message log has one row for each message. `MessageRows` turns the events of a statement into these rows, and
-`UPSERT` is the part of the statement that stores them. A time only changes to an earlier one, and other columns only
-get filled, so repetitions and the order of events do not matter. Rows are locked in the order of their keys, so two
-statements that name the same messages wait for each other instead of deadlocking.
+`UPSERT` is the part of the statement that stores them. A stored time is replaced only by an earlier one, and other
+columns are only filled if they are empty, so repetitions and the order of events do not matter. Rows are locked in the
+order of their keys, so two statements that name the same messages wait for each other instead of deadlocking.
 
 The database's function `message_month` (migration 0017) finds a message's row by its key: in the current month, and for
 a status also in the preceding months within `LOOK_BACK`. A message gets a second row if a status comes even later, or

@@ -1,4 +1,6 @@
-"""Events to queues, topics, exchanges and buckets: envelope, headers, retries and guards are those of HTTPS."""
+"""Events to queues, topics, exchanges and buckets: envelope, headers, retries and guards are the same as for HTTPS
+endpoints.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,6 @@
-"""Several events in one request: full or old enough, all accepted or none, a customer's messages together."""
+"""Several events in one request: when the request is sent, that all or none of its events are accepted, and that a
+customer's messages are collected.
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta
