@@ -35,8 +35,8 @@ KEEP_ALIVE_SECONDS = 75
 GRACEFUL_SECONDS = 20
 LAST_REQUEST_SECONDS = 1.0
 """How long an idle connection stays open after the signal to stop. In this time, it serves one more request, which a
-proxy may have sent just before the signal. If the connection closed without a response, the proxy must not repeat a
-send.
+proxy may have sent just before the signal. The proxy must not repeat a send if the connection closes without a
+response.
 """
 HEADER_SECONDS = 10.0
 """How long a connection may take to send the headers of a request."""
@@ -50,8 +50,8 @@ FREE_CHUNKS = 1000
 SMALLEST_CHUNK = 64
 """The minimum average size of a body's chunks in bytes, not counting the first `FREE_CHUNKS` chunks."""
 TAKE_SECONDS = 30.0
-"""How long a client may leave more than 64 KiB of responses unread. On a closing connection, this limits any unread
-bytes.
+"""How long a client may leave more than 64 KiB of responses unread. On a closing connection, the limit applies to any
+unread bytes.
 """
 MOST_UNTAKEN = 64
 """The maximum number of connections whose clients leave more than 64 KiB unread. Beyond this limit, the oldest is
