@@ -246,7 +246,7 @@ async def step(request: web.Request) -> web.Response:
     """POST /sim/messages/{id}/flow {waba_id?, screen?, data?, values?, probe?}: open a message's Flow, or press a
     button.
 
-    The answer has the next screen, or `closed`, or `failed` with the reason of the failure. With `probe`, the answer
+    The answer has the next screen, or `closed`, or `failed` with the reason for the failure. With `probe`, the answer
     only says whether the message has a Flow.
     """
     sim, body = request.app[SIMULATOR], await read(request)

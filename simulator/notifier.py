@@ -1,8 +1,8 @@
 """Notifier: posts notifications to the gateway until it answers 200. They are batched, escaped and signed like Meta's.
 
-Callers pass one change to `publish`. Notifications are posted concurrently, at least once, in no guaranteed order.
-The callback is the number's override, else the account's, else the app's. Only message fields can be overridden
-(upstream fact 1.6).
+Callers pass one change to `publish`. Notifications are posted concurrently, at least once, in no guaranteed order. The
+most specific callback is used: the number's override, the account's override, or the app's callback. Only message
+fields can be overridden (upstream fact 1.6).
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class Notifier:
         self._ready.clear()
 
     def backlog(self) -> dict[str, int]:
-        """The numbers of waiting notifications: ready to be posted, in flight, and delayed or waiting for a retry."""
+        """How many notifications are ready to be posted, in flight, and delayed or waiting for a retry."""
         return {"ready": len(self._ready), "in_flight": len(self._posts), "waiting": len(self._timers)}
 
     def publish(
@@ -253,7 +253,7 @@ class Notifier:
         return 0, b""
 
     async def verify_callback(self, url: str, verify_token: str) -> str | None:
-        """Send the challenge to a callback, as Meta does before using it. Returns the reason of a failure, or None."""
+        """Send the challenge to a callback, as Meta does before using it. Returns the reason for a failure, or None."""
         assert self._session is not None
         challenge = str(random.randint(10**8, 10**10))
         query = {"hub.mode": "subscribe", "hub.challenge": challenge, "hub.verify_token": verify_token}

@@ -56,7 +56,7 @@ class Recipients:
 
     # Recipients ending in 0026, 0047, 0030, 0429 fail (upstream fact 3.12).
     magic: bool = True
-    # Free-form messages need a customer message within 24 hours, else they fail with 131047.
+    # Free-form messages need a customer message within 24 hours. Otherwise they fail with 131047.
     window: bool = True
 
 

@@ -82,7 +82,7 @@ def record(
 
 
 def require_room(tenant_id: UUID, *, actor_user_id: int | None, acting_key_id: UUID | None) -> None:
-    """Raise RateLimited when the tenant is at its limit and its own key or member acts.
+    """Raise RateLimited when the tenant is at its limit and the actor is a key or member of the tenant.
 
     This function never waits for the lock. The transaction that has the lock may wait for rows that this transaction
     has locked. Near the limit, a caller that does not get the lock at once is rejected.

@@ -40,7 +40,7 @@ LIFETIME = timedelta(minutes=10)
 POLL_SECONDS = 3
 KEY_LIFETIME = timedelta(days=90)
 ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
-"""Only consonants, so that a code contains no word and no letter that looks like a digit."""
+"""Only consonants, so that no code contains a word, or a letter that looks like a digit."""
 USER_CODE_LETTERS = 8
 EXPIRED = "expired"
 """The status of a code that is unknown, expired or redeemed."""

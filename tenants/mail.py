@@ -183,8 +183,8 @@ def deliver_waiting() -> int:
 
 
 def _deliver_alone(mail_id: int) -> bool:
-    """Call `deliver`. A mail that cannot be built does not stop the other mails. It is attempted again when its lease
-    ends.
+    """Call `deliver`. A mail that cannot be built does not stop the other mails. That mail is attempted again when its
+    lease ends.
     """
     try:
         return deliver(mail_id)

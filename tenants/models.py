@@ -80,7 +80,7 @@ class DeviceLogin(models.Model):
 
 class InvitationQuerySet(TenantRows["Invitation"]):
     def open(self) -> Self:
-        """Invitations that were not accepted, withdrawn or sent again. Their links may have expired."""
+        """Invitations that were neither accepted nor withdrawn nor sent again. Their links may have expired."""
         return self.filter(ended_at__isnull=True)
 
 

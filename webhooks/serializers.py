@@ -142,7 +142,7 @@ class OAuth2Settings(serializers.Serializer[dict[str, Any]]):
 
 
 class BatchSettings(serializers.Serializer[dict[str, Any]]):
-    """Several events in one request."""
+    """How many events one request may contain, and how long the first event waits."""
 
     events = serializers.IntegerField(min_value=2, max_value=MOST_BATCH_EVENTS)
     milliseconds = serializers.IntegerField(

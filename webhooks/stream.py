@@ -420,8 +420,8 @@ class EventStreamView(ResourceViewSet):
         summary="Listen to events as they happen",
         description="Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and "
         "`id` is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each key "
-        "has one stream. A comment is sent every 15 seconds. An answer may end at any time: reconnect after `retry` "
-        "milliseconds.",
+        "has one stream: a second stream ends the first. A comment is sent every 15 seconds. The stream may end at any "
+        "time: reconnect after `retry` milliseconds.",
         parameters=[
             OpenApiParameter("type", str, description="Event types, separated by commas."),
             OpenApiParameter("phone_number_id", str, description="Only events of the number with this id."),

@@ -65,7 +65,7 @@ class FlowEndpointView(UpstreamCallsView):
     @extend_schema(
         operation_id="get_flow_endpoint",
         summary="Get a number's Flow endpoint",
-        description="Returns your URL, the address for your Flows, and the result of the last data request.",
+        description="Returns your URL, the address to set in your Flows, and the result of the last data request.",
         responses=FlowEndpointOut,
     )
     def retrieve(self, request: Request, phone_number_id: str) -> Response:

@@ -24,7 +24,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """An error of the upstream. Past retention only the code is left."""
+    """An error of the upstream. Past retention, only the code is left."""
 
     code: int | None
     title: str | None = None

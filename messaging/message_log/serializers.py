@@ -128,7 +128,7 @@ class MessageOut(serializers.ModelSerializer[Message]):
 
 
 class MessageErrorOut(serializers.Serializer[Any]):
-    """WhatsApp's error. Past retention only the code is left. The hint and the page explain the code."""
+    """WhatsApp's error. Past retention, only `code` is left. `hint` and the page at `doc_url` explain the code."""
 
     code = serializers.IntegerField(
         allow_null=True, help_text="WhatsApp's error code, such as `131047`; null when there is none."

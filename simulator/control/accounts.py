@@ -107,7 +107,7 @@ async def create_account(request: web.Request) -> web.Response:
 
 
 def add_number(sim: Simulator, account: Account, row: dict[str, Any]) -> Number:
-    """Add a number as described, or return the existing one with its id or digits. Raises `ValueError`."""
+    """Add a number as described, or return the existing number with the same id or digits. Raises `ValueError`."""
     unknown = set(row) - _NUMBER_MEMBERS
     if unknown:
         raise ValueError(f"unknown members of a number: {sorted(unknown)}")

@@ -75,7 +75,7 @@ async def call_permissions(call: Call) -> Row:
 
 
 def _calls(sim: Simulator, number: Number) -> dict[str, Row]:
-    """The calls of a number that have not ended, by id."""
+    """The number's calls that have not ended, by id."""
     return sim.state.objects.setdefault(f"{number.id}/calls", {})
 
 
@@ -146,7 +146,7 @@ async def ring(request: web.Request) -> web.Response:
 
 
 async def list_calls(request: web.Request) -> web.Response:
-    """GET /sim/calls?phone_number_id=: the calls of a number that have not ended."""
+    """GET /sim/calls?phone_number_id=: list the number's calls that have not ended."""
     sim = request.app[SIMULATOR]
     number = sim.state.numbers.get(request.query.get("phone_number_id", ""))
     if number is None:

@@ -14,7 +14,7 @@ _OAUTH_SECONDS = 3600
 
 
 async def list_configurations(call: Call) -> Row:
-    """GET /{waba}/payment_configurations: all configurations in one row."""
+    """GET /{waba}/payment_configurations: list all configurations, in one row."""
     return {"data": [{"payment_configurations": list(_configurations(call).values())}]}
 
 

@@ -290,7 +290,9 @@ def _require_room(call: Call) -> None:
 
 
 def find_token(sim: Simulator, value: str) -> Token:
-    """A valid token. Otherwise raises 190 with subcode 463 (expired) or 467 (unknown or withdrawn)."""
+    """The token with this value. Raises 190 with subcode 463 (expired) or 467 (unknown or withdrawn) if it is not
+    valid.
+    """
     token = sim.state.tokens.get(value)
     if token is None:
         if value == f"{sim.config.app_id}|{sim.config.app_secret}":

@@ -90,8 +90,8 @@ def narrowed(value: Any, asked: str, name: str) -> Any:
 def page(
     call: Call, rows: Sequence[T], key: Callable[[T], str], render: Callable[[T], Any], *, size: int = 25
 ) -> dict[str, Any]:
-    """One page of rows by the parameters `limit`, `after` and `before`. Cursors are built from the rows' keys. An
-    invalid cursor is error 131059.
+    """One page of the rows, selected by the parameters `limit`, `after` and `before`. Cursors are built from the rows'
+    keys. An invalid cursor is error 131059.
     """
     query = call.request.query
     try:

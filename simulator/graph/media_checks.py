@@ -29,7 +29,9 @@ def check_media_ids(call: Call, number: Number, body: Mapping[str, Any]) -> None
 
 
 def media_problem(call: Call, body: Mapping[str, Any]) -> str | None:
-    """The reason why the file of an accepted message cannot be sent, or None. The message then fails with 131053."""
+    """The reason why the file of an accepted message cannot be sent, or None. With a reason, the message fails with
+    131053.
+    """
     for _, kind, media_id in _media_ids(body):
         media = call.sim.state.media.get(media_id)
         base = media.mime_type.partition(";")[0].strip().lower() if media else ""

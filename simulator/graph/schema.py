@@ -432,7 +432,7 @@ async def cancel_username(call: Call) -> Row:
 
 
 async def data_set(call: Call) -> Row:
-    """GET and POST /{waba}/dataset: read the id of the account's only data set of conversions."""
+    """GET and POST /{waba}/dataset: read the id of the account's conversions data set, of which there is one."""
     return {"id": f"4{call.account().waba_id[1:]}"}
 
 

@@ -104,8 +104,8 @@ class Book:
         return int(time.time() + self.offset)
 
     def scenario_of(self, email: str) -> str:
-        """The scenario of a payer: the one set for the address, else the tag in the address, else the one set for all
-        payers, else `ok`.
+        """The scenario of a payer. In order of precedence: the scenario set for the address, the tag in the address,
+        the scenario set for all payers, `ok`.
         """
         tag = email.partition("@")[0].partition("+")[2]
         return self.scenarios.get(email) or (tag if tag in SCENARIOS else self.scenarios.get("*", "ok"))

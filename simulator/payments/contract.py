@@ -53,7 +53,9 @@ def _check_value(name: str, kind: str, value: Any) -> None:
 
 
 def entity(name: str, **known: Any) -> Row:
-    """An entity with all members that are always present. Members not in `known` are null if allowed, else empty."""
+    """An entity with all members that are always present. Members that are not in `known` are null if the contract
+    allows it, otherwise empty.
+    """
     made: Row = {}
     for member, kind in CONTRACT["entities"][name]["members"].items():
         if not member.endswith("?"):

@@ -94,7 +94,7 @@ class State:
     def create_account(
         self, *, name: str, waba_id: str | None = None, business_id: str | None = None
     ) -> Account:
-        """Create an account (WABA), in the business portfolio `business_id` or else in a new one."""
+        """Create an account (WABA), in the business portfolio `business_id` or, without it, in a new one."""
         account = Account(waba_id or new_id("1002"), name, business_id or new_id("3004"))
         self.accounts[account.waba_id] = account
         self.changed()

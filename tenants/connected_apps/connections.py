@@ -1,5 +1,5 @@
-"""OAuth clients that register themselves, and their connections to tenants. Only this module creates and changes rows
-of both tables.
+"""OAuth clients that register themselves, and their connections to tenants. Only this module creates and changes the
+rows of clients and connections.
 
 OAuth 2.1 for public clients: a client has no secret. A code is bound to a PKCE verifier (S256), to the client and to
 the redirect URI. It works once, within a minute. An access token lasts an hour and is valid for `/mcp` only. A refresh
@@ -202,7 +202,7 @@ def refresh(*, client_id: str, token: str) -> Tokens:
 
 
 def revoke_token(*, client_id: str, token: str) -> None:
-    """End the connection of an access or refresh token of a client (RFC 7009). Ignores other tokens."""
+    """End the connection to which a client's access or refresh token belongs (RFC 7009). Ignores other tokens."""
     family, _, secret = token.removeprefix(REFRESH_PREFIX).partition(".")
     with transaction.atomic():
         connection = (

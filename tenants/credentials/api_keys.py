@@ -148,8 +148,8 @@ def create(
 ) -> NewKey:
     """Create a key of a tenant or of a platform app. Scopes, numbers and expiry that are None are taken from `within`.
 
-    Raises Forbidden for more than `within` allows, InvalidRequest for no scopes or for scopes that such a key cannot
-    have, and Conflict at the limit of keys.
+    Raises Forbidden for more than `within` allows, InvalidRequest if there are no scopes or the key cannot have one of
+    them, and Conflict at the limit of keys.
     """
     numbers = within.phone_number_ids if phone_number_ids is None else frozenset(phone_number_ids)
     within.require_numbers(numbers)
@@ -278,8 +278,8 @@ def rotate(
     is earlier.
 
     The new key has the scopes, the numbers and the expiry of the old key. A key that was rotated before may rotate
-    itself in its last 24 hours, and then the new key ends together with it. Raises NotFound for a key outside of
-    `keys`, Forbidden for a key that can do more or lasts longer than `within` allows, and Conflict for a revoked or
+    itself in its last 24 hours. The new key then expires together with the old key. Raises NotFound for a key outside
+    of `keys`, Forbidden for a key that can do more or lasts longer than `within` allows, and Conflict for a revoked or
     expired key.
     """
     with transaction.atomic():
@@ -360,8 +360,8 @@ _noted_lock = Lock()
 
 
 def record_use(key_id: UUID) -> None:
-    """Record in Valkey that a key was used, at most every few seconds in each process. The record is lost when Valkey
-    is unavailable.
+    """Record in Valkey that a key was used, at most once every few seconds in each process. The record is lost when
+    Valkey is unavailable.
 
     Does no I/O: the use becomes a pending write.
     """

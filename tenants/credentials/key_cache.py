@@ -1,7 +1,7 @@
 """The key mirror in Valkey: facts of keys and tenants for the hot path, without the database.
 
 `key:<sha256>` and `tenant:<id>` hold facts with the time at which they were read. A reader trusts an entry for
-`FRESH_SECONDS` and then reads the database again. A process cache of `PROCESS_SECONDS` is in front of it. So a
+`FRESH_SECONDS` and then reads the database again. Each process also caches entries for `PROCESS_SECONDS`. So a
 revocation, suspension or approval reaches every process within the sum of both times, even when Valkey missed the
 write. `key_cache_repair.py` repairs entries that differ from the database (decision "Authentication"). While Valkey is
 available, every process is notified of a change and drops its cached entry, so the next call uses the new state.
@@ -81,8 +81,8 @@ class Mirror(Generic[Facts]):
         are out of date.
         """
         self._changed: dict[str, int] = {}
-        """The number of the last change of each entry. `_others_changed` is this number for all entries that are not in
-        this dictionary.
+        """For each entry, the value of `changes` after its last change. `_others_changed` is this value for all entries
+        that are not in the dictionary.
         """
         self._others_changed = 0
         self.lock = Lock()
@@ -132,7 +132,7 @@ class Mirror(Generic[Facts]):
         return self.parse(entry, max_age=FRESH_SECONDS)
 
     def parse(self, entry: bytes, *, max_age: float | None) -> Facts | None:
-        """The facts in an entry. None when it is older than `max_age` seconds or unreadable."""
+        """The facts in an entry. None when the entry is older than `max_age` seconds or unreadable."""
         try:
             fields = orjson.loads(entry)
             age = time.time() - fields.pop("as_of")

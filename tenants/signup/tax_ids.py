@@ -1,8 +1,8 @@
 """Indian tax ids of businesses: GSTIN and PAN, checked offline (sign-up form, reviewer flags, invoices).
 
 The patterns are those of the GST portal. A GSTIN is a state code, ten characters of PAN, an entity digit, a form letter
-(nearly always `Z`) and a Luhn check character over base 36. Two kinds of GSTIN contain no PAN: those of UN bodies and
-embassies (UIN), and those of deductors of tax (TDS, from a TAN). Only the portal knows whether a tax id is registered.
+(nearly always `Z`) and a Luhn check character over base 36. Two kinds of GSTIN contain no PAN: GSTINs of UN bodies and
+embassies (UIN), and GSTINs of tax deductors (TDS, from a TAN). Only the portal knows whether a tax id is registered.
 """
 
 import re

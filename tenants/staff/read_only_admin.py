@@ -234,7 +234,7 @@ class HistoryAdmin(ReadOnlyAdmin):
 
     @property
     def looks_back(self) -> bool:
-        """Whether the list covers only the chosen period. The empty list then says so."""
+        """Whether the list covers only the chosen period. If it does, an empty list says so."""
         return PeriodFilter in (self.list_filter or ())
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

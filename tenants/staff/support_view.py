@@ -89,9 +89,7 @@ def begin(request: HttpRequest, *, tenant: Tenant, user: User, reason: str) -> N
 
 
 def current(request: HttpRequest, user: User) -> SupportView | None:
-    """The open view of a user. None without an open view, after its end, and for a user who may not enter the staff
-    admin.
-    """
+    """The user's open view. None if no view is open, the view has ended, or the user may not enter the staff admin."""
     kept = request.session.get(_KEY)
     if kept is None or kept["user"] != user.pk:
         return None

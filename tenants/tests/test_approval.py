@@ -107,7 +107,7 @@ def test_reinstating_one_that_was_never_approved_approves_it(staff_api: Api, wai
 def test_a_decision_counts_from_the_next_call_with_a_key_on(
     api: Api, tenant: Tenant, django_capture_on_commit_callbacks: Any
 ) -> None:
-    """The process caches the tenant of a key for seconds, and must drop the entry at once."""
+    """The process caches the tenant of a key for a few seconds, but drops the entry as soon as the tenant changes."""
     for decision, status in (
         (partial(tenant_status.suspend, reason="abuse"), 403),
         (tenant_status.reinstate, 200),

@@ -2,7 +2,7 @@
 
 `plain` is one Postgres, `1+2` a coordinator with two workers, and `1+0` a coordinator that holds all shards. Events are
 published, claimed and recorded as delivered in groups of 16 of one tenant. The output is the CPU time of an event in
-milliseconds, by step and node. In production, events that their publisher hands over to a dispatcher are not claimed.
+milliseconds, by step and node. In production, an event is not claimed if its publisher hands it over to a dispatcher.
 """
 
 import os

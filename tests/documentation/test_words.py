@@ -8,7 +8,7 @@ from tests.pages import PAGES, ROOT, page
 
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 BANISHED = re.compile(r"\b(upstream|stand-in|fake|pretend)\w*", re.IGNORECASE)
-"""Words for which no tenant searches. Names of members such as `upstream_ms` are code, so they are allowed."""
+"""Words that no tenant would search for. Names of members such as `upstream_ms` are code, so they are allowed."""
 SETTINGS = set(re.findall(r"^# ([A-Z]+_[A-Z_]+)=", page(".env.example"), re.MULTILINE)) - {"BASE_URL"}
 OPERATORS = re.compile(
     r"manage\.py|(?<=`)make \w+|Valkey|Postgres|Prometheus|Celery|/v1/admin|"

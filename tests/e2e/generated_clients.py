@@ -28,9 +28,10 @@ output: gateway/client.go
 generate: {models: true, client: true}
 output-options: {skip-prune: true}
 """
-"""The options of docs/sdks.md. Without `skip-prune`, the generator leaves the bodies of events out."""
+"""The options from docs/sdks.md. Without `skip-prune`, the generator leaves the bodies of events out."""
 GO_OPTIONS = "--additional-properties=packageName=gateway,withGoMod=false,useOneOfDiscriminatorLookup=true"
-"""The options of docs/sdks.md. Without the discriminator look-up, an event matches several types, which is an error."""
+"""The options from docs/sdks.md. Without the discriminator look-up, an event matches several types, which is an error.
+"""
 CSHARP_OPTIONS = (
     "--additional-properties=packageName=Gateway,targetFramework=net48,useOneOfDiscriminatorLookup=true"
 )

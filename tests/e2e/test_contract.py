@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "2"))
 """The number of valid and of invalid examples for each operation. The short form always draws the same few."""
 PART, PARTS = (int(number) for number in os.environ.get("FUZZ_PART", "1/1").split("/"))
-"""`2/4` for the second quarter of the operations."""
+"""The part of the operations that is tested. `2/4` is the second quarter."""
 NEVER_CALLED = {
     # These calls would end the credentials that the other cases use.
     ("DELETE", "/v1/api-keys/{key_id}"),

@@ -1,7 +1,7 @@
 """The console's three roles with a browser and the running service: tenant, developer, staff.
 
 They use only the keyboard: Tab, Enter, Space and letters. The journeys lead from the sign-up to a delivered message and
-to a delivery that staff retry, without API calls by hand or shared passwords.
+to a delivery that staff retry, without manual API calls or shared passwords.
 """
 
 import re

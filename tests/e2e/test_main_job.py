@@ -146,7 +146,9 @@ def deliveries(stack: Stack, *, until_id: str | None = None) -> dict[str, dict[s
 
 
 def test_a_second_start_keeps_the_data_and_continues_a_batch(stack: Stack) -> None:
-    """At a Ctrl-C during a batch, messages under way finish. Otherwise their items would be uncertain, and fail."""
+    """After a Ctrl-C during a batch, messages that are being sent finish. Otherwise their items would be uncertain, and
+    fail.
+    """
     ready = stack.ready
     sent = stack.api(
         "POST",

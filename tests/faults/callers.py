@@ -35,8 +35,8 @@ class Answered:
 class Callers:
     """Clients and Meta, in threads that call until they are stopped.
 
-    Each call goes to any of the URLs. A connection may break only while `may_break` is true. The caller of a send then
-    does not know the outcome, and repeats the call if it has a key.
+    Each call goes to one of the URLs, chosen at random. A connection may break only while `may_break` is true. The
+    caller of a send then does not know the outcome, and repeats the call if it has a key.
     """
 
     all: "ClassVar[list[Callers]]" = []

@@ -30,7 +30,7 @@ class Template:
 
     def __init__(self, environment: Mapping[str, str], *, log: Path, process_group: int) -> None:
         self._connection, its_end = _server.Pipe()
-        # The tests' process ends a daemon at exit, and would wait for any other process.
+        # A daemon, because the tests' process ends daemons at exit, but would wait for other processes.
         self._process = _server.Process(
             target=_fork_on_request, args=(its_end, dict(environment), log, process_group), daemon=True
         )

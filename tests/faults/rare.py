@@ -106,7 +106,7 @@ class World:
         self.goes_on()
 
     def goes_on(self) -> None:
-        """Wait until every kind of call is answered 200 and events arrive, counted from now."""
+        """Wait until every kind of call gets a 200 and events arrive. Earlier answers and events do not count."""
         now, arrived = time.monotonic(), len(self.receiver.received)
         every_kind = set(self.callers.answered)
         wait_until(lambda: self.callers.kinds(200, since=now) == every_kind, "every kind is answered 200")

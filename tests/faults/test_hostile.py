@@ -1,6 +1,6 @@
 """Each request in the table of hostile requests gets a correct response, and the process stays healthy.
 
-The benchmark `hostile` measures the cost of each request. The short form uses only the single messages.
+The benchmark `hostile` measures the cost of each request. The short form uses only the messages that need no pauses.
 """
 
 from collections.abc import Iterator

@@ -32,7 +32,9 @@ pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 LEASE_SECONDS = 600
 BATCH = 1_500 if LONG else 800
 STOPPED_SECONDS = 8.0
-"""Longer than a worker needs to detect a dead one, and shorter than the time limit of a request."""
+"""How long a worker is stopped: longer than a worker needs to detect a dead worker, and shorter than the time limit of
+a request.
+"""
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def test_postgres_stopped_and_killed_while_everything_is_under_way(
     every_kind = set(callers.answered)
 
     def goes_on() -> None:
-        """Wait until calls, deliveries and the batch succeed, counted from now."""
+        """Wait until calls, deliveries and the batch succeed. Earlier successes do not count."""
         now, arrived, total = time.monotonic(), len(receiver.received), simulator.total()
         wait_until(lambda: callers.kinds(200, since=now) == every_kind, "every kind of call is answered 200")
         wait_until(lambda: len(receiver.received) > arrived, "deliveries go on")

@@ -70,7 +70,7 @@ _SERVICE_ERROR = {
 }
 _UPSTREAM_ERROR = {
     "type": "object",
-    "description": "An error that WhatsApp answered. `error` is WhatsApp's own; the service adds the other members.",
+    "description": "An error in WhatsApp's answer. `error` is WhatsApp's own; the service adds the other members.",
     "required": ["source"],
     "properties": {
         "source": {
@@ -127,7 +127,7 @@ _UPSTREAM_ERROR = {
 }
 
 
-_UPSTREAM_PASSED = "An error that WhatsApp answered, passed through with WhatsApp's status."
+_UPSTREAM_PASSED = "An error in WhatsApp's answer, passed through with WhatsApp's status."
 _ERROR_DESCRIPTIONS = {*ERRORS.values(), _UPSTREAM_PASSED}
 
 

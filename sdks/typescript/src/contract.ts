@@ -809,7 +809,7 @@ export interface paths {
         };
         /**
          * Listen to events as they happen
-         * @description Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and `id` is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each key has one stream. A comment is sent every 15 seconds. An answer may end at any time: reconnect after `retry` milliseconds.
+         * @description Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and `id` is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each key has one stream: a second stream ends the first. A comment is sent every 15 seconds. The stream may end at any time: reconnect after `retry` milliseconds.
          */
         get: operations["stream_events"];
         put?: never;
@@ -1381,7 +1381,7 @@ export interface paths {
         };
         /**
          * Get a number's Flow endpoint
-         * @description Returns your URL, the address for your Flows, and the result of the last data request.
+         * @description Returns your URL, the address to set in your Flows, and the result of the last data request.
          */
         get: operations["get_flow_endpoint"];
         /**
@@ -4091,7 +4091,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description Several events in one request. */
+        /** @description How many events one request may contain, and how long the first event waits. */
         BatchSettings: {
             /** @description The largest number of events in one request. */
             events: number;
@@ -7648,7 +7648,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description WhatsApp's error. Past retention only the code is left. The hint and the page explain the code. */
+        /** @description WhatsApp's error. Past retention, only `code` is left. `hint` and the page at `doc_url` explain the code. */
         MessageError: {
             /** @description WhatsApp's error code, such as `131047`; null when there is none. */
             code: number | null;
@@ -10826,7 +10826,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description An error that WhatsApp answered. `error` is WhatsApp's own; the service adds the other members. */
+        /** @description An error in WhatsApp's answer. `error` is WhatsApp's own; the service adds the other members. */
         UpstreamError: {
             /**
              * @description Always `meta`: the error is Meta's, not the service's.
@@ -11921,7 +11921,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description An error that WhatsApp answered, passed through with WhatsApp's status. */
+        /** @description An error in WhatsApp's answer, passed through with WhatsApp's status. */
         UpstreamFailedOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
@@ -11946,7 +11946,7 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
-        /** @description An error that WhatsApp answered, passed through with WhatsApp's status. */
+        /** @description An error in WhatsApp's answer, passed through with WhatsApp's status. */
         UpstreamRefusedOrUpstream: {
             headers: {
                 "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];

@@ -252,7 +252,7 @@ export class Events extends Resource {
     return this.json({ method: "GET", path: `/v1/events/${encodeURIComponent(eventId)}` }, options);
   }
 
-  /** Listen to events as they happen. Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and `id` is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each key has one stream. A comment is sent every 15 seconds. An answer may end at any time: reconnect after `retry` milliseconds. */
+  /** Listen to events as they happen. Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and `id` is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each key has one stream: a second stream ends the first. A comment is sent every 15 seconds. The stream may end at any time: reconnect after `retry` milliseconds. */
   stream(query: { filter?: string | null; phone_number_id?: string | null; type?: string | null } = {}, options: RequestOptions = {}): Promise<Download> {
     return this.download({ method: "GET", path: "/v1/events/stream", query, accept: "text/event-stream" }, options);
   }
@@ -260,7 +260,7 @@ export class Events extends Resource {
 
 /** The endpoint of a number that answers the data requests of WhatsApp Flows. */
 export class Flows extends Resource {
-  /** Get a number's Flow endpoint. Returns your URL, the address for your Flows, and the result of the last data request. */
+  /** Get a number's Flow endpoint. Returns your URL, the address to set in your Flows, and the result of the last data request. */
   getEndpoint(phoneNumberId: string, options: RequestOptions = {}): Promise<Schemas["FlowEndpoint"]> {
     return this.json({ method: "GET", path: `/v1/numbers/${encodeURIComponent(phoneNumberId)}/flow-endpoint` }, options);
   }

@@ -1,7 +1,7 @@
 """Every call in public Python libraries for the Cloud API, made once with the unmodified library.
 
 `test_cloud_api_calls.py` runs it in the environment of `requirements.txt`, with the library's name as argument. Each
-call is a line of JSON on standard output, with its name and the reason of a failure.
+call is a line of JSON on standard output, with its name and the reason for a failure.
 """
 
 import asyncio

@@ -15,7 +15,9 @@ NODE = Path(ROOT_DIR)
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the npm tarballs. Those of `make pytest` are reused while no source is newer."""
+    """A folder with the wheel and the npm tarballs. The packages that `make pytest` built are reused unless a source is
+    newer.
+    """
     is_built = subprocess.run(
         ["make", "--question", "site/.packages"], cwd=ROOT, capture_output=True, check=False
     )

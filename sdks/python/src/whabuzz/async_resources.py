@@ -762,8 +762,8 @@ class AsyncEvents(AsyncResource):
 
         Returns a stream of server-sent events. `data` is the event exactly as webhooks deliver it, and `id`
         is the place in the stream. To continue without gaps, send the last `id` as `Last-Event-ID`. Each
-        key has one stream. A comment is sent every 15 seconds. An answer may end at any time: reconnect
-        after `retry` milliseconds.
+        key has one stream: a second stream ends the first. A comment is sent every 15 seconds. The stream
+        may end at any time: reconnect after `retry` milliseconds.
         """
         return self._download(
             Call(
@@ -781,7 +781,7 @@ class AsyncFlows(AsyncResource):
     async def get_endpoint(self, phone_number_id: str) -> types.FlowEndpoint:
         """Get a number's Flow endpoint.
 
-        Returns your URL, the address for your Flows, and the result of the last data request.
+        Returns your URL, the address to set in your Flows, and the result of the last data request.
         """
         answer: types.FlowEndpoint = await self._json(
             Call(

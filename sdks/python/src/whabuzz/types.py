@@ -296,7 +296,7 @@ class BatchPlace(TypedDict):
 
 class BatchSettings(TypedDict):
     """
-    Several events in one request.
+    How many events one request may contain, and how long the first event waits.
     """
 
     events: int
@@ -1242,7 +1242,7 @@ MediaRequest = TypedDict(
 
 class MessageError(TypedDict):
     """
-    WhatsApp's error. Past retention only the code is left. The hint and the page explain the code.
+    WhatsApp's error. Past retention, only `code` is left. `hint` and the page at `doc_url` explain the code.
     """
 
     code: int | None
@@ -2624,7 +2624,7 @@ class Error1(TypedDict):
 
 class UpstreamError(TypedDict):
     """
-    An error that WhatsApp answered. `error` is WhatsApp's own; the service adds the other members.
+    An error in WhatsApp's answer. `error` is WhatsApp's own; the service adds the other members.
     """
 
     source: Literal["meta"]
