@@ -1,7 +1,7 @@
 """Errors in the Graph API's two forms: the body of a refused call, and the entry of a failed status.
 
 Handlers raise `GraphError(code)`, which `graph/dispatch.py` turns into the answer. Titles and HTTP statuses follow
-Meta's error page. Meta's real answers sometimes differ, so clients must decide only by `code`.
+Meta's error page. Meta's real answers sometimes differ from that page, so clients must decide only by `code`.
 """
 
 import secrets

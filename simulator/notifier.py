@@ -1,4 +1,5 @@
-"""Notifier: posts notifications to the gateway until it answers 200. They are batched, escaped and signed like Meta's.
+"""Notifier: posts notifications to the gateway until the gateway answers 200. They are batched, escaped and signed like
+Meta's.
 
 Callers pass one change to `publish`. Notifications are posted concurrently, at least once, in no guaranteed order. The
 most specific callback is used: the number's override, the account's override, or the app's callback. Only message

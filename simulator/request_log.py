@@ -71,7 +71,9 @@ class RequestLog:
         self.total = self._bytes = 0
 
     def add(self, *, method: str, path: str, edge: str, query: str, body: bytes, node: str) -> Received:
-        """Record a request. Call this before the request is handled, so requests without an answer are listed too."""
+        """Record a request. Call this before the request is handled, so that requests that get no answer are also
+        listed.
+        """
         self.total += 1
         counted = f"{method} {edge.partition('/')[0]}"
         self.counts[counted if counted in self.counts or len(self.counts) < MOST_COUNTS else "other"] += 1

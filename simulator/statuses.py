@@ -1,7 +1,7 @@
 """Statuses of accepted sends: sent, delivered, read, or failed, as `messages` notifications (upstream fact 3.5).
 
-`graph/messages.py` calls `accepted` after a 200. The phone page calls `opened`. Accounts without a subscription of the
-app get no statuses.
+`graph/messages.py` calls `accepted` after a 200. The phone page calls `opened`. Accounts to which the app is not
+subscribed get no statuses.
 """
 
 import asyncio

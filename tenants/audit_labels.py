@@ -94,7 +94,7 @@ def register_unit(suffix: str, shown: Unit) -> None:
 
 
 def action_words(action: str) -> str:
-    """The label of an action. An action without a label is shown as its code in words."""
+    """The label of an action. If an action has no label, the label is the action's code in words."""
     return ACTIONS.get(action) or label(action.replace(".", " "))
 
 

@@ -96,7 +96,7 @@ def shown(user_code: str) -> str:
 
 
 def address(user_code: str | None = None) -> str:
-    """The page on which a member confirms, with or without the code filled in."""
+    """The URL of the page on which a member confirms. If `user_code` is given, the page has it filled in."""
     page = f"{settings.APP_URL}/console/device"
     return f"{page}?code={shown(user_code)}" if user_code else page
 

@@ -139,8 +139,8 @@ def beginning(tenant: Tenant) -> Changes:
 # --- Suspension: staff stop a tenant and reinstate it (specification 3).
 #
 # Keys of a suspended tenant get 403 `tenant_suspended` (`gateway/api/authentication.py`), and its batches wait
-# (`messaging/batches/held_batch.py`). Its events are recorded. Their deliveries wait
-# (`webhooks/delivery/claim_statements.py`) and are sent after the tenant is reinstated. Its numbers do not change.
+# (`messaging/batches/held_batch.py`). Events of the tenant are recorded, but their deliveries wait
+# (`webhooks/delivery/claim_statements.py`) until the tenant is reinstated. The tenant's numbers do not change.
 
 SUSPENSION_REASONS = ("abuse", "admin")
 
@@ -165,7 +165,7 @@ def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
     """End a suspension: the tenant is active again (specification 3). Raises NotFound, and Conflict when the tenant is
     not suspended.
 
-    This also approves a tenant that was never approved: its trial begins and it gets the mail of an approval.
+    This also approves a tenant that was never approved: the trial begins, and the approval mail is sent.
     """
 
     def changes(tenant: Tenant) -> Changes:

@@ -1,8 +1,8 @@
 """Empties the database after a test that commits, by deleting rows from the tables that have any.
 
 Django's `flush` would truncate every table. A truncation creates new files for the table, its partitions and its
-indexes, so it would create hundreds of files to remove a few rows. The rows and partitions that `migrate` created stay:
-content types, permissions and staff roles.
+indexes: hundreds of files, only to remove a few rows. The rows and partitions that `migrate` created stay: content
+types, permissions and staff roles.
 
 One separate connection empties the database for all tests. It calls a temporary function, so Postgres plans the
 statements over all partitions only once. The tests' own connection stays open too, because its session has cached the

@@ -1,5 +1,5 @@
-"""Checks of the files in a message. A send is refused if the number does not have the file. It is accepted and fails
-later if the file's type does not fit (upstream fact 1.2).
+"""Checks of the files in a message. A send is refused if the number does not have the file. A send is accepted but
+fails later if the file's type does not fit (upstream fact 1.2).
 """
 
 from collections.abc import Iterator, Mapping

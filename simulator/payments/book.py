@@ -293,8 +293,8 @@ class Book:
         self.publish(f"order.notification.{status}", {"notification": notification}, scenario)
 
     def wait(self, payment: Row, hours: float) -> None:
-        """Let a payment end when the book's clock has advanced by these hours. If nobody ever advances the clock, a
-        timer ends the payment after these hours divided by COMPRESSION.
+        """End a payment once the book's clock has advanced by `hours`. If nobody ever advances the clock, a timer ends
+        the payment after `hours` divided by COMPRESSION.
         """
         key = payment["id"]
         self.due[key] = self.now() + hours * HOUR

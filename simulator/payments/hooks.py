@@ -1,5 +1,5 @@
-"""The provider's webhooks in Razorpay's form, with its signature. They are stored for inspection, and posted until the
-service answers.
+"""The provider's webhooks in Razorpay's form, with Razorpay's kind of signature. They are stored for inspection, and
+posted until the service answers.
 """
 
 import asyncio

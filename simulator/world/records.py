@@ -39,7 +39,7 @@ class Number:
     is_official_business_account: bool = False
     last_onboarded_time: str | None = None
     pin: str | None = None
-    # Whether the number has two-step verification at another provider, so it cannot be migrated.
+    # Whether the number has two-step verification at another provider, which prevents its migration.
     locked_elsewhere: bool = False
     override_callback_uri: str | None = None
     override_verify_token: str | None = None

@@ -205,8 +205,8 @@ def refusal(token: str) -> Unauthorized:
 
 
 def _may_act_on(key: key_cache.KeyFacts, tenant: TenantFacts) -> bool:
-    """Whether a platform key may act on a tenant. The tenant must belong to the key's app. For a test key, it must
-    also be a sandbox tenant.
+    """Whether a platform key may act on a tenant. The tenant must belong to the key's app. For a test key, the tenant
+    must also be a sandbox tenant.
     """
     return tenant.app_id == key.app_id and (tenant.sandbox or key.environment == "live")
 

@@ -95,8 +95,8 @@ def _rewrite(mirror: Mirror[Facts], expected: Iterable[tuple[str, Facts]]) -> in
 
 
 def _entry(name: str | bytes) -> bytes | None:
-    """The bytes of an entry in Valkey. None without an entry. An entry whose type is not string is returned as empty
-    bytes, which are unreadable.
+    """The bytes of an entry in Valkey. None if there is no entry. An entry whose type is not string is returned as
+    empty bytes, which are unreadable.
     """
     try:
         entry: bytes | None = valkey().get(name)

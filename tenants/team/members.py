@@ -1,7 +1,7 @@
 """Members of a tenant's team: their roles and their removal. Called by the console's team pages.
 
-Every change of a team locks its tenant, so simultaneous changes run one after the other. So a tenant always keeps an
-owner, and a member who was removed meanwhile cannot change anything.
+Every change of a team locks its tenant, so simultaneous changes run one after the other. Therefore a tenant always
+keeps an owner, and a member who was removed meanwhile cannot change anything.
 """
 
 from collections.abc import Collection
@@ -87,8 +87,9 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
     `ending_keys` names the keys to revoke among those that the member made (`api_keys.made_by`). The audit entry names
     the revoked keys and the remaining ones.
 
-    The user is deleted, so another tenant can invite the address. The audit log still has the address. A staff member
-    keeps the user and only leaves the team. The tenant's mails to the member's address go to another owner.
+    The user is deleted, so another tenant can invite the address. The audit log still has the address. If the member is
+    also staff, the user is not deleted, but leaves the team. The tenant's mails to the member's address go to another
+    owner.
     """
     with transaction.atomic():
         tenant = lock_team(tenant_id, actor_user_id=actor_user_id)
@@ -147,7 +148,7 @@ def remove_all(*, tenant_id: UUID, actor_user_id: int | None) -> int:
 
 
 def _end_access(member: User) -> None:
-    """Delete the user of a member who leaves. A staff member keeps the user and only leaves the team."""
+    """Delete the user of a member who leaves. If the member is also staff, remove the user only from the team."""
     if member.is_staff:
         User.objects.filter(pk=member.pk).update(tenant=None)
     else:

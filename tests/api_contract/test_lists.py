@@ -184,7 +184,7 @@ OF_APPS, OF_TENANTS = "wb_live_aaaaaaaa", "wb_live_bbbbbbbb"
 
 
 def any_key(world: World, values: Mapping[str, Any], number: int) -> str:
-    """Create a key. If the prefix is `OF_APPS`, it is a key of a platform app, otherwise of a tenant."""
+    """Create a key. If the prefix is `OF_APPS`, the key belongs to a platform app, otherwise to a tenant."""
     if values["prefix"] == OF_APPS:
         owner: dict[str, Any] = {"app": PlatformApp.objects.get_or_create(id=values["app_id"])[0]}
     else:

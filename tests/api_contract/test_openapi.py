@@ -1,4 +1,4 @@
-"""The committed OpenAPI document is the one that the service serves. It covers the specification."""
+"""The committed OpenAPI document is the document that the service serves, and covers the specification."""
 
 import gzip
 import json

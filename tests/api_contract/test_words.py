@@ -128,7 +128,9 @@ def types_of(member: dict[str, Any]) -> set[str]:
 
 
 def test_a_description_fits_the_type_of_its_member() -> None:
-    """Members of the same name share a description. It is wrong if they mean different things in two schemas."""
+    """Members of the same name share a description. The description is wrong if the members mean different things in
+    two schemas.
+    """
     found = [
         f"{place}: {member['description']}"
         for name, schema in SCHEMAS.items()

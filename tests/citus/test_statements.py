@@ -1,4 +1,4 @@
-"""Tests the SQL for a cluster without a cluster. `make citus` runs the SQL on a cluster."""
+"""Checks the text of the SQL for a cluster, but runs no cluster. `make citus` runs the SQL on a cluster."""
 
 import json
 import os

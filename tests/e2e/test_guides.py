@@ -83,7 +83,8 @@ PARTS = "article > *, tbody > tr:not(:first-child), .md-nav__item, .md-header__i
 PLAIN = (
     """() => document.querySelectorAll("pre > code").forEach((it) => { it.textContent = it.textContent })"""
 )
-"""Removes the colours of code. They are thousands of elements, which only the contrast check needs."""
+"""Removes the elements that colour code. There are thousands of these elements, and only the contrast check needs them.
+"""
 DARK = "document.body.dataset.mdColorScheme = 'slate'"
 """Switches a page to dark colours, like the theme's script."""
 SETTLED = """() => [...document.querySelectorAll("pre > code")].every(

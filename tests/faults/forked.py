@@ -1,4 +1,4 @@
-"""Processes that are forked from a process with the imported service, so that a start takes little CPU.
+"""Processes that are forked from a process that has imported the service, so that each start takes little CPU time.
 
 A fork server (`multiprocessing`) has the libraries. For each environment, it forks a template, which imports the
 service with the settings of that environment. The template forks the processes of the service.

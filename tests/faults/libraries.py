@@ -1,7 +1,7 @@
 """The service's slowest imports from other packages. The server from which tests fork processes loads this module.
 
-These imports need no settings. The project's own modules are not imported, because its settings read the environment,
-which differs for each process.
+These imports need no settings. The project's own modules are not imported, because the project's settings read the
+environment, which differs for each process.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """Rare faults: a frozen database, a full disk, a clock that jumps, and silent name servers.
 
 Clients and the upstream call the small host during the fault. The simulator and the receiver then show what arrived.
-`make faults` runs these tests: they take minutes, and one mounts a disk.
+Only `make faults` runs these tests, because they take minutes and one of them mounts a disk.
 """
 
 import os

@@ -1,6 +1,6 @@
 """A killed worker loses its leases at once. A stopped worker keeps its leases.
 
-These leases expire after ten minutes. Work continues earlier only because other workers detect the death.
+These leases expire after ten minutes. Work continues earlier only because other workers detect that the worker is dead.
 """
 
 import os
