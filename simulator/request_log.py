@@ -1,5 +1,5 @@
 """A log of the received Graph requests with their exact bodies, for tests that check the sent requests. It is a ring
-buffer with limits on number and bytes.
+buffer with limits on the number and the size of the requests.
 """
 
 import time

@@ -288,7 +288,9 @@ class DeviceLoginsView(ResourceViewSet):
 
 
 def _bound(request: Request, action: str, window_seconds: int, *, key: str | None = None) -> None:
-    """Limit requests without credentials by IP address or by `key` (`ACCOUNT_RATE_LIMITS`). Raises RateLimited."""
+    """Limit the number of requests without credentials, for each IP address or `key` (`ACCOUNT_RATE_LIMITS`). Raises
+    RateLimited.
+    """
     if not ratelimit.consume(request._request, action=action, key=key):
         raise RateLimited(
             "Too many device log-ins from this address.", headers={"Retry-After": str(window_seconds)}

@@ -11,8 +11,8 @@ NOTHING = "–"
 
 
 def milliseconds(duration: float) -> str:
-    """A duration with its unit, such as `1,204 ms`. A fraction has one decimal, such as `12.3 ms`. Less than 1 is `< 1
-    ms`.
+    """A duration with its unit, such as `1,204 ms`. A fraction has one decimal, such as `12.3 ms`. A shorter duration
+    than 1 ms is `< 1 ms`.
     """
     if duration < 1:
         return "< 1 ms"

@@ -70,8 +70,8 @@ def common_context() -> dict[str, Any]:
 
 
 def send_to_tenant(*, tenant: Tenant, template: str, context: Mapping[str, Any] | None = None) -> None:
-    """Queue a mail to the contact address of a tenant. Does nothing for a tenant without one, such as a tenant of a
-    platform app.
+    """Queue a mail to the contact address of a tenant. Does nothing for a tenant without a contact address, such as a
+    tenant of a platform app.
     """
     if tenant.contact_email:
         send(to=tenant.contact_email, template=template, context={"tenant": tenant, **(context or {})})

@@ -377,7 +377,7 @@ class ApiKey(models.Model):
     phone_number_ids = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     """The numbers that the key is limited to. Null means all numbers of the tenant."""
     created_by_user_id = models.BigIntegerField(null=True, blank=True)
-    """The member or staff who created the key. Not a foreign key, because the key outlives a member who leaves."""
+    """The member or staff who created the key. Not a foreign key, because the API key stays when the member leaves."""
     created_by_key_id = models.UUIDField(null=True, blank=True)
     """The key with which this key was created."""
 

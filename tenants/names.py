@@ -13,7 +13,7 @@ _LINK = re.compile(r"://|\bwww\.", re.IGNORECASE)
 
 
 def check_name(text: str) -> None:
-    """Raise ValidationError for a name with control characters or a link, because mails to others show it."""
+    """Raise ValidationError for a name with control characters or a link, because mails to others show the name."""
     if _CONTROL.search(text):
         raise ValidationError("This must be one line of text without control characters.")
     if _LINK.search(text):

@@ -3,7 +3,7 @@
 from django.dispatch import Signal
 
 sandbox_wanted = Signal()
-"""Sent with `tenant_id`, inside a transaction. After its commit the tenant can use the sandbox.
+"""Sent with `tenant_id`, inside a transaction. After the commit, the tenant can use the sandbox.
 
 Sent when a sign-up is confirmed, and when a sandbox tenant or a test key is created.
 """

@@ -256,7 +256,9 @@ def _platform_keys(request: Request) -> QuerySet[ApiKey]:
 
 
 def _manageable(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-    """The keys that the caller may revoke and rotate. A live key may also end test keys, because it can create them."""
+    """The keys that the caller may revoke and rotate. For a live key, these include test keys, because a live key can
+    create test keys.
+    """
     return keys.filter(environment="test") if caller_of(request).environment == "test" else keys
 
 

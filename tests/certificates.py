@@ -16,7 +16,7 @@ def self_signed(
 ) -> Path:
     """Create a file with a private key and a self-signed certificate for 127.0.0.1 and `names`.
 
-    Without `alternative_names`, the certificate has receiver.test only as its subject.
+    Without `alternative_names`, the certificate names receiver.test, and names it only in the subject.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver.test")])

@@ -184,7 +184,7 @@ async def change_number(request: web.Request) -> web.Response:
 
 
 async def number_event(request: web.Request) -> web.Response:
-    """POST /sim/phone_numbers/{id}/events {event}: apply a decision of Meta about a number, and notify."""
+    """POST /sim/phone_numbers/{id}/events {event}: apply and notify a decision of Meta about a number."""
     sim = request.app[SIMULATOR]
     number = sim.state.numbers.get(request.match_info["phone_number_id"])
     if number is None:

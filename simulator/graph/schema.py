@@ -197,7 +197,9 @@ class Collection:
 
 
 def owner_of(call: Call, kind: str) -> str:
-    """The id of the number or account in the path. Raises an error for another kind of id, or without access to it."""
+    """The id of the number or account in the path. Raises an error if the id is of another kind, or if the token has no
+    access to it.
+    """
     return call.number().id if kind == "number" else call.account().waba_id
 
 

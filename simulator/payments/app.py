@@ -330,7 +330,7 @@ async def set_scenario(request: web.Request) -> web.Response:
 
 
 async def dashboard_refund(request: web.Request) -> web.Response:
-    """POST /sim/refund {payment_id, amount?}: refund a payment, like a merchant on the provider's dashboard."""
+    """POST /sim/refund {payment_id, amount?}: refund a payment, as a merchant does on the provider's dashboard."""
     body, book = await read(request), request.app[PAYMENTS].book
     payment = book.payments[str(body["payment_id"])]
     try:

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # The table is small, because files are kept for a week. So the index is built without CONCURRENTLY.
+    # The table is small, because files are kept for only a week. So the index is built without CONCURRENTLY.
     dependencies = [
         ("tenants", "0019_agreed_texts"),
     ]

@@ -53,7 +53,7 @@ def shown_moment(at: datetime) -> str:
 
 
 class StatusLabel(NamedTuple):
-    """A status for `display(label=…)`. A list shows it as a coloured label, a row's page as its text."""
+    """A status for `display(label=…)`. A list shows a coloured label, and the page of a row shows plain text."""
 
     status: str
     text: str

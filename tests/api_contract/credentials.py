@@ -157,7 +157,9 @@ def details_of(credential: Credential, scope: KeyScope) -> dict[str, object]:
 
 @dataclass
 class Credentials:
-    """Credentials of every kind: of a tenant, its neighbours, platforms and staff, and invalid and ended ones."""
+    """Credentials of every kind: those of a tenant, its neighbours, platforms and staff, including invalid and ended
+    ones.
+    """
 
     world: World
     all: list[Credential] = field(default_factory=list)

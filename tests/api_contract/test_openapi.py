@@ -251,7 +251,7 @@ MAY_BE_ABSENT = {
 
 
 def test_the_services_own_answers_and_events_have_every_member_but_these() -> None:
-    """All tests that call the API find missing members. This test finds members that are needlessly optional."""
+    """Every test that calls the API detects missing members. This test detects members that are needlessly optional."""
     components = generated()["components"]["schemas"]
     passed = {*schemas_of_meta(), *DATA_OF_META, "Event", "Template"}
     asked = reachable(

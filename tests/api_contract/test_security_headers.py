@@ -72,7 +72,7 @@ def _walk(resolver: Any, prefix: str) -> Iterator[str]:
 
 
 def assert_safe(answer: HttpResponseBase, path: str) -> None:
-    """Check that browsers do not guess the type, and that HTML has the complete policy and forbids frames."""
+    """Check that browsers may not guess the type, and that HTML has the complete policy and may not be framed."""
     assert answer["X-Content-Type-Options"] == "nosniff"
     if not answer.get("Content-Type", "").startswith("text/html") or 300 <= answer.status_code < 400:
         return

@@ -113,7 +113,8 @@ class Node:
             )
         self.start()
         _wait_until(lambda: not self.execute("SELECT pg_is_in_recovery()"))
-        # A standby would inherit these settings, and would stop at its promotion, because it never reaches the target.
+        # A standby would inherit these settings, and would stop when it is promoted, because it never reaches the
+        # target.
         for name in ("restore_command", "recovery_target_name", "recovery_target_action"):
             self.execute(f"ALTER SYSTEM RESET {name}")
 

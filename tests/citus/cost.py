@@ -127,7 +127,7 @@ def _deliver(nodes: dict[str, int]) -> dict[str, "Counter[str]"]:
 
 
 def _cpu_seconds(postmaster: int) -> float:
-    """Return the CPU seconds that all processes of a Postgres have used, running and ended ones."""
+    """Return the CPU seconds that all running and ended processes of a Postgres have used."""
     ticks = 0
     for entry in Path("/proc").glob("[0-9]*"):
         try:

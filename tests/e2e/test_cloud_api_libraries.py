@@ -106,7 +106,8 @@ def graph(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
         async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             with closing(sink), suppress(ConnectionError):
                 while chunk := await source.read(65536):
-                    # Set the Host header like a real proxy, because the gateway answers only to its own name.
+                    # Set the Host header as a real proxy does, because the gateway answers only requests for its own
+                    # name.
                     sink.write(_HOST.sub(b"Host: 127.0.0.1:%d\r\n" % port, chunk))
                     await sink.drain()
 

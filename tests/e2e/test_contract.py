@@ -21,7 +21,7 @@ from tests.e2e.conftest import ROOT, Stack, until
 pytestmark = pytest.mark.e2e
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "2"))
-"""The number of valid and of invalid examples for each operation. The short form always draws the same few."""
+"""The number of valid and of invalid examples for each operation. The short form always draws the same few examples."""
 PART, PARTS = (int(number) for number in os.environ.get("FUZZ_PART", "1/1").split("/"))
 """The part of the operations that is tested. `2/4` is the second quarter."""
 NEVER_CALLED = {
@@ -47,7 +47,7 @@ def credentials(stack: Stack) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def existing(stack: Stack, credentials: dict[str, str]) -> dict[str, str]:
-    """Path parameters of the tenant's objects, because a random id ends every call at the first look-up."""
+    """Path parameters of the tenant's objects, because a random id would end every call at the first look-up."""
     key = credentials["tenant"]
     number = furnish(stack, key)
     lists = {

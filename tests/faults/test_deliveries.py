@@ -157,7 +157,7 @@ def test_every_database_connection_cut_again_and_again_loses_nothing(
 def test_two_beats_and_two_workers_deliver_each_once(
     tenant: Tenant, endpoints: None, receiver: Receiver, service: Service
 ) -> None:
-    # No lease may expire: a busy machine can delay a worker beyond a short lease, and then an event comes twice.
+    # Leases must not expire. A busy machine can delay a worker beyond a short lease, and then an event comes twice.
     service.environment["DELIVERY_LEASE_SECONDS"] = "60"
     for _ in range(2):
         service.beat()
