@@ -143,8 +143,8 @@ def is_lock_limit(error: BaseException) -> bool:
 
 
 def error_fields(error: BaseException) -> dict[str, str]:
-    """The fields of a log line about an error of the database: its class, its SQLSTATE, and the function of the server
-    that raised it.
+    """The fields of a log line about an error of the database: its class, its SQLSTATE, and the server's
+    function that raised the error.
 
     The message is left out, because it can contain values of rows. Citus raises `XX000` for many different reasons, so
     only the function distinguishes them.
