@@ -46,7 +46,7 @@ from webhooks.analytics import statistics
 MOST_AT_ONCE = 10_000
 """The maximum number of rows in a direct download. Longer lists are written in the background."""
 MOST_ROWS = 1_000_000
-"""The maximum number of rows in a file. Of a longer list, only the newest rows are exported."""
+"""The maximum number of rows in a file. Only the newest rows of a longer list are exported."""
 KEPT = timedelta(days=7)
 LEASE = timedelta(minutes=5)
 """The lease of the worker that writes a file. The worker renews it at each part."""

@@ -35,7 +35,7 @@ WORDS = {
     "failed": "Failed",
     "received": "Received",
 }
-"""Statuses of a message in words."""
+"""The words for the statuses of a message."""
 
 
 class Explanation(NamedTuple):

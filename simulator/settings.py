@@ -137,7 +137,7 @@ def _fits(current: Any, value: Any) -> bool:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    # No status follows a send, and no limit applies, so that a measurement measures the gateway.
+    # No status follows a send, and no limit applies, so that a measurement measures only the gateway.
     "benchmark": {
         "statuses": {"enabled": False},
         "throttling": {"throughput": False, "pair": False, "management": False, "registrations": False},

@@ -77,7 +77,7 @@ class AdminTenantsView(ResourceViewSet):
     @extend_schema(
         operation_id="admin_approve_tenant",
         summary="Approve a tenant",
-        description="Lets the tenant use `/v1`, starts its trial, and sends it a mail.",
+        description="Lets the tenant use `/v1`, starts its trial, and emails the tenant.",
         request=None,
         responses=ApprovedOut,
     )

@@ -305,7 +305,7 @@ class Hub:
         self._wake.set()
 
     async def _poll_due(self) -> None:
-        """Poll for due listeners, chunk by chunk, while any of them can accept events."""
+        """Poll events for the due listeners, chunk by chunk, while any of them can accept events."""
         while True:
             chunk = [listener for listener in self._due if listener.is_idle][:CHUNK]
             if not chunk:

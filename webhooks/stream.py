@@ -233,7 +233,7 @@ _NEWS = f"SELECT w.place FROM {_WANTED} WHERE EXISTS (SELECT 1 FROM events e WHE
 
 
 def look(wanted: Sequence[Wanted]) -> Statements[Look]:
-    """The events that follow each position. Their transactions, and all earlier ones, have ended."""
+    """The events that follow each position. An event is included once its and all earlier transactions have ended."""
     # The horizon is read first, so the later statements see all events of the transactions below it.
     seen = yield from horizon()
     rows: list[tuple[Any, ...]] = []

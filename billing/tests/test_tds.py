@@ -1,4 +1,4 @@
-"""Tax deducted at source (TDS): a buyer that declares it pays the rest, sends a certificate later, and is not late."""
+"""Tax deducted at source: a buyer that declares TDS pays only the rest, sends a certificate later, and is not late."""
 
 from typing import Any
 

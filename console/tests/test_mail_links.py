@@ -49,7 +49,7 @@ def test_a_stranger_logs_in_and_gets_the_page_in_the_mails_environment(
     assert (page.status_code, page.redirect_chain[-1][0]) == (200, f"/console/webhooks/{endpoint.id}")
     text = page.content.decode()
     assert "hooks.traders.example" in text
-    assert "you are in test now" in text
+    assert "the console was switched to test" in text
 
 
 @pytest.mark.parametrize("template", ["endpoint_failing", "endpoint_recovered"])
@@ -59,8 +59,8 @@ def test_a_list_is_opened_in_the_mails_environment_and_only_a_switch_is_announce
     path = path_in_mail(tenant, template, endpoints=[endpoint])
     client = Client()
     client.force_login(person)
-    assert "you are in test now" in client.get(path, follow=True).content.decode()
-    assert "you are in test now" not in client.get(path, follow=True).content.decode()
+    assert "the console was switched to test" in client.get(path, follow=True).content.decode()
+    assert "the console was switched to test" not in client.get(path, follow=True).content.decode()
     assert client.session["environment"] == "test"
 
 

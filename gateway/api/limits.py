@@ -111,7 +111,7 @@ are never rejected.
 
 
 class LargeBodyMemory:
-    """Limits the memory that all large bodies together can use, even those of strangers. Usable from any thread."""
+    """Limits the total memory of all large request bodies, including those of unknown callers. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0

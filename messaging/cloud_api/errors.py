@@ -127,7 +127,7 @@ def _graph_code(code: str, details: Mapping[str, Any], status: int) -> GraphCode
 
 
 def _sentence(message: str, details: Mapping[str, Any]) -> str:
-    """The service's errors by field as one text. The service's message if no field has an error."""
+    """The service's field errors, joined into one text. The service's message if no field has an error."""
     fields = details.get("fields") or {}
     named = [f"{name}: {' '.join(map(str, problems))}" for name, problems in fields.items() if name != "from"]
     return "; ".join(named) or message

@@ -27,7 +27,7 @@ Documents = Mapping[tuple[str, str], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message with the content of its stored body."""
+    """A message of the log, with the content of its event's stored body."""
 
     row: Message
     body: Mapping[str, Any] | None = field(repr=False)

@@ -348,8 +348,9 @@ class SandboxView(UpstreamCallsView):
     @extend_schema(
         operation_id="send_test_echo",
         summary="Let the business write in its app",
-        description="Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number "
-        "must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live number.",
+        description="Simulates a message that the business sends to a sandbox customer in the WhatsApp Business app. "
+        "The number must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live "
+        "number.",
         request=TestEchoIn,
         responses={201: TestInboundOut},
     )

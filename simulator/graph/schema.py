@@ -117,7 +117,7 @@ class Collection:
     required: tuple[str, ...] = ()
     answer: Callable[[Row], Row] = lambda row: row
     answer_to_change: Callable[[Row], Row] | None = None
-    """Converts a changed row to the answer to the change. The default is `answer`."""
+    """Converts a changed row to the answer of the changing call. The default is `answer`."""
     is_flat: bool = False
     """Whether the objects have no paths below the node."""
     are_nodes: bool = False

@@ -71,8 +71,8 @@ class Service:
     def beat(self) -> ForkedProcess:
         """Start a process that queues the periodic tasks, with its own schedule."""
         place = next(self._beats)
-        # The first beat keeps its schedule in the common directory, because a different environment needs one more
-        # template.
+        # The first beat keeps its schedule in the common directory. A directory of its own would mean another
+        # environment, and so one more template process.
         return self.start(
             "gateway", "beat", **({"DATA_DIR": str(self.directory / f"beat-{place}")} if place else {})
         )

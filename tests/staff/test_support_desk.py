@@ -118,7 +118,7 @@ def test_a_view_is_audited_and_says_so_on_each_page(view: Client, world: World, 
     assert (entry.tenant_id, entry.actor_user_id) == (world.tenant.id, support.pk)
     assert entry.details["reason"] == "ticket 7"
     page = text(view, "/console")
-    assert f"You see {world.tenant.name} as our team" in page
+    assert f"You see {world.tenant.name} read-only, as a member of our team, until" in page
     owner = logged_in(User.objects.create_user("owner@traders.example", tenant=world.tenant))
     audit = text(owner, "/console/settings/audit")
     assert "Console opened by our team, read only" in audit

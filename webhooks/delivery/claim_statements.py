@@ -45,7 +45,7 @@ SECRET_RETRY_SECONDS = 15 * 60
 """How long an endpoint's deliveries wait when its secret cannot be read. Then the secret is read again."""
 
 # An endpoint with a closed circuit gets a share. An endpoint whose open circuit has waited long enough gets a single
-# probe. The result always has a row, which carries the database's time.
+# probe. The result has at least one row, which carries the database's time.
 _READY = f"""{BUSY}
 SELECT clock.*, ready.* FROM (SELECT now(), NOT EXISTS (SELECT 1 FROM busy)) AS clock LEFT JOIN (
     SELECT busy.endpoint_id, e.id IS NULL, e.circuit_open_until IS NOT NULL, busy.tenant_id,

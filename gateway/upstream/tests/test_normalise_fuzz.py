@@ -45,7 +45,7 @@ json_values = st.recursive(
 
 
 def nodes(value: Any, holder: Any = None, key: Any = None) -> list[tuple[Any, Any]]:
-    """Every node below `value`, as the pair of its list or object and its index or name."""
+    """Every node below `value`, as a pair: the list or object that contains it, and its index or name there."""
     found = [] if holder is None else [(holder, key)]
     members = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

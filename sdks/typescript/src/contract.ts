@@ -283,7 +283,7 @@ export interface paths {
         put?: never;
         /**
          * Approve a tenant
-         * @description Lets the tenant use `/v1`, starts its trial, and sends it a mail.
+         * @description Lets the tenant use `/v1`, starts its trial, and emails the tenant.
          */
         post: operations["admin_approve_tenant"];
         delete?: never;
@@ -1991,7 +1991,7 @@ export interface paths {
         put?: never;
         /**
          * Let the business write in its app
-         * @description Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live number.
+         * @description Simulates a message that the business sends to a sandbox customer in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live number.
          */
         post: operations["send_test_echo"];
         delete?: never;

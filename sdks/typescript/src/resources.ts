@@ -99,7 +99,7 @@ export class Admin extends Resource {
     return this.pages({ method: "GET", path: "/v1/admin/tenants", query }, options);
   }
 
-  /** Approve a tenant. Lets the tenant use `/v1`, starts its trial, and sends it a mail. */
+  /** Approve a tenant. Lets the tenant use `/v1`, starts its trial, and emails the tenant. */
   approveTenant(tenantId: string, options: RequestOptions = {}): Promise<Schemas["Approved"]> {
     return this.json({ method: "POST", path: `/v1/admin/tenants/${encodeURIComponent(tenantId)}/approve` }, options);
   }
@@ -541,7 +541,7 @@ export class Sandbox extends Resource {
     return this.pages({ method: "GET", path: "/v1/test/conversations", query }, options);
   }
 
-  /** Let the business write in its app. Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live number. */
+  /** Let the business write in its app. Simulates a message that the business sends to a sandbox customer in the WhatsApp Business app. The number must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live number. */
   sendEcho(body: Schemas["TestEchoRequest"], options: RequestOptions = {}): Promise<Schemas["TestInbound"]> {
     return this.json({ method: "POST", path: "/v1/test/echoes", body }, options);
   }

@@ -288,7 +288,7 @@ class AsyncAdmin(AsyncResource):
     async def approve_tenant(self, tenant_id: str) -> types.Approved:
         """Approve a tenant.
 
-        Lets the tenant use `/v1`, starts its trial, and sends it a mail.
+        Lets the tenant use `/v1`, starts its trial, and emails the tenant.
         """
         answer: types.Approved = await self._json(
             Call(
@@ -1717,9 +1717,9 @@ class AsyncSandbox(AsyncResource):
     ) -> types.TestInbound:
         """Let the business write in its app.
 
-        Writes to a customer of the sandbox as the business does in the WhatsApp Business app. The number
-        must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a live
-        number.
+        Simulates a message that the business sends to a sandbox customer in the WhatsApp Business app. The
+        number must be a sandbox number with `coexistence`. The event `message.echo` is the same as for a
+        live number.
         """
         answer: types.TestInbound = await self._json(
             Call(
