@@ -1,5 +1,6 @@
-"""Forms of numbers: registration with a PIN, the business profile, the Flow endpoint, and the release, for which the
-member types the id.
+"""The forms for a number: registration with a PIN, business profile, Flow endpoint, and release of the number.
+
+To release a number, the member types its id.
 """
 
 from collections.abc import Mapping

@@ -206,7 +206,7 @@ def encrypted_fields() -> Iterator[EncryptedTextField]:
 def rotate_column(field: EncryptedTextField) -> tuple[int, int]:
     """Re-encrypt one column, in batches along the primary key. Skip a row that has changed since it was read.
 
-    Returns how many rows changed, and how many no key can decrypt.
+    Returns the number of changed rows, and the number of rows that cannot be decrypted by any key.
     """
     quote = connection.ops.quote_name
     meta = field.model._meta

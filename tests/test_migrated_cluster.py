@@ -9,7 +9,7 @@ from tests import migrated_cluster
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with one migration. The migration imports a module without imports."""
+    """A project with one migration, which imports one module. That module imports nothing."""
     (tmp_path / "app/migrations").mkdir(parents=True)
     (tmp_path / "app/migrations/0001_initial.py").write_text("import re\nfrom app import statements\n")
     (tmp_path / "app/statements.py").write_text("CREATE = 1\n")

@@ -111,7 +111,10 @@ def values_in(body: bytes) -> int:
 
 
 def _is_nested_too_deep(data: dict[str, Any]) -> bool:
-    """Check with orjson's own limit, lowered to MOST_NESTED. Most bodies have too few brackets to need the check."""
+    """Whether the data is nested more deeply than MOST_NESTED. Most bodies have too few brackets to need this check.
+
+    orjson rejects deep data itself. The extra lists around the data lower its limit to MOST_NESTED.
+    """
     value: Any = data
     for _ in range(_ENCODER_NESTS - MOST_NESTED):
         value = [value]

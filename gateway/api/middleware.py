@@ -92,8 +92,8 @@ GRAPH_PATH = re.compile(r"/(?:v\d{1,3}\.\d|\d{5}|upload:)")
 
 # --- Django's middleware of pages. API calls skip it, because they have no cookie, session or message.
 #
-# Only the content security policy covers every HTML response. Django calls `process_view` directly, so API calls do not
-# skip that method.
+# The content security policy is an exception: it covers every HTML response. Django calls a middleware's
+# `process_view` directly, so it also runs for API calls.
 
 
 class _PagesOnly:

@@ -120,7 +120,7 @@ def _cause(
     calls: Process,
     memory: list[dict[str, float]],
 ) -> None:
-    """Cause one fault in each part of the load. The next part begins when this one is done."""
+    """Cause one fault in each part of the load. A part begins when the part before it is done."""
     started = time.monotonic()
     for place, fault in enumerate(planned, 1):
         ledger.allowed = place / len(planned)

@@ -127,7 +127,7 @@ def test_a_dialog_sent_as_soon_as_it_is_there_stays_on_its_page(
 
 
 def rejects(page: Page, tenant: Tenant) -> None:
-    """Reject a tenant. Esc returns the focus to the link of the dialog. Without a reason, the dialog stays open."""
+    """Reject a tenant. Without a reason, the dialog stays open. Esc closes it and focuses the dialog's link."""
     page.goto(f"/admin/tenants/tenant/{tenant.pk}/change/")
     open_dialog(page, "Reject")
     expect(page.get_by_label("Usual reasons")).to_be_focused()
