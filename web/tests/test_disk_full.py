@@ -68,11 +68,13 @@ def _configure(statement: str, *, shown: str) -> None:
         operator.execute(statement)
         operator.execute("SELECT pg_reload_conf()")
 
-        def is_shown() -> bool:
-            row = operator.execute("SHOW default_transaction_read_only").fetchone()
-            return row is not None and row[0] == shown
+    def is_shown() -> bool:
+        # The server accepts a new connection only after it has signalled the change to all earlier ones.
+        with psycopg.connect(**parameters) as fresh:
+            row = fresh.execute("SHOW default_transaction_read_only").fetchone()
+        return row is not None and row[0] == shown
 
-        wait_until(is_shown, "the server has read its configuration anew")
+    wait_until(is_shown, "the server has read its configuration again")
 
 
 @pytest.fixture
