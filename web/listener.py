@@ -130,19 +130,18 @@ class Server(uvicorn.Server):
 
         A client may have sent a request on such a connection.
         """
-        queues = [listening.dup() for listening in sockets]
-        for server in self.servers:
-            server.close()
-        for listening in sockets:
-            listening.close()
         queued = []
-        for queue in queues:
-            with queue, contextlib.suppress(BlockingIOError):
+        for server, listening in zip(self.servers, sockets, strict=False):
+            # Ends with BlockingIOError, or earlier if the process has no free file descriptor.
+            with contextlib.suppress(OSError), listening.dup() as queue:
+                server.close()
+                listening.close()
                 queue.setblocking(False)
                 while True:
                     queued.append(queue.accept()[0])
         for connection in queued:
-            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+            with contextlib.suppress(OSError):
+                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
 
     def _protocol(self) -> "BoundedProtocol":
         return BoundedProtocol(self.config, self.server_state, self.lifespan.state)

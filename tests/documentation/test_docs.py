@@ -145,7 +145,7 @@ def test_every_command_exists(name: str) -> None:
 
 
 def test_every_test_that_a_task_names_exists() -> None:
-    """Without this test, a renamed test would be noticed only when somebody runs the task."""
+    """Without this test, a renamed test would be noticed only when the task is run."""
     command = ["make", "--dry-run", "citus", "faults", "flows"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     named = re.findall(r"([\w/]+\.py)\b(?:::[\w:]*?(\w+)(?= |$))?", printed, re.MULTILINE)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import select
 import socket
@@ -535,6 +536,36 @@ def test_a_connection_that_is_not_accepted_yet_is_served_after_the_signal_to_sto
     wait_until(lambda: bool(queued), "it is connected")
     with queued[0] as connection:
         assert last_response(connection).startswith(b"HTTP/1.1 200 ")
+    stop.join(30)
+    assert not stop.is_alive()
+
+
+@pytest.mark.parametrize("call", ["dup", "accept"])
+def test_without_free_file_descriptors_the_requests_in_flight_still_finish(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    in_flight, may_finish = threading.Event(), threading.Event()
+
+    class Waiting(OneResponse):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                in_flight.set()
+                await asyncio.to_thread(may_finish.wait, 20)
+            await super().__call__(scope, receive, send)
+
+    def fail(_: socket.socket) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    front = Front(Waiting)
+    with socket.create_connection(front.start(), timeout=20) as connection:
+        connection.sendall(LIVE)
+        assert in_flight.wait(20)
+        monkeypatch.setattr(socket.socket, call, fail)
+        stop = threading.Thread(target=front.close)
+        stop.start()
+        wait_until(lambda: not _accepts(front._address), "no new connection is accepted")
+        may_finish.set()
+        assert connection.recv(64).startswith(b"HTTP/1.1 200 ")
     stop.join(30)
     assert not stop.is_alive()
 
