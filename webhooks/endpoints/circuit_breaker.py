@@ -97,8 +97,8 @@ def _failed(counters: EndpointCounters, at: datetime, *, probe: bool) -> Endpoin
         failing_since=counters.failing_since or at,
     )
     if counters.open_until is not None:
-        # While the circuit is open, an attempt without `probe` is a replay of one delivery that the tenant requested. Its
-        # failure does not open the circuit again.
+        # While the circuit is open, an attempt without `probe` is a replay of one delivery that the tenant requested.
+        # Its failure does not open the circuit again.
         return _open(counters, at) if probe else counters
     half_failed = (
         counters.window_attempts >= WINDOW_ATTEMPTS
