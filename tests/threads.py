@@ -1,30 +1,24 @@
-"""Calls that run at the same moment, each in a thread with its own database connection."""
+"""Calls that run at the same moment, and whose errors are results."""
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-from django.db import connections
+from tests.fixtures import in_threads
 
 
 def outcomes(*calls: Callable[[], Any]) -> list[Any]:
     """Run the calls at the same moment. Returns the result or the error of each, in the order of the calls."""
-    barrier = threading.Barrier(len(calls))
-
-    def run(call: Callable[[], Any]) -> Any:
-        try:
-            barrier.wait(10)
-            return call()
-        except Exception as error:  # noqa: BLE001 - handed to the test
-            return error
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(run, calls))
+    return in_threads(*(partial(_outcome, call) for call in calls))
 
 
 def at_once(*calls: Callable[[], object]) -> list[Exception]:
     """Run the calls at the same moment. Returns the errors that they raised."""
     return [outcome for outcome in outcomes(*calls) if isinstance(outcome, Exception)]
+
+
+def _outcome(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - handed to the test
+        return error
