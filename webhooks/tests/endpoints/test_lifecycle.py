@@ -1,6 +1,7 @@
 """`/v1/webhooks*`: create and verify, change, rotate, delete, limits. Lists of `/v1/webhook-deliveries`."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from gateway import ids
 from gateway.clock import now
 from tenants.models import ApiKey, AuditEntry, Tenant, User
-from tests.fixtures import Api, assert_error, in_threads
+from tests.fixtures import Api, assert_error, in_threads, wait_until, waiting_for_locks
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher, recorder
 from webhooks.endpoints import lifecycle
@@ -160,6 +161,30 @@ class TestCreate:
         answers = in_threads(*[lambda: api.post("/v1/webhooks", {"url": receiver.url})] * 2)
         assert sorted(answer.status_code for answer in answers) == [201, 400]
         assert Endpoint.objects.count() == MOST_ENDPOINTS
+
+    def test_a_second_one_with_a_uid_beside_the_verification_of_the_first_is_refused(
+        self, api: Api, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = Endpoint.objects.create(
+            tenant=tenant, environment="live", url=receiver.url, event_types=["*"],
+            secret="whsec_eA==", secret_prefix="w", uid="shop", status="pending",
+        )  # fmt: skip
+        is_saved = threading.Event()
+        original = lifecycle.endpoints_changed.send
+
+        def send(*sender: Any, **given: Any) -> None:
+            is_saved.set()
+            wait_until(lambda: waiting_for_locks() > 0, "the creation waits for the change")
+            original(*sender, **given)
+
+        def create() -> Any:
+            assert is_saved.wait(10)
+            return api.post("/v1/webhooks", {"url": receiver.url, "uid": "shop"})
+
+        monkeypatch.setattr(lifecycle.endpoints_changed, "send", send)
+        verified, refused = in_threads(lambda: api.post(f"/v1/webhooks/{first.id}/verify"), create)
+        assert verified.status_code == 200
+        assert_error(refused, 400, "invalid_request")
 
 
 class TestChange:
