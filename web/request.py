@@ -8,7 +8,7 @@ from typing import Any
 from django.http import QueryDict
 
 from gateway.api.authentication import Caller
-from gateway.api.errors import PayloadTooLarge, RequestTimeout
+from gateway.api.errors import PayloadTooLarge, Reply, RequestTimeout
 from gateway.api.limits import SMALL_BODY_BYTES, large_bodies
 
 BODY_GRACE_SECONDS = 10.0
@@ -51,6 +51,7 @@ class Request:
         "admission_headers",
         "body_is_read",
         "caller",
+        "converted",
         "declared_length",
         "headers",
         "is_chunked",
@@ -74,6 +75,8 @@ class Request:
         self.caller: Caller | None = None
         """The caller. None before the check of the headers. A request that is rejected later has a caller too."""
         self.admission_headers: Mapping[str, str] = {}
+        self.converted: Callable[[Reply], Reply] | None = None
+        """Converts the answer, also an error, to the form that the caller expects. None: leave it as it is."""
         self.is_chunked = b"transfer-encoding" in self.headers
         self.declared_length: int | None = (
             None if self.is_chunked else int(self.headers.get(b"content-length", b"0"))

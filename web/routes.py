@@ -125,17 +125,9 @@ async def send_message(request: Request) -> Reply:
 async def send_at_graph_path(send: GraphSend, request: Request) -> Reply:
     """POST /{number}/messages: a send of Cloud API software, with errors in the Cloud API's form."""
     request.route = send.route
-    try:
-        reply = await _graph_send(send, request)
-    except ClientGone:
-        raise
-    except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; unexpected ones are logged
-        reply = error_reply(as_service_error(exception), request.request_id)
-    version = send.version or settings.META_GRAPH_VERSION
-    return graph_reply(reply, request_id=request.request_id, version=version)
-
-
-async def _graph_send(send: GraphSend, request: Request) -> Reply:
+    request.converted = partial(
+        graph_reply, request_id=request.request_id, version=send.version or settings.META_GRAPH_VERSION
+    )
     query = request.query_string.decode("latin-1")
     content_type = request.header(b"content-type") or ""
     authorization = graph_sends.credential(
@@ -355,11 +347,14 @@ async def _reply(handler: Handler, request: Request) -> Reply | StreamReply:
                 if any("\0" in v for v in values)
             ]
             raise InvalidRequest.of(**dict.fromkeys(named, "Must not contain the character U+0000."))
-        return await handler(request)
+        reply = await handler(request)
     except ClientGone:
         raise
     except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; unexpected ones are logged
-        return error_reply(as_service_error(exception), request.request_id)
+        reply = error_reply(as_service_error(exception), request.request_id)
+    if request.converted is not None and isinstance(reply, Reply):
+        return request.converted(reply)
+    return reply
 
 
 async def _send(reply: Reply, request: Request, answering: Answering, send: Send) -> None:
