@@ -5,6 +5,7 @@
     python -m tests.mutants.generated --most 40 --seed 7 messaging          a random sample of a package
     python -m tests.mutants.generated --changed                             mutants of the lines that a branch changed
     python -m tests.mutants.generated --tests web/tests messaging/pacing.py with these tests instead of the package's
+    python -m tests.mutants.generated --all-tests --most 40 messaging       with the tests of every package
 
 `mutmut_mutants.py` makes the mutants, coverage's contexts choose the tests, and `Copy` runs the tests in a copy of the
 project. `explained.toml` lists survivors without a visible effect. Exit code 1 when another mutant survives.
@@ -23,7 +24,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from tests.mutants.__main__ import MUTANT_SECONDS, ROOT, SOUND_SECONDS, Copy, git
@@ -34,6 +35,8 @@ EXPLAINED = Path(__file__).with_name("explained.toml")
 FIRST_TESTS = 25
 """The maximum number of tests in the first run, evenly chosen. If a mutant survives these tests, the others run too."""
 PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
+ALL_TESTS = (*PACKAGES, "tests/api_contract", "tests/staff", "tests/state_machines")
+"""The tests that run the code in the process of the tests, where coverage sees it."""
 Contexts = Mapping[str, Mapping[int, Sequence[str]]]
 """The tests that run each line, by file and line."""
 
@@ -107,8 +110,11 @@ def changed_lines() -> dict[str, set[int]]:
     return found
 
 
-def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: Path) -> Contexts:
-    """Run all tests once, and return the tests that run each line. Raises SystemExit when a test fails."""
+def contexts(copies: Sequence[Copy], files: Sequence[str], tests: Sequence[str], directory: Path) -> Contexts:
+    """Run all tests once, divided among the copies, and return the tests that run each line.
+
+    Raises SystemExit when a test fails.
+    """
     subprocess.run(
         [
             _uv(),
@@ -123,27 +129,49 @@ def contexts(copy: Copy, files: Sequence[str], tests: Sequence[str], directory: 
         ],
         check=True,
     )
-    copy.servers.environment["PYTHONPATH"] = str(directory)
-    data = directory / "measured"
-    copy.servers.environment["COVERAGE_FILE"] = str(data)
-    # Name files by path, because coverage would import a module's package before Django is set up.
-    (directory / "coveragerc").write_text("[run]\ninclude =\n" + "".join(f"    {file}\n" for file in files))
-    measured = ("--cov", f"--cov-config={directory / 'coveragerc'}", "--cov-context=test", "--cov-report=")
-    run = copy.run(tests, *measured, seconds=SOUND_SECONDS)
-    if not run.passed:
-        raise SystemExit(run.output)
     sys.path.insert(0, str(directory))
+    shares = [share for lane in range(len(copies)) if (share := _test_files(tests)[lane :: len(copies)])]
+    found: dict[str, dict[int, set[str]]] = {file: {} for file in files}
+    with ThreadPoolExecutor(len(shares)) as pool:
+        for measured in pool.map(partial(_contexts, files, directory), copies, shares):
+            for file, line, names in measured:
+                found[file].setdefault(line, set()).update(names)
+    return {file: {line: sorted(names) for line, names in by_line.items()} for file, by_line in found.items()}
+
+
+def _test_files(named: Sequence[str]) -> list[str]:
+    """The files of the named tests. A test that is named by its node id stays as it is."""
+    return sorted(
+        {
+            str(path.relative_to(ROOT)) if path.is_file() else name
+            for name in named
+            for path in ((ROOT / name).rglob("test_*.py") if (ROOT / name).is_dir() else [ROOT / name])
+        }
+    )
+
+
+def _contexts(
+    files: Sequence[str], directory: Path, copy: Copy, tests: Sequence[str]
+) -> list[tuple[str, int, set[str]]]:
+    """The tests that run each line, as file, line and tests, from one run in one copy."""
     from coverage import CoverageData  # type: ignore[import-not-found]  # installed for this run alone
 
+    data = copy.root.with_name("measured")
+    copy.servers.environment |= {"PYTHONPATH": str(directory), "COVERAGE_FILE": str(data)}
+    # Name files by path, because coverage would import a module's package before Django is set up.
+    config = copy.root.with_name("coveragerc")
+    config.write_text("[run]\ninclude =\n" + "".join(f"    {file}\n" for file in files))
+    options = ("--cov", f"--cov-config={config}", "--cov-context=test", "--cov-report=")
+    run = copy.run(tests, *options, seconds=SOUND_SECONDS)
+    if not run.passed:
+        raise SystemExit(run.output)
     read = CoverageData(str(data))
     read.read()
-    return {
-        file: {
-            line: sorted({test.partition("|")[0] for test in tests if test})
-            for line, tests in read.contexts_by_lineno(str(copy.root / file)).items()
-        }
+    return [
+        (file, line, {test.partition("|")[0] for test in names if test})
         for file in files
-    }
+        for line, names in read.contexts_by_lineno(str(copy.root / file)).items()
+    ]
 
 
 @cache
@@ -208,6 +236,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--changed", action="store_true")
     parser.add_argument("--tests", action="append", default=[])
+    parser.add_argument("--all-tests", action="store_const", dest="tests", const=ALL_TESTS)
     arguments = parser.parse_args()
     lines = changed_lines() if arguments.changed else {}
     files = sorted(lines) if arguments.changed else sources(arguments.files)
@@ -240,7 +269,7 @@ def main() -> int:
                     sys.stdout.flush()
 
         try:
-            known = contexts(copies[0], files, tests, Path(directory, "coverage"))
+            known = contexts(copies, files, tests, Path(directory, "coverage"))
             list(pool.map(tried, range(lanes)))
         finally:
             for copy in copies:
