@@ -133,6 +133,11 @@ def test_every_printed_page_answers(stack: Stack) -> None:
         assert requests.get(address, timeout=10).status_code == 200, address
 
 
+def test_the_run_migrates_its_database(stack: Stack) -> None:
+    """Also one that needs no migration, as the database of these tests."""
+    assert "Running migrations:" in (stack.data_dir / "logs/migrate.log").read_text()
+
+
 def deliveries(stack: Stack, *, until_id: str | None = None) -> dict[str, dict[str, Any]]:
     """The newest deliveries by id: one page, or all pages up to the one that contains `until_id`."""
     found: dict[str, dict[str, Any]] = {}
