@@ -1,27 +1,21 @@
-"""Users with a browser, who fill in forms, read mails and press buttons.
+"""Users with a browser, who fill in forms, read mails and press buttons."""
 
-With SCREENSHOTS=<directory>, a screenshot of every visited page is saved at widths of 360 and 1280 pixels.
-"""
-
-import os
 import re
 import secrets
-from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page
 
+from tests.accessibility import PHONE, TOO_WIDE
 from tests.e2e.conftest import Stack, until
 
 PASSWORD = "correct horse battery staple"
-WIDTHS = (360, 1280)
 
 
 class Visitor:
     """A user with a browser. Scripts can be off. `complaints` records the errors of the browser."""
 
     def __init__(self, browser: Browser, base_url: str, *, scripts: bool = True) -> None:
-        # Animations would make each screenshot slow.
         self.context = browser.new_context(
             base_url=base_url, java_script_enabled=scripts, reduced_motion="reduce"
         )
@@ -34,17 +28,12 @@ class Visitor:
         if message.type == "error" and "status of 4" not in message.text:
             self.complaints.append(message.text)
 
-    def picture(self, name: str) -> None:
-        """Check that the page fits a narrow screen, and save screenshots if SCREENSHOTS names a directory."""
+    def fits_a_phone(self, name: str) -> None:
+        """Check that the page fits a phone's screen. Leaves the window as wide as a phone."""
         self.page.wait_for_load_state()
-        for width in WIDTHS:
-            self.page.set_viewport_size({"width": width, "height": 800})
-            if self.context.pages and width == WIDTHS[0]:
-                overflow = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-                assert overflow <= 0, f"{name} is {overflow} px wider than a {width} px screen"
-            if directory := os.environ.get("SCREENSHOTS"):
-                path = Path(directory) / f"{name}-{width}.png"
-                self.page.screenshot(path=path, full_page=True)
+        self.page.set_viewport_size({"width": PHONE, "height": 800})
+        overflow = self.page.evaluate(TOO_WIDE)
+        assert overflow <= 0, f"{name} is {overflow} px wider than a phone"
 
     def log_in(self, email: str, password: str) -> None:
         self.page.goto("/login")
@@ -95,7 +84,3 @@ def new_business() -> tuple[str, str]:
 def action(page: Page, name: str) -> Locator:
     """A button at the top of a staff page. It opens a dialog."""
     return page.locator("a:visible, button:visible").filter(has_text=re.compile(rf"{name}\s*$")).first
-
-
-def press_action(page: Page, name: str) -> None:
-    action(page, name).click()

@@ -137,6 +137,25 @@ def test_from_sign_up_to_a_delivered_message_in_25_actions_and_5_minutes(busines
     expect(page.get_by_text(re.compile(r"It was (delivered|read)\."))).to_be_visible()
 
 
+def test_a_business_plays_its_customer(business: Business) -> None:
+    """A customer writes on the test phone, and the business reads the event and replies."""
+    page = business.person.page
+    page.goto("/console/phone?customer=919812345678")
+    page.get_by_label("Message", exact=True).fill("Is it in stock?")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_role("log").get_by_text("Is it in stock?")).to_be_visible()
+    page.get_by_role("button", name="Answer as the business").click()
+    page.get_by_label("To", exact=True).fill(CUSTOMER)
+    page.get_by_label("Text", exact=True).fill("It is.\n#react 👍")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_text("Meta accepted it")).to_be_visible()
+    page.goto("/console/phone?customer=919812345678")
+    # The conversation updates itself.
+    expect(page.locator(".reaction")).to_have_text("👍", timeout=15_000)
+    page.goto("/console/events")
+    expect(page.get_by_role("cell", name="message.inbound").first).to_be_visible()
+
+
 def test_a_message_that_failed_says_why_and_is_repaired_with_a_template(approved: Business) -> None:
     hands, page = approved.hands, approved.person.page
     page.goto("/console")
@@ -249,10 +268,11 @@ def test_a_developer_receives_events_and_staff_send_one_again(approved: Business
     hands.link("API keys")
     hands.field("Name", "web shop")
     hands.button("Create key")
-    expect(page.locator("#new-key")).to_contain_text("wb_test_")
+    key = page.locator("#new-key").inner_text()
     hands.button("I have saved it")
     delivery_id = receives(hands, f"{stack.ready['simulator_url']}/inbox/{secrets.token_hex(4)}")
     repaired(approved, delivery_id)
+    send_with(stack, key)
 
 
 def receives(hands: Keyboard, inbox: str) -> str:
@@ -291,3 +311,22 @@ def repaired(business: Business, delivery_id: str) -> None:
     owner = business.person.page
     owner.goto("/console/settings/audit")
     expect(owner.get_by_text("Our team").first).to_be_visible()
+
+
+def send_with(stack: Stack, key: str) -> None:
+    """With the key, connect a number of the simulator, and send a message from the number."""
+    assert re.fullmatch(r"wb_test_[A-Za-z0-9]{40}", key)
+    account = stack.simulator("POST", "/sim/accounts", {"numbers": 1})
+    number = account["phone_numbers"][0]["id"]
+    body = {"waba_id": account["waba_id"], "access_token": account["access_token"]}
+    connected = stack.api("POST", "/v1/numbers/connect", body, key=key)
+    assert connected.ok, connected.text
+    registered = stack.api("POST", f"/v1/numbers/{number}/register", {"pin": "123456"}, key=key)
+    assert registered.ok, registered.text
+    until(
+        lambda: stack.api("GET", f"/v1/numbers/{number}", key=key).json()["connection_state"] == "connected",
+        "the connection",
+    )
+    text = {"from": number, "to": "+919812345009", "type": "text", "text": {"body": "Hello"}}
+    sent = stack.api("POST", "/v1/messages", text, key=key)
+    assert sent.status_code == 200, sent.text
