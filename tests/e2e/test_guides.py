@@ -148,6 +148,7 @@ def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_obeys_its_p
 
 def test_the_documentation_is_dark_for_who_prefers_that(stack: Stack, browser: Browser) -> None:
     page = browser.new_context(color_scheme="dark").new_page()
+    page.add_init_script(QUICK)
     page.goto(stack.ready["base_url"] + "/docs/quickstart/")
     expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
 
@@ -162,9 +163,9 @@ def test_the_start_says_what_this_is_and_the_search_finds_what_people_look_for(
     expect(page.get_by_role("img", name="Your software sends")).to_be_visible()
     search = page.get_by_placeholder("Search").first
     for words, name in {
+        "php": "frameworks",
         "Idempotency": "sending",
         "schedule": "reminders",
-        "php": "frameworks",
         "opt out": "broadcast",
         "131047": "whatsapp-errors",
     }.items():
@@ -180,6 +181,7 @@ def test_the_start_says_what_this_is_and_the_search_finds_what_people_look_for(
 
 def test_the_errors_of_the_service_and_of_whatsapp_are_one_place(stack: Stack, browser: Browser) -> None:
     page = browser.new_page()
+    page.add_init_script(QUICK)
     page.goto(stack.ready["base_url"] + "/errors#invalid_request")
     page.wait_for_url("**/docs/errors/#invalid_request")
     expect(page.locator("#invalid_request")).to_be_in_viewport()
