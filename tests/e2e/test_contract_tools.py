@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import ROOT, Stack
-from tests.e2e.sdks.homes import node_command, run
+from tests.e2e.sdks.homes import kept, node_command, run
 
 CONTRACT = ROOT / "docs/openapi.json"
+REQUIREMENTS = ROOT / "requirements-dev.txt"
 NODE = ROOT / "tests/node"
 NODE_MODULES = NODE / "node_modules"
 
@@ -38,20 +39,23 @@ def test_spectral_finds_nothing() -> None:
 
 
 @pytest.fixture(scope="module")
-def python_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Generate a client with openapi-python-client, importable as `generated_client`."""
-    home = tmp_path_factory.mktemp("generated")
+def python_client() -> Iterator[Path]:
+    """A client that openapi-python-client has generated, importable as `generated_client`."""
+    home = kept("python", [CONTRACT, REQUIREMENTS, Path(__file__)], generate_python)
+    sys.path.insert(0, str(home))
+    yield home
+    sys.path.remove(str(home))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "generated_client"]:
+        del sys.modules[name]
+
+
+def generate_python(home: Path) -> None:
     config = home / "config.yaml"
     config.write_text("post_hooks: []\ncontent_type_overrides: {application/pdf: application/octet-stream}\n")
     command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", str(CONTRACT)]
     command += ["--meta", "none", "--config", str(config), "--output-path", str(home / "generated_client")]
     said = run(command, home)
     assert "WARNING" not in said, said
-    sys.path.insert(0, str(home))
-    yield home
-    sys.path.remove(str(home))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "generated_client"]:
-        del sys.modules[name]
 
 
 def test_every_module_of_the_generated_python_client_can_be_imported(python_client: Path) -> None:
@@ -94,16 +98,15 @@ def test_the_generated_python_client_works(python_client: Path, stack: Stack) ->
 
 @pytest.mark.e2e
 def test_the_generated_typescript_client_works(stack: Stack, tmp_path: Path) -> None:
-    run(
-        node_command(str(NODE_MODULES / "openapi-typescript/bin/cli.js"), str(CONTRACT), "-o", "contract.ts"),
-        tmp_path,
-    )
-    shutil.copy(NODE / "generated_client.ts", tmp_path)
+    sources = [
+        CONTRACT,
+        REQUIREMENTS,
+        NODE / "package-lock.json",
+        NODE / "generated_client.ts",
+        Path(__file__),
+    ]
+    shutil.copytree(kept("typescript", sources, compile_typescript), tmp_path, dirs_exist_ok=True)
     (tmp_path / "node_modules").symlink_to(NODE_MODULES)
-    (tmp_path / "package.json").write_text('{"private": true, "type": "module"}')
-    options = ["--strict", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022,DOM,DOM.Iterable"]
-    options += ["--moduleResolution", "NodeNext", "--outDir", "out", "--types", "node", "--skipLibCheck"]
-    run(node_command(str(NODE_MODULES / "typescript/bin/tsc"), *options, "generated_client.ts"), tmp_path)
     printed = run(
         node_command("out/generated_client.js"),
         tmp_path,
@@ -116,3 +119,18 @@ def test_the_generated_typescript_client_works(stack: Stack, tmp_path: Path) -> 
     assert seen["media"]
     assert seen["pages"] == 2
     assert seen["refused"] == "invalid_request"
+
+
+def compile_typescript(home: Path) -> None:
+    """Generate the types of the contract, and compile the client that uses them."""
+    run(
+        node_command(str(NODE_MODULES / "openapi-typescript/bin/cli.js"), str(CONTRACT), "-o", "contract.ts"),
+        home,
+    )
+    shutil.copy(NODE / "generated_client.ts", home)
+    (home / "node_modules").symlink_to(NODE_MODULES)
+    (home / "package.json").write_text('{"private": true, "type": "module"}')
+    options = ["--strict", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022,DOM,DOM.Iterable"]
+    options += ["--moduleResolution", "NodeNext", "--outDir", "out", "--types", "node", "--skipLibCheck"]
+    run(node_command(str(NODE_MODULES / "typescript/bin/tsc"), *options, "generated_client.ts"), home)
+    (home / "node_modules").unlink()  # it leads to this working copy

