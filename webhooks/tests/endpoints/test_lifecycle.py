@@ -211,7 +211,7 @@ class TestChange:
             {"description": "new", "event_types": ["message.status"], "url": receiver.url},
         ).json()
         assert (changed["description"], changed["event_types"]) == ("new", ["message.status"])
-        assert len(receiver.pings) == 1
+        assert receiver.pings == []
 
     def test_paused_nothing_is_attempted_or_queued_and_what_waited_goes_on(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
@@ -226,7 +226,7 @@ class TestChange:
         assert api.patch(path, {"status": "active"}).json()["status"] == "active"
         dispatcher.run()
         assert len(receiver.wait_for(1)) == 1
-        assert len(receiver.pings) == 1, "a verified endpoint is not pinged again"
+        assert receiver.pings == [], "a verified endpoint is not pinged"
 
     def test_a_passed_ping_does_not_end_a_pause(
         self, api: Api, endpoint: dict[str, Any], receiver: Receiver
@@ -460,8 +460,9 @@ def test_a_passed_ping_and_active_close_the_circuit_at_once(
 
 
 def test_the_audit_log_names_the_person_or_the_key_that_changed_an_endpoint(
-    api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    api: Api, tenant: Tenant, receiver: Receiver
 ) -> None:
+    endpoint = api.post("/v1/webhooks", {"url": receiver.url}).json()
     created = AuditEntry.objects.get(action="webhook_endpoint.create")
     key = ApiKey.objects.get(tenant=tenant)
     assert (created.actor_user_id, created.details["acting_key"]) == (None, key.prefix)
