@@ -47,15 +47,15 @@ from tests.simulated import RunningSimulator
 pytestmark = [pytest.mark.django_db, pytest.mark.faults]
 
 WHOLE = os.environ.get("FAULTS") == "long"
-MONTHS = 12 if WHOLE else 4
-"""How many months are billed."""
+FIRST, MONTHS = (0, 12) if WHOLE else (1, 4)
+"""The months from FIRST to MONTHS are billed, without MONTHS. Months are counted from January 2027."""
 LAST = MONTHS + 2 if WHOLE else MONTHS + 1
-"""How many months the year has, with those in which the last debts are collected."""
-START = month_start(2027, 1)
+"""The end of the year, with the months in which the last debts are collected."""
+START = month_start(2027, 1 + FIRST)
 HOUR = timedelta(hours=1)
 APRIL = month_start(2027, 4)
-QUIET = [(2, 12), (9, 9.5), (12, 9.5), (22, 9.5)] if WHOLE else []
-STEPS = sorted([(1, 0.25), (1, 9.5), (3, 23), (5, 12), (15, 9.5), (28, 9.5), *QUIET])
+QUIET = [(2, 12), (9, 9.5), (12, 9.5), (22, 9.5), (28, 9.5)] if WHOLE else []
+STEPS = sorted([(1, 0.25), (1, 9.5), (3, 23), (5, 12), (15, 9.5), *QUIET])
 """Day and hour (Indian time) of each billing run in a month."""
 
 
@@ -126,7 +126,7 @@ PRICES = [
     Price(3, 60_000, 30_000, 28),
     Price(7, 60_001, 30_001, 28),
 ]
-OWN = {"own_terms": [Price(1, 90_000, 20_000, 0, included=3)]}
+OWN = {"own_terms": [Price(2, 90_000, 20_000, 0, included=3)]}
 
 
 def gstin(state: str) -> str:
@@ -139,7 +139,7 @@ def gstin(state: str) -> str:
 def lives(rng: random.Random) -> list[Span]:
     """The intervals in which one number was connected. Some are a second shorter or longer than a day."""
     spans: list[Span] = []
-    moment = START + rng.randrange(-200, 24 * 30 * MONTHS) * HOUR
+    moment = START + rng.randrange(-200, 24 * 30 * (MONTHS - FIRST)) * HOUR
     for _ in range(rng.randrange(1, 5)):
         length = rng.choice([3, 23, 24, 25, 200, 900, 4000]) * HOUR
         end = moment + length + timedelta(seconds=rng.choice([-1, 0, 0, 1]))
@@ -183,7 +183,7 @@ class Year:
             gst_percent=rate,
             reason="The year",
         )
-        plan.add_version(version, at=START)
+        plan.add_version(version, at=month_start(2027, 1))
 
     def _make(self, business: Business) -> None:
         name, begins = business.name, month_start(2027, 1 + business.trial)
@@ -383,11 +383,11 @@ class Year:
     # --- The year
 
     def live(self) -> None:
-        for month in range(LAST):
+        for month in range(FIRST, LAST):
             for day, hour in STEPS:
                 self.go_to(month_start(2027, 1 + month) + timedelta(days=day - 1, hours=hour))
                 run(self.at)
-                if (day, hour) == STEPS[0] and 0 < month <= MONTHS:
+                if (day, hour) == STEPS[0] and FIRST < month <= MONTHS:
                     self.invoice_all(month - 1)
                 if day in {3, 15, 28}:
                     self.deliver()
@@ -406,7 +406,7 @@ class Year:
 
 @pytest.fixture
 def year(provider: RunningSimulator, settings: Settings) -> Year:
-    settings.BILLING_FIRST_PERIOD = "2027-01"
+    settings.BILLING_FIRST_PERIOD = f"2027-{1 + FIRST:02d}"
     return Year(provider, settings)
 
 
