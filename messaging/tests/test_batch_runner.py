@@ -43,6 +43,10 @@ from webhooks.models import Event, EventPayload
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PATH = "/v1/messages/batch"
+SLOW, FAST = 20, 100
+"""Messages a second of the numbers here, instead of 80 and 1,000. So a few messages take long enough to interrupt a
+batch, or more than one claim.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -52,14 +56,17 @@ def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def fast(tenant: Tenant, simulator: RunningSimulator) -> PhoneNumber:
-    """A connected number that may send 1,000 messages a second."""
+def fast(tenant: Tenant, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> PhoneNumber:
+    """A connected number that may send FAST messages a second."""
+    monkeypatch.setitem(pacing.RATES, "HIGH", FAST)
     account = simulator.account([{"throughput": "HIGH"}])
     return connected_number(tenant, account, throughput_level="HIGH")
 
 
 @pytest.fixture
-def number(tenant: Tenant, account: SimulatedAccount) -> PhoneNumber:
+def number(tenant: Tenant, account: SimulatedAccount, monkeypatch: pytest.MonkeyPatch) -> PhoneNumber:
+    """A connected number that may send SLOW messages a second."""
+    monkeypatch.setattr(pacing, "UNKNOWN_RATE", SLOW)
     return connected_number(tenant, account)
 
 
@@ -130,18 +137,18 @@ def wait_until(holds: Any, *, seconds: float = 30) -> None:
 def test_every_item_is_sent_once_as_it_was_written_and_the_batch_completes(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator
 ) -> None:
-    # At 1,000 messages a second, a claim takes 250.
-    batch_id = create(api, fast, 260)
+    # At 100 messages a second, a claim takes 25.
+    batch_id = create(api, fast, 30)
     runner.run()
     body = api.get(f"{PATH}/{batch_id}").json()
-    assert (body["status"], body["accepted"], body["failed"]) == ("completed", 260, 0)
+    assert (body["status"], body["accepted"], body["failed"]) == ("completed", 30, 0)
     assert body["started_at"] <= body["completed_at"]
     sent = Counter(row["body"] for row in received(simulator, fast))
     product = '{"messaging_product":"whatsapp",'
     assert sent == Counter(
         # The bytes that the caller wrote.
         product + json.dumps(message(1000 + place))[1:]
-        for place in range(260)
+        for place in range(30)
     )
 
     item = api.get(f"{PATH}/{batch_id}/items?limit=1").json()["data"][0]
@@ -154,12 +161,12 @@ def test_every_item_is_sent_once_as_it_was_written_and_the_batch_completes(
     data = orjson.loads(bytes(EventPayload.objects.get(id=event.id).body))
     assert (data["batch_id"], data["idx"], data["http_status"]) == (batch_id, 0, 200)
     assert data["response"] == item["response"]
-    assert Event.objects.filter(type="message.outbound").count() == 260
+    assert Event.objects.filter(type="message.outbound").count() == 30
 
     completed = Event.objects.get(type="batch.completed")
     data = orjson.loads(bytes(EventPayload.objects.get(id=completed.id).body))
-    assert (data["id"], data["status"], data["total"]) == (batch_id, "completed", 260)
-    assert (data["accepted"], data["failed"], data["skipped"]) == (260, 0, 0)
+    assert (data["id"], data["status"], data["total"]) == (batch_id, "completed", 30)
+    assert (data["accepted"], data["failed"], data["skipped"]) == (30, 0, 0)
 
 
 def test_an_idle_runner_finds_a_batch_by_itself_and_ends_when_stopped(
@@ -339,36 +346,39 @@ def test_what_found_no_connection_for_long_is_failed_and_can_be_sent_again(
     assert (row(batch_id).accepted, row(batch_id).failed) == (5, 0)
 
 
-def test_the_pace_is_the_numbers(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
-    batch_id = create(api, number, 120)
+def test_the_pace_is_the_numbers(
+    api: Api, tenant: Tenant, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    number = connected_number(tenant, account)
+    batch_id = create(api, number, 80)
     runner.run()
     times = [row["at"] for row in received(simulator, number)]
-    assert len(times) == 120
+    assert len(times) == 80
     assert_paced(times, batch_id, rate=80)
 
 
 def test_the_pace_holds_while_valkey_is_flushed(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground, empty_valkey: Any
 ) -> None:
-    batch_id = create(api, number, 120)
+    batch_id = create(api, number, 30)
     background.start()
     while background.is_alive():
         empty_valkey.flushdb()
         time.sleep(0.02)
     times = [row["at"] for row in received(simulator, number)]
-    assert len(times) == 120
-    assert_paced(times, batch_id, rate=80)
+    assert len(times) == 30
+    assert_paced(times, batch_id, rate=SLOW)
 
 
 def test_throttling_halves_the_pace(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
     simulator.faults({"match": {"phone_number_id": number.phone_number_id}, "action": "throttle", "times": 1})
-    batch_id = create(api, number, 121)
+    batch_id = create(api, number, 31)
     runner.run()
     body = api.get(f"{PATH}/{batch_id}").json()
-    assert (body["accepted"], body["failed"]) == (120, 1), "a refused item is not retried"
+    assert (body["accepted"], body["failed"]) == (30, 1), "a refused item is not retried"
     times = [row["at"] for row in received(simulator, number)]
     # A busy machine may be slower. `sending/test_pacing.py` checks with a fake clock that the pace is exactly half.
-    assert 120 / (times[-1] - times[0]) <= 40 * 1.2
+    assert 30 / (times[-1] - times[0]) <= SLOW / 2 * 1.2
 
 
 def run_until_none_is_open() -> None:
@@ -385,8 +395,8 @@ def test_batches_of_one_number_run_one_after_another_and_of_two_numbers_at_once(
     api: Api, number: PhoneNumber, tenant: Tenant, simulator: RunningSimulator
 ) -> None:
     other = connected_number(tenant, simulator.account())
-    first, second = create(api, number, 40), create(api, number, 40)
-    elsewhere = create(api, other, 40)
+    first, second = create(api, number, 10), create(api, number, 10)
+    elsewhere = create(api, other, 10)
     run_until_none_is_open()
     one, two, three = (api.get(f"{PATH}/{batch_id}").json() for batch_id in (first, second, elsewhere))
     assert one["completed_at"] <= two["started_at"]
@@ -422,8 +432,8 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
     api: Api, fast: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     """The database commits a claim and fails before it answers. The repeated claim must not lose its items."""
-    # At 1,000 messages a second, a claim takes 250.
-    batch_id = create(api, fast, 300)
+    # At 100 messages a second, a claim takes 25.
+    batch_id = create(api, fast, 30)
     (dead,) = held_batch.claim_batches(10)
     held_batch.take(dead, first=0, count=4, country_code="91")
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
@@ -449,10 +459,10 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
         if item.status == "failed"
     }
     assert orjson.loads(details)["reason"] == "interrupted"
-    assert len(received(simulator, fast)) == 300 - len(interrupted)
+    assert len(received(simulator, fast)) == 30 - len(interrupted)
     body = api.get(f"{PATH}/{batch_id}").json()
-    assert (body["status"], body["accepted"] + body["failed"]) == ("completed", 300)
-    assert Event.objects.filter(type="message.outbound").count() == 300
+    assert (body["status"], body["accepted"] + body["failed"]) == ("completed", 30)
+    assert Event.objects.filter(type="message.outbound").count() == 30
 
 
 @pytest.fixture
@@ -560,36 +570,36 @@ def test_of_two_claiming_at_once_one_holds_each_number(
 def test_cancel_while_it_runs_skips_the_rest_and_ends_with_the_final_counts(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground
 ) -> None:
-    batch_id = create(api, number, 400)
+    batch_id = create(api, number, 100)
     background.start()
-    wait_until(lambda: row(batch_id).accepted >= 20)
+    wait_until(lambda: row(batch_id).accepted >= 5)
     assert api.post(f"{PATH}/{batch_id}/cancel").json()["status"] == "cancelled"
     background.join(20)
     batch = row(batch_id)
     assert batch.completed_at
     assert batch.status == "cancelled"
     sent = len(received(simulator, number))
-    assert batch.accepted == sent < 150
+    assert batch.accepted == sent < 37
     by_status = Counter(BatchItem.objects.values_list("status", flat=True))
-    assert by_status == {"accepted": sent, "skipped": 400 - sent}
+    assert by_status == {"accepted": sent, "skipped": 100 - sent}
     data = orjson.loads(bytes(EventPayload.objects.get(id=Event.objects.get(type="batch.completed").id).body))
-    assert (data["status"], data["accepted"], data["skipped"]) == ("cancelled", sent, 400 - sent)
+    assert (data["status"], data["accepted"], data["skipped"]) == ("cancelled", sent, 100 - sent)
 
 
 def test_a_stopped_worker_gives_its_batch_back_and_the_next_goes_on(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground
 ) -> None:
-    batch_id = create(api, number, 80)
+    batch_id = create(api, number, 20)
     background.start()
-    wait_until(lambda: row(batch_id).accepted >= 20)
+    wait_until(lambda: row(batch_id).accepted >= 5)
     runner.stop()
     background.join(20)
     assert row(batch_id).lease_token is None
     assert not BatchItem.objects.filter(status="pending", claimed_by__isnull=False).exists()
     runner._stopping.clear()
     runner.run()
-    assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 80)
-    assert len(received(simulator, number)) == 80
+    assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 20)
+    assert len(received(simulator, number)) == 20
 
 
 def waits(batch_id: str) -> tuple[str, str | None, bool]:
@@ -601,8 +611,8 @@ def waits(batch_id: str) -> tuple[str, str | None, bool]:
 @pytest.mark.parametrize(
     ("waiting_for", "model", "hindrance", "most"),
     [
-        ("number_not_connected", PhoneNumber, {"connection_state": "pending"}, 150),
-        ("tenant_suspended", Tenant, {"status": "suspended"}, 120),
+        ("number_not_connected", PhoneNumber, {"connection_state": "pending"}, 37),
+        ("tenant_suspended", Tenant, {"status": "suspended"}, 30),
     ],
 )
 def test_a_batch_waits_for_its_number_or_its_tenant_and_goes_on_by_itself(
@@ -616,23 +626,23 @@ def test_a_batch_waits_for_its_number_or_its_tenant_and_goes_on_by_itself(
     most: int,
 ) -> None:
     before = {name: getattr(model.objects.get(), name) for name in hindrance}
-    batch_id = create(api, number, 160)
+    batch_id = create(api, number, 40)
     background.start()
-    wait_until(lambda: row(batch_id).accepted >= 10)
+    wait_until(lambda: row(batch_id).accepted >= 3)
     model.objects.update(**hindrance)
     background.join(20)
     sent = len(received(simulator, number))
     assert sent < most
     assert waits(batch_id) == ("queued", waiting_for, False)
     by_status = Counter(BatchItem.objects.values_list("status", flat=True))
-    assert by_status == {"accepted": sent, "pending": 160 - sent}
+    assert by_status == {"accepted": sent, "pending": 40 - sent}
     since = row(batch_id).waiting_since
     runner.run()
     assert (waits(batch_id)[1], row(batch_id).waiting_since) == (waiting_for, since)
     model.objects.update(**before)
     runner.run()
-    assert (row(batch_id).status, row(batch_id).accepted, row(batch_id).failed) == ("completed", 160, 0)
-    assert len(received(simulator, number)) == 160
+    assert (row(batch_id).status, row(batch_id).accepted, row(batch_id).failed) == ("completed", 40, 0)
+    assert len(received(simulator, number)) == 40
     assert (row(batch_id).waiting_for, row(batch_id).waiting_since) == (None, None)
 
 
@@ -708,12 +718,12 @@ def test_after_24_hours_of_waiting_what_is_left_is_skipped_and_interrupted_items
 def test_a_token_that_fails_makes_the_batch_wait_and_a_retry_sends_what_it_cost(
     api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
-    batch_id = create(api, number, 200)
+    batch_id = create(api, number, 50)
     simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
     runner.run()
     assert waits(batch_id) == ("queued", "number_not_connected", False)
     refused = row(batch_id).failed
-    assert 0 < refused < 120
+    assert 0 < refused < 30
     assert len(received(simulator, number)) == refused
     assert Event.objects.filter(type="token.invalid").count() == 1
 
@@ -721,18 +731,18 @@ def test_a_token_that_fails_makes_the_batch_wait_and_a_retry_sends_what_it_cost(
     BusinessAccount.objects.update(token_invalid_at=None)
     PhoneNumber.objects.update(connection_state="connected", connection_detail=None)
     runner.run()
-    assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 200 - refused)
+    assert (row(batch_id).status, row(batch_id).accepted) == ("completed", 50 - refused)
 
     answer = api.post(f"{PATH}/{batch_id}/retry")
     assert (answer.status_code, answer.json()["status"]) == (202, "queued")
     assert (answer.json()["failed"], answer.json()["completed_at"]) == (0, None)
     assert_error(api.post(f"{PATH}/{batch_id}/retry"), 409, "conflict")
     runner.run()
-    assert (row(batch_id).status, row(batch_id).accepted, row(batch_id).failed) == ("completed", 200, 0)
+    assert (row(batch_id).status, row(batch_id).accepted, row(batch_id).failed) == ("completed", 50, 0)
     assert Event.objects.filter(type="batch.completed").count() == 2
-    assert Event.objects.filter(type="message.outbound").count() == 200 + refused
+    assert Event.objects.filter(type="message.outbound").count() == 50 + refused
     accepted = Counter(json.loads(sent["body"])["to"] for sent in received(simulator, number))
-    assert len(accepted) == 200
+    assert len(accepted) == 50
     assert_error(api.post(f"{PATH}/{batch_id}/retry"), 409, "conflict")
 
 
@@ -763,7 +773,7 @@ def test_a_refused_token_is_asked_about_at_most_once_in_a_few_seconds(
     monkeypatch.setattr(tokens, "check", counted)
     simulator.faults({"match": {"path": "/messages$"}, "action": "error", "code": 190})
     began = time.monotonic()
-    create(api, fast, 300)
+    create(api, fast, 60)
     runner.run()
     assert 1 <= len(asked) <= 1 + (time.monotonic() - began) / tokens.QUESTION_INTERVAL.total_seconds()
 
@@ -805,7 +815,7 @@ def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process stalls after it claimed items. Before it sends them, it checks its lease again."""
-    batch_id = create(api, number, 40)
+    batch_id = create(api, number, 10)
     next_turn, turns = BatchRun._next_turn, itertools.count(1)
 
     def taken_over() -> None:
@@ -907,18 +917,18 @@ def test_an_item_that_found_no_connection_is_not_tried_again_when(
 def test_a_batch_whose_lease_is_replaced_while_it_runs_stops(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, background: InBackground
 ) -> None:
-    batch_id = create(api, number, 160)
+    batch_id = create(api, number, 40)
     background.start()
-    wait_until(lambda: row(batch_id).accepted >= 10)
+    wait_until(lambda: row(batch_id).accepted >= 3)
     Batch.objects.update(lease_token=uuid4())
     background.join(20)
     sent = len(received(simulator, number))
-    assert sent < 120
+    assert sent < 30
     Batch.objects.update(lease_until=now() - timedelta(seconds=1))
     runner.run()
     bodies = Counter(row["body"] for row in received(simulator, number))
     assert max(bodies.values()) == 1
-    assert row(batch_id).accepted + row(batch_id).failed == 160
+    assert row(batch_id).accepted + row(batch_id).failed == 40
 
 
 @pytest.fixture
