@@ -17,6 +17,7 @@ from django.test import Client, TestCase
 from pytest_django import Settings
 
 from gateway.api import access_log, limits
+from gateway.roles import ALL_SCOPES
 from gateway.upstream import blocking_client
 from gateway.valkey.cache import ValkeyCache
 from messaging.notifications import routing
@@ -219,7 +220,7 @@ def key_of(tenant: Tenant) -> api_keys.NewKey:
         tenant=tenant,
         name="server",
         environment=ApiKey.Environment.LIVE,
-        scopes=sorted(api_keys.ALL_SCOPES),
+        scopes=sorted(ALL_SCOPES),
         prefix=key[: api_keys.PREFIX_CHARACTERS],
         key_hash=api_keys.hash_of(key),
     )
