@@ -147,11 +147,11 @@ def _named_by_type(message: Said) -> str:
 
 
 def _drawable(message: Said, mark: Mapping[str, Any], documents: Documents) -> dict[str, Any]:
-    """The message for the drawing code, with inverted direction: the code then draws the business on the right."""
+    """The message for the drawing code. The page itself decides on which side the bubble is."""
     row, body = message.row, mark.get("body") or message.body or {}
     return {
         "id": row.key,
-        "direction": "outbound" if row.direction == "inbound" else "inbound",
+        "direction": row.direction,
         "body": body,
         "timestamp": (row.sent_at or row.accepted_at or row.created_at).timestamp(),
         "status": row.status,

@@ -496,6 +496,7 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
     answered = ask(other.key, body=body)
     calls = len([call for call in finished if call.route != "/mcp"])
     assert calls > 3
+    assert all(0 <= call.own_ms < 60_000 for call in finished)
     assert left - int(answered["RateLimit-Remaining"]) == calls
     # Flushes pending writes, which would otherwise count against the new burst.
     write_behind.flush()

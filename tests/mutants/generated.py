@@ -35,7 +35,7 @@ EXPLAINED = Path(__file__).with_name("explained.toml")
 FIRST_TESTS = 25
 """The maximum number of tests in the first run, evenly chosen. If a mutant survives these tests, the others run too."""
 PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
-ALL_TESTS = (*PACKAGES, "tests/api_contract", "tests/staff", "tests/state_machines")
+ALL_TESTS = (*PACKAGES, "tests/api_contract", "tests/documentation", "tests/staff", "tests/state_machines")
 """The tests that run the code in the process of the tests, where coverage sees it."""
 Contexts = Mapping[str, Mapping[int, Sequence[str]]]
 """The tests that run each line, by file and line."""

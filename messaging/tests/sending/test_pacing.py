@@ -54,6 +54,12 @@ def test_two_pacers_of_one_number_share_its_rate_and_of_two_numbers_do_not(clock
     assert other.turns()[0] - clock.now == pytest.approx(40 * 3 / 80, rel=0.1)
 
 
+def test_a_batch_waits_at_most_an_hour_for_other_batches_of_its_number(clock: Clock) -> None:
+    slow, other = (Pacer(phone_number_id="1", rate=1 / 10_000) for _ in range(2))
+    slow.turns()
+    assert 3_590 < other.turns()[0] - clock.now <= 3_600
+
+
 def test_single_sends_delay_a_batch_by_at_most_a_second(clock: Clock) -> None:
     for _ in range(40):
         pacing.count_send(phone_number_id="1", rate=80)
