@@ -9,8 +9,8 @@ from django.db.models import Sum
 from django.test import Client
 from pytest_django import Settings
 
-from billing import buyers, ledger
-from billing.invoices import documents
+from billing import buyers, ledger, mails, usage
+from billing.invoices import documents, issuing
 from billing.models import BillingProfile, Invoice, LedgerPosting
 from billing.pricing.periods import Period
 from gateway.clock import IST
@@ -132,3 +132,13 @@ def only_invoice(tenant: Tenant) -> Invoice:
 
 NOVEMBER = Period(2026, 11)
 FIRST_OF_DECEMBER = ist(2026, 12, 1, 0, 15)
+
+
+@pytest.fixture
+def invoice(payer: Tenant) -> Invoice:
+    """The mailed invoice of `payer` for one number in November, of ₹590.00. A whole billing run would take longer."""
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    usage.take_snapshots(FIRST_OF_DECEMBER)
+    issuing.issue_due(FIRST_OF_DECEMBER)
+    mails.send_invoices(FIRST_OF_DECEMBER)
+    return only_invoice(payer)

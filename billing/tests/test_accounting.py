@@ -26,14 +26,6 @@ from tests.simulated import RunningSimulator
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def invoice(payer: Tenant) -> Invoice:
-    """An invoice of ₹590.00."""
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(FIRST_OF_DECEMBER)
-    return only_invoice(payer)
-
-
 def notes_of(month: Period) -> list[tuple[str, float]]:
     """Date and value of the credit notes in a month's return. For consumers, the sum of invoices less credit notes."""
     found = gstr1.of(month)

@@ -34,14 +34,6 @@ pytestmark = pytest.mark.django_db
 SUBMITTED = {"_form_submitted": "on"}
 
 
-@pytest.fixture
-def invoice(payer: Tenant) -> Invoice:
-    buyers.profile_of(payer)
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(FIRST_OF_DECEMBER)
-    return only_invoice(payer)
-
-
 def credit_url(invoice: Invoice) -> str:
     return reverse("admin:billing_invoice_credit", args=[invoice.pk])
 

@@ -19,7 +19,7 @@ from billing.invoices import credit_notes
 from billing.models import ClosedMonth, CreditNote, Invoice, LedgerEntry, StaffAct
 from billing.payments import bank_transfers
 from billing.pricing.periods import Period
-from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, connected, ist, only_invoice
+from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, ist, only_invoice
 from gateway.api.errors import Conflict
 from tenants.models import AuditEntry, Tenant, User
 from tenants.staff.roles import FINANCE, SUPPORT
@@ -30,14 +30,6 @@ pytestmark = pytest.mark.django_db
 
 SUBMITTED = {"_form_submitted": "on"}
 DECEMBER = Period(2026, 12)
-
-
-@pytest.fixture
-def invoice(payer: Tenant) -> Invoice:
-    """An invoice of ₹590.00."""
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(FIRST_OF_DECEMBER)
-    return only_invoice(payer)
 
 
 def person(name: str, group: str = FINANCE) -> Client:

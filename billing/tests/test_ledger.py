@@ -37,14 +37,6 @@ pytestmark = pytest.mark.django_db
 JANUARY = ist(2027, 1, 1, 0, 15)
 
 
-@pytest.fixture
-def invoice(payer: Tenant) -> Invoice:
-    """An invoice of ₹590.00."""
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(FIRST_OF_DECEMBER)
-    return only_invoice(payer)
-
-
 def accounts() -> dict[str, int]:
     """The balances of all accounts that are not zero."""
     return {name: paise for name, paise in accounting.trial_balance(ist(2040, 1, 1)).items() if paise}

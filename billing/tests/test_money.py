@@ -49,17 +49,10 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def invoice(payer: Tenant) -> Invoice:
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(ist(2026, 12, 1, 0, 15))
-    return only_invoice(payer)
-
-
-@pytest.fixture
 def paid(provider: RunningSimulator, payer: Tenant, invoice: Invoice) -> PaymentAttempt:
     """The attempt of a debit that paid the invoice."""
     set_up_mandate(provider, payer)
-    run(CHARGE)
+    debits.charge_due(CHARGE)
     provider.control("POST", "clock/advance", {"hours": 26})
     deliver(provider, ist(2026, 12, 2, 11))
     return PaymentAttempt.objects.get()

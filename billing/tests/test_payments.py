@@ -14,7 +14,7 @@ from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, Provide
 from billing.payments import debits, mandates, payment_links, provider_notices
 from billing.payments.provider import ProviderUnreachable
 from billing.payments.razorpay import Razorpay
-from billing.tests.conftest import PROFILE, connected, ist, only_invoice
+from billing.tests.conftest import PROFILE, ist, only_invoice
 from gateway.api.errors import Conflict, InvalidRequest
 from phone_numbers import leaving
 from tenants.models import AuditEntry, OutboundMail, Tenant
@@ -64,13 +64,6 @@ def set_up_mandate(provider: RunningSimulator, tenant: Tenant, **values: Any) ->
     mandates.sync(mandate.id, ist(2026, 11, 2))
     mandate.refresh_from_db()
     return mandate
-
-
-@pytest.fixture
-def invoice(payer: Tenant) -> Invoice:
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(ist(2026, 12, 1, 0, 15))
-    return only_invoice(payer)
 
 
 def pay_state(tenant: Tenant) -> tuple[str, int, str, str]:

@@ -6,12 +6,11 @@ A change between a check and the lock is detected, so no debit or refund exceeds
 import pytest
 
 from billing import usage
-from billing.billing_run import run
 from billing.invoices import issuing
 from billing.models import Invoice, Mandate, PaymentAttempt, Refund
 from billing.payments import attempts, debits, refunds
 from billing.payments.provider import Payment
-from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist, only_invoice
+from billing.tests.conftest import ist
 from billing.tests.test_money import late_attempt
 from gateway.api.errors import InvalidRequest
 from tenants.models import Tenant
@@ -19,14 +18,6 @@ from tenants.models import Tenant
 pytestmark = pytest.mark.django_db
 
 AT = ist(2026, 12, 2, 11)
-
-
-@pytest.fixture
-def invoice(payer: Tenant) -> Invoice:
-    """An invoice of ₹590.00."""
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(FIRST_OF_DECEMBER)
-    return only_invoice(payer)
 
 
 def attempt_of(invoice: Invoice, kind: str, status: str) -> PaymentAttempt:

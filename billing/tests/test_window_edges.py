@@ -37,13 +37,6 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def invoice(payer: Tenant) -> Invoice:
-    connected(payer, "1", (ist(2026, 11, 3), None))
-    run(FIRST_OF_DECEMBER)
-    return only_invoice(payer)
-
-
-@pytest.fixture
 def overdue(invoice: Invoice) -> Invoice:
     """An invoice that has just become overdue."""
     restriction.mark_overdue(invoice.due_at)
