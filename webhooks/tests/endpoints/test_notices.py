@@ -11,7 +11,6 @@ from django.db import transaction
 
 from gateway import ids
 from gateway.clock import isoformat, now
-from tenants.credentials import api_keys
 from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api, in_threads
 from tests.receiver import Receiver
@@ -23,6 +22,7 @@ from webhooks.events import envelope
 from webhooks.models import Delivery, Endpoint, Event, ExhaustedDelivery
 from webhooks.requests.verify_ping import _examples
 from webhooks.tests.delivering import publish_one
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,22 +36,21 @@ def _mailbox(tenant: Tenant, settings: Any) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(contact_email="asha@example.com")
 
 
-def make(api: Api, receiver: Receiver, path: str, **given: Any) -> Endpoint:
-    answer = api.post("/v1/webhooks", {"url": f"{receiver.url}/{path}", **given})
-    assert answer.status_code == 201, answer.content
-    return Endpoint.objects.get(pk=answer.json()["id"])
+def make(tenant: Tenant, receiver: Receiver, path: str, **given: Any) -> Endpoint:
+    """A verified endpoint."""
+    return endpoint_of(tenant, url=f"{receiver.url}/{path}", verified_at=now(), **given)
 
 
 @pytest.fixture
-def broken(api: Api, receiver: Receiver) -> Endpoint:
+def broken(tenant: Tenant, receiver: Receiver) -> Endpoint:
     """An endpoint whose receiver answers 503."""
     receiver.answer = lambda request: web.Response(status=503 if "broken" in request.path else 200)
-    return make(api, receiver, "broken", uid="shop-17")
+    return make(tenant, receiver, "broken", uid="shop-17")
 
 
 @pytest.fixture
-def other(api: Api, receiver: Receiver, broken: Endpoint) -> Endpoint:
-    return make(api, receiver, "other")
+def other(tenant: Tenant, receiver: Receiver, broken: Endpoint) -> Endpoint:
+    return make(tenant, receiver, "other")
 
 
 def fail(tenant: Tenant, endpoint: Endpoint, *, since: timedelta = LONG_AGO) -> None:
@@ -167,9 +166,9 @@ def test_an_endpoint_that_says_it_is_gone_is_reported(
 
 
 def test_the_failure_of_an_operational_event_makes_none(
-    api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver
+    tenant: Tenant, broken: Endpoint, receiver: Receiver
 ) -> None:
-    watching = make(api, receiver, "broken/too", event_types=["webhook.failing"])
+    watching = make(tenant, receiver, "broken/too", event_types=["webhook.failing"])
     fail(tenant, broken)
     assert notify_changes() == 1
     dispatcher.run()
@@ -181,10 +180,10 @@ def test_the_failure_of_an_operational_event_makes_none(
 
 
 def test_endpoints_without_a_report_keep_no_other_out(
-    api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, broken: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in range(2):
-        make(api, receiver, f"other/{place}")
+        make(tenant, receiver, f"other/{place}")
     fail(tenant, broken)
     # No delivery waits at the two other endpoints, so they are not reported.
     Endpoint.objects.exclude(pk=broken.pk).update(failing_since=now() - LONG_AGO)
@@ -194,9 +193,9 @@ def test_endpoints_without_a_report_keep_no_other_out(
 
 
 def test_endpoints_that_fail_together_make_one_mail(
-    api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+    tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:
-    more = [make(api, receiver, f"broken/{number}") for number in range(3)]
+    more = [make(tenant, receiver, f"broken/{number}") for number in range(3)]
     fail(tenant, broken)
     Endpoint.objects.exclude(failing_since=None).update(failing_since=now() - LONG_AGO)
     assert notify_changes() == 4
@@ -207,10 +206,12 @@ def test_endpoints_that_fail_together_make_one_mail(
 
 
 def test_the_other_environment_and_other_tenants_receive_nothing(
-    api: Api, other_api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver
+    tenant: Tenant, other_tenant: Tenant, broken: Endpoint, receiver: Receiver
 ) -> None:
-    test_api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
-    others = [make(test_api, receiver, "test"), make(other_api, receiver, "stranger")]
+    others = [
+        make(tenant, receiver, "test", environment="test"),
+        make(other_tenant, receiver, "stranger"),
+    ]
     fail(tenant, broken)
     assert notify_changes() == 1
     assert [reported(endpoint) for endpoint in others] == [[], []]
@@ -244,14 +245,13 @@ def test_two_processes_notify_once(
 
 
 def test_one_tenants_failure_does_not_stop_the_others(
-    other_api: Api,
     tenant: Tenant,
     other_tenant: Tenant,
     broken: Endpoint,
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    theirs = make(other_api, receiver, "broken/theirs")
+    theirs = make(other_tenant, receiver, "broken/theirs")
     fail(tenant, broken)
     fail(other_tenant, theirs)
     true_health = health_of
@@ -353,11 +353,11 @@ class TestExhausted:
             assert len(mails()) == 2
 
     def test_each_endpoint_has_one_event_in_a_round_and_a_run_has_an_end(
-        self, api: Api, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+        self, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An endpoint with more given-up deliveries than one event can report does not delay other endpoints."""
         receiver.answer = lambda request: web.Response(status=503)
-        endpoints = {str(make(api, receiver, name).pk) for name in ("a", "b")}
+        endpoints = {str(make(tenant, receiver, name).pk) for name in ("a", "b")}
         for key in ("k1", "k2"):
             publish_one(tenant, key)
         dispatcher.run()
