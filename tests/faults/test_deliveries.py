@@ -16,11 +16,11 @@ from gateway import ids
 from gateway.clock import now
 from tenants.models import Tenant
 from tests.faults.service import LONG, Service, Valkey, both_registered, database_url, wait_until
-from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
@@ -43,10 +43,10 @@ def service(tmp_path: Path, valkey: Valkey) -> Iterator[Service]:
 
 
 @pytest.fixture
-def endpoints(api: Api, receiver: Receiver) -> None:
+def endpoints(tenant: Tenant, receiver: Receiver) -> None:
     """Five endpoints on the receiver."""
     for number in range(5):
-        assert api.post("/v1/webhooks", {"url": f"{receiver.url}/{number}"}).status_code == 201
+        endpoint_of(tenant, url=f"{receiver.url}/{number}", verified_at=now())
 
 
 def store(tenant: Tenant, count: int = COUNT // 5) -> set[str]:

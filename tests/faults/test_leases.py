@@ -16,21 +16,22 @@ import orjson
 import pytest
 from aiohttp import web
 
+from gateway.clock import now
 from messaging.models import BatchItem
 from tenants.models import Tenant
 from tests.faults.service import LONG, Service, Valkey, both_registered, database_url, received, wait_until
 from tests.faults.test_deliveries import delivered, store
 from tests.faults.test_sending import create, fast_number, wait_until_run
-from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from tests.simulated import RunningSimulator
 from webhooks import wake_up
 from webhooks.models import Delivery
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
 LEASE_SECONDS = 600
-BATCH = 1_500 if LONG else 800
+BATCH = 1_500 if LONG else 500
 STOPPED_SECONDS = 8.0
 """How long a worker is stopped: longer than a worker needs to detect a dead worker, and shorter than the time limit of
 a request.
@@ -52,7 +53,7 @@ def service(tmp_path: Path, valkey: Valkey) -> Iterator[Service]:
 
 
 @pytest.fixture
-def hanging(api: Api, receiver: Receiver) -> Iterator[Flag]:
+def hanging(tenant: Tenant, receiver: Receiver) -> Iterator[Flag]:
     """An endpoint whose requests wait until the flag is set."""
     answers = Flag()
 
@@ -63,7 +64,7 @@ def hanging(api: Api, receiver: Receiver) -> Iterator[Flag]:
             await asyncio.sleep(0.01)
         return web.Response()
 
-    assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
+    endpoint_of(tenant, url=receiver.url, verified_at=now())
     receiver.answer = answer
     yield answers
     answers.set()
