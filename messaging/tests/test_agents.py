@@ -508,6 +508,22 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
     assert refused["structuredContent"]["error"]["code"] == "rate_limited"
 
 
+@pytest.mark.parametrize("is_named", [True, False], ids=["a named number", "the only number"])
+def test_a_send_counts_as_one_call_and_the_look_up_of_its_number_as_another(
+    tenant: Tenant, number: PhoneNumber, settings: Settings, *, is_named: bool
+) -> None:
+    settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.001, 1_000
+    key = api_keys.create(name="agent", environment="test", tenant=tenant).key
+    given = {"to": [TO], "message": TEXT, "idempotency_key": "k"}
+    given |= {"from": number.phone_number_id} if is_named else {}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    body = json.dumps({**asked, "params": {"name": "send_message", "arguments": given}}).encode()
+    left = int(ask(key)["RateLimit-Remaining"])
+    answered = ask(key, body=body)
+    assert "messages" in answered.json()["result"]["structuredContent"]["answer"]
+    assert left - int(answered["RateLimit-Remaining"]) == (1 if is_named else 2)
+
+
 def test_mcp_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey, settings: Settings) -> None:
     refused = ask(None)
     assert_error(refused, 401, "unauthorized")

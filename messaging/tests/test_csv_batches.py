@@ -242,6 +242,15 @@ def test_positional_parameters_go_in_the_order_of_their_numbers() -> None:
     assert parameters.message({**document, "components": []}, {}) == {"name": "a", "language": {"code": "en"}}
 
 
+def test_a_variable_in_the_header_is_filled_in_and_read_back() -> None:
+    header = {"type": "HEADER", "format": "TEXT", "text": "Order {{1}}"}
+    document = {"name": "a", "language": "en", "components": [header]}
+    template = parameters.message(document, {"header": "A-17"})
+    assert template["components"] == [{"type": "header", "parameters": [{"type": "text", "text": "A-17"}]}]
+    assert parameters.values_of(template) == {"header": "A-17"}
+    assert parameters.as_read(document, {"header": "A-17"}) == [("header", "Order A-17")]
+
+
 @pytest.mark.parametrize(
     "component",
     [
