@@ -5,8 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TypeVar
 
 from django.conf import settings
 from django.test import Client
@@ -24,56 +23,18 @@ from tenants.models import User
 from tests.pages import ROOT
 
 AXE = ROOT / "tests" / "node" / "node_modules" / "axe-core" / "axe.min.js"
-RULES = """async ([tags, part]) => (await axe.run(part ?? document, {
-    ...(tags && {runOnly: tags}), rules: {"color-contrast": {enabled: false}},
-    resultTypes: ["violations"], preload: false,
-})).violations"""
-CONTRAST = """async (seen) => {
-    const known = new Set(seen), marks = new Map([[document.body, "0"]]), fresh = [];
-    const mark = (it) => {
-        if (!marks.has(it)) {
-            const own = [
-                mark(it.parentElement), it.localName, ...it.classList, it.getAttribute("style"), it.ariaCurrent,
-                it.ariaSelected, it.disabled
-            ].join(".");
-            let [one, two] = [0xdeadbeef, 0x41c6ce57];
-            for (let place = 0; place < own.length; place += 1) {
-                one = Math.imul(one ^ own.charCodeAt(place), 2654435761);
-                two = Math.imul(two ^ own.charCodeAt(place), 1597334677);
-            }
-            marks.set(it, (one >>> 0).toString(36) + (two >>> 0).toString(36));
-        }
-        return marks.get(it);
-    };
-    for (const it of document.body.querySelectorAll("*")) {
-        const hasText = it.matches("input, select, textarea")
-            || [...it.childNodes].some((one) => one.nodeType === Node.TEXT_NODE && one.data.trim());
-        if (hasText && !known.has(mark(it)) && it.checkVisibility({opacityProperty: true, visibilityProperty: true})) {
-            known.add(mark(it));
-            fresh.push(it);
-        }
-    }
-    const options = {runOnly: ["color-contrast"], resultTypes: ["violations"], preload: false};
-    return [
-        fresh.map(mark),
-        fresh.length ? (await axe.run({include: fresh}, options)).violations : [],
-    ];
+CHECKS = ROOT / "tests" / "accessibility.js"
+LIGHT = """async (parts) => {
+    await checks.rest();
+    const found = [document.body.innerText, checks.tooWide(), checks.doubleIds()], isNew = checks.findFresh() > 0;
+    if (parts) checks.removeKnown(parts);
+    return [...found, isNew, await checks.rules(isNew)];
 }"""
-"""Checks the contrast only of elements that a window has not shown before, because this check takes most of axe's time.
-
-`mark` is a digest of the tags and classes of an element and its ancestors. Elements with the same mark have the same
-colours."""
-AT_REST = """async () => {
-    for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
-    const running = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime !== Infinity);
-    await Promise.allSettled(running.map((one) => one.finished));
-}"""
-"""Waits until a change of the colour scheme is drawn and its transitions have ended. Themes have transitions even with
-reduced motion."""
-TOO_WIDE = "document.documentElement.scrollWidth - window.innerWidth"
+DARK = "async () => { await checks.rest(); return await checks.contrast() }"
+PARTS = "div, p, form, ul, ol, li, dl, table, tbody > tr:not(:first-child), details, article, option, nav a"
+"""The elements that `complaints` removes from a page if nothing in them is new."""
 ACCOUNT_MENU = "details.account > summary"
 """The selector of the element that opens the account menu in the console."""
-TEXT = "document.body.innerText"
 PYTHON_VALUE = re.compile(
     r"\b[A-Z]\w*\(\w+=|<[\w.]+ object|object at 0x|\[\(?'|\{'|\bdatetime\.|\b(?:True|False)\b"
 )
@@ -142,7 +103,8 @@ def window(browser: Browser, url: str, session: str | None = None, width: int = 
     )
     if session is not None:
         context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": url}])
-    context.add_init_script(path=AXE)
+    for script in (AXE, CHECKS):
+        context.add_init_script(path=script)
     page, refused = context.new_page(), list[str]()
 
     def note(message: ConsoleMessage) -> None:
@@ -155,51 +117,39 @@ def window(browser: Browser, url: str, session: str | None = None, width: int = 
     assert not refused, "\n".join(refused)
 
 
-def complaints(page: Page, path: str) -> list[str]:
-    """Open a page. Returns its problems, in light and dark."""
-    page.emulate_media(color_scheme="light")
-    page.goto(path)
-    return complaints_here(page, path)
+def complaints(page: Page, path: str, or_no_page: bool = False) -> list[str]:
+    """Show a page. Returns its problems, in light and dark. Removes those parts of it in which nothing is new.
 
-
-def complaints_here(page: Page, name: str) -> list[str]:
-    """Return the problems of the page as the window shows it now, in light and dark."""
-    page.emulate_media(color_scheme="light")
-    page.evaluate(AT_REST)
-    found = [f"{name} {problem}" for problem in [*violations(page), *low_contrast(page, "light")]]
-    if (pixels := page.evaluate(TOO_WIDE)) > 0:
-        found.append(f"{name} is {pixels} px too wide")
-    found += [f"{name} shows {value[0]!r}" for value in PYTHON_VALUE.finditer(page.evaluate(TEXT))]
-    page.emulate_media(color_scheme="dark")
-    page.evaluate(AT_REST)
-    return found + [f"{name} dark {problem}" for problem in low_contrast(page, "dark")]
-
-
-def violations(page: Page, tags: list[str] | None = None, part: str | None = None) -> list[str]:
-    """Return the violations that axe finds, except those of contrast.
-
-    `tags` limits the rules, and the selector `part` limits the check to a part of the page.
+    Opens the page only if it needs its own scripts. With `or_no_page`, the path may also be a download, a part of a
+    page, a redirection or an error of the client. These have no problems.
     """
-    return _lines(page.evaluate(RULES, [tags, part]))
+    answer = page.request.get(path, max_redirects=0)
+    assert answer.status < 500, f"{path} answers {answer.status}"
+    if answer.status != 200 or not answer.body().lstrip().lower().startswith(b"<!doctype html>"):
+        assert or_no_page, f"{path} is no page"
+        return []
+    given = [path, answer.headers["content-security-policy"], answer.text()]
+    if page.url == "about:blank" or not page.evaluate("(given) => checks.put(...given)", given):
+        page.goto(path)
+    return complaints_here(page, path, PARTS)
 
 
-def low_contrast(page: Page, scheme: str) -> list[str]:
-    """Return the contrast violations of the elements that the window has not shown before in this colour scheme."""
-    seen = _seen.setdefault(page, {}).setdefault(scheme, set())
-    fresh, found = page.evaluate(CONTRAST, list(seen))
-    seen.update(fresh)
-    return _lines(found)
+def complaints_here(page: Page, name: str, parts: str | None = None) -> list[str]:
+    """Return the problems of the page as the window shows it now, in light and dark.
 
-
-_seen: WeakKeyDictionary[Page, dict[str, set[str]]] = WeakKeyDictionary()
-
-
-def _lines(found: list[dict[str, Any]]) -> list[str]:
-    return [
-        f"{rule['id']}: {node['target'][0]} {node['html'][:120]}"
-        for rule in found
-        for node in rule["nodes"][:3]
-    ]
+    Checks the contrast only of elements that are new to the window. The selector `parts` has the elements that are
+    removed if nothing in them is new.
+    """
+    page.emulate_media(color_scheme="light")
+    text, pixels, double, is_new, problems = page.evaluate(LIGHT, parts)
+    if pixels > 0:
+        problems.append(f"is {pixels} px too wide")
+    problems += [f"has more than one #{each}" for each in double]
+    problems += [f"shows {value[0]!r}" for value in PYTHON_VALUE.finditer(text)]
+    if is_new:
+        page.emulate_media(color_scheme="dark")
+        problems += [f"dark {problem}" for problem in page.evaluate(DARK)]
+    return [f"{name} {problem}" for problem in problems]
 
 
 def tab_to(page: Page, expression: str) -> None:

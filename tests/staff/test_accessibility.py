@@ -58,7 +58,7 @@ def test_staff_pages_are_accessible_and_fit_a_phone(
         with window(browser, live_server.url, session_of_staff) as page:
             for path in paths:
                 found += complaints(page, path)
-                assert page.locator("html.dark").count(), "the last check must be in dark"
+            assert page.locator("html.dark").count(), "the last check must be in dark"
         with window(browser, live_server.url, session_of_staff, width=WIDE) as page:
             for path in BESIDE_THE_NAVIGATION:
                 found += complaints(page, path)
