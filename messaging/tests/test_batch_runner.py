@@ -824,14 +824,14 @@ def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
 
     async def stalled(self: BatchRun) -> float:
         turn = await next_turn(self)
-        if next(turns) == 5:
+        if next(turns) == 3:
             await asyncio.to_thread(taken_over)
             self.certain_until = 0.0
         return turn
 
     monkeypatch.setattr(BatchRun, "_next_turn", stalled)
     runner.run()
-    assert len(received(simulator, number)) == 4
+    assert len(received(simulator, number)) == 2
     assert row(batch_id).completed_at is None
 
 
