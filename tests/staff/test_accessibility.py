@@ -34,6 +34,9 @@ from webhooks.models import Message
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
 WIDE = 1280
 """A width in pixels at which the navigation is beside the page."""
+IS_IN_SCHEME = """
+    document.documentElement.classList.contains("dark") === matchMedia("(prefers-color-scheme: dark)").matches
+"""
 BESIDE_THE_NAVIGATION = ("/admin/", "/admin/tenants/tenant/", "/admin/billing/invoice/accounting/")
 OVERVIEWS = (
     "/admin/find/",
@@ -58,6 +61,7 @@ def test_staff_pages_are_accessible_and_fit_a_phone(
         with window(browser, live_server.url, session_of_staff) as page:
             for path in paths:
                 found += complaints(page, path)
+                assert page.evaluate(IS_IN_SCHEME), "the theme must follow the colour scheme"
             assert page.locator("html.dark").count(), "the last check must be in dark"
         with window(browser, live_server.url, session_of_staff, width=WIDE) as page:
             for path in BESIDE_THE_NAVIGATION:
