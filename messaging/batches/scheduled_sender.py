@@ -181,9 +181,9 @@ class ScheduledSends:
         self, owner: tuple[UUID, str, str], messages: list[Claimed], before: "asyncio.Task[None] | None"
     ) -> None:
         """Send messages of one number at its pace, in the order of their ids."""
+        safe_until = time.monotonic() + SAFE_SECONDS
         if before is not None:
             await asyncio.wait([before])
-        safe_until = time.monotonic() + SAFE_SECONDS
         number: Sender = await self._until_done(held_batch.number_of, *owner)
         pacer = self._pacers.setdefault(
             number.phone_number_id, Pacer(phone_number_id=number.phone_number_id, rate=1)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -401,6 +402,37 @@ def test_what_was_claimed_long_ago_is_released_unsent(
         runner.run()
     assert len(looked_up) >= 2
     assert set(looked_up) == {0}, "it was claimed again without being sent"
+    assert len(received(simulator, number)) == 1
+
+
+def test_one_that_waited_for_the_former_owners_is_released_unsent_if_that_took_long(
+    api: Api,
+    other_api: Api,
+    other_tenant: Tenant,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both messages were claimed at once, so the claim of the second has nearly expired when the first is done."""
+    schedule_one(api, number)
+    PhoneNumber.objects.update(tenant=other_tenant)
+    schedule_one(other_api, number)
+    looked_up: list[UUID] = []
+    number_of = held_batch.number_of
+
+    def slow_at_first(tenant_id: UUID, *rest: Any) -> Any:
+        looked_up.append(tenant_id)
+        if len(looked_up) == 1:
+            time.sleep(2 * safe)  # longer than SAFE_SECONDS
+        return number_of(tenant_id, *rest)
+
+    safe = 0.5
+    monkeypatch.setattr(scheduled_sender, "SAFE_SECONDS", safe)
+    monkeypatch.setattr(held_batch, "number_of", slow_at_first)
+    let_time_come(scheduled_sender.PATIENCE + timedelta(seconds=1))
+    while ScheduledMessage.objects.filter(status="scheduled").exists():
+        runner.run()
+    assert looked_up.count(other_tenant.id) >= 2, "it was sent under a claim that has nearly expired"
     assert len(received(simulator, number)) == 1
 
 
