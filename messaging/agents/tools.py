@@ -69,7 +69,12 @@ _LIMIT: Schema = {
 _FROM = _text("The start of the range, in ISO 8601, e.g. 2026-11-22T09:00:00Z.", 40)
 _TO = _text("The end of the range, in ISO 8601.", 40)
 _CONFIRM: Schema = {"type": "boolean", "description": "Set to true to do it. Ask the person first."}
-_TYPES: Schema = {"type": "array", "items": _text("An event type."), "maxItems": 30}
+_TYPES: Schema = {
+    "type": "array",
+    "items": _text("An event type."),
+    "maxItems": 30,
+    "description": "Only events of these types.",
+}
 
 
 _PAGE: Schema = {
@@ -295,6 +300,7 @@ TOOLS: tuple[AgentTool, ...] = (
                 "items": _text("A phone number with country code, or a business-scoped user id.", 100),
                 "minItems": 1,
                 "maxItems": MOST_RECIPIENTS,
+                "description": "Who gets the message.",
             },
             "message": {
                 "type": "object",
@@ -341,8 +347,14 @@ TOOLS: tuple[AgentTool, ...] = (
         title="Find messages",
         description="Find messages by status, direction, customer or time. The newest come first.",
         properties={
-            "status": {"enum": ["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]},
-            "direction": {"enum": ["inbound", "outbound"]},
+            "status": {
+                "enum": ["accepted", "unknown", "received", "sent", "delivered", "read", "failed"],
+                "description": "Only messages with this status.",
+            },
+            "direction": {
+                "enum": ["inbound", "outbound"],
+                "description": "Only messages from customers (inbound) or only messages to customers (outbound).",
+            },
             "wa_id": _text("The customer's phone number in digits.", 32),
             "from": _FROM,
             "to": _TO,
@@ -394,7 +406,12 @@ TOOLS: tuple[AgentTool, ...] = (
             "endpoint_id": _text("The id of the endpoint.", 64),
             "from": _FROM,
             "to": _TO,
-            "status": {"type": "array", "items": {"enum": ["failed", "dead", "delivered", "missed"]}},
+            "status": {
+                "type": "array",
+                "items": {"enum": ["failed", "dead", "delivered", "missed"]},
+                "description": "Only deliveries with one of these statuses; failed and dead by default. Missed means "
+                "events that never got a delivery to this endpoint.",
+            },
             "event_types": _TYPES,
             "confirm": _CONFIRM,
         },

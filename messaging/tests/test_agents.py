@@ -146,6 +146,8 @@ def test_the_official_client_finds_every_tool(agent: Agent) -> None:
     for tool in listed:
         assert tool.title == tool.annotations.title
         assert tool.output_schema["type"] == "object"
+        for name, schema in tool.input_schema["properties"].items():
+            assert isinstance(schema["description"], str), f"{tool.name}: {name}"
 
 
 def test_a_client_offers_prompts(agent: Agent) -> None:
