@@ -127,7 +127,8 @@ def test_another_content_type_is_415(api: Api) -> None:
         content_type="application/x-www-form-urlencoded",
         headers=api.headers,
     )
-    assert_error(answer, 415, "unsupported_media_type")
+    error = assert_error(answer, 415, "unsupported_media_type")
+    assert error["hint"] == "Send `Content-Type: application/json`."
 
 
 def test_a_body_over_the_limit_is_413_before_it_is_read(api: Api) -> None:

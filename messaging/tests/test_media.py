@@ -300,7 +300,8 @@ def test_what_a_form_lacks_is_named(api: Api, number: PhoneNumber) -> None:
 
 
 def test_a_body_that_is_no_form_is_415_or_400(api: Api, number: PhoneNumber) -> None:
-    assert_error(api.post(PATH, {"from": number.phone_number_id}), 415, "unsupported_media_type")
+    error = assert_error(api.post(PATH, {"from": number.phone_number_id}), 415, "unsupported_media_type")
+    assert error["hint"].startswith("Send the file as multipart/form-data")
     broken = api.client.generic(
         "POST", PATH, b"x", content_type="multipart/form-data; boundary=b", headers=api.headers
     )

@@ -301,6 +301,12 @@ def file_call(url: str, size: int) -> GraphCall:
     return GraphCall("POST", f"{url}/v25.0/1/media", {}, FileBody(io.BytesIO(b"x" * size), length=size))
 
 
+@pytest.mark.parametrize("size", [0, 1, blocking_client._READ_BYTES, 2 * blocking_client._READ_BYTES + 1])
+def test_a_body_is_no_longer_than_its_declared_length(size: int) -> None:
+    body = FileBody(io.BytesIO(b"x" * size + b"beyond" * blocking_client._READ_BYTES), length=size)
+    assert b"".join(body) == b"x" * size
+
+
 def test_a_file_goes_out_whole_and_its_connection_is_kept(
     upstream: Upstream, from_threads: FromThreads
 ) -> None:
