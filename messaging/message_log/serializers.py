@@ -54,7 +54,8 @@ class MessageOut(serializers.ModelSerializer[Message]):
     )
     wamid = serializers.CharField(allow_null=True)
     direction = serializers.ChoiceField(choices=get_args(Direction))
-    status = serializers.ChoiceField(choices=STATUSES)
+    # Generators of clients name the type by the label. Without it, they name it like the schema `MessageStatus`.
+    status = serializers.ChoiceField(choices=STATUSES, label="Current status")
     template = serializers.SerializerMethodField()
     pricing = serializers.SerializerMethodField()
     batch_id = serializers.SerializerMethodField()

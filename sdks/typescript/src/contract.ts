@@ -7501,6 +7501,7 @@ export interface components {
              */
             direction: "inbound" | "outbound";
             /**
+             * Current status
              * @description The current status. `accepted`: WhatsApp accepted it; `unknown`: its outcome is not known; `received`: the customer sent it; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
              * @enum {string}
              */
@@ -8417,6 +8418,7 @@ export interface components {
              */
             direction: "inbound" | "outbound";
             /**
+             * Current status
              * @description The current status. `accepted`: WhatsApp accepted it; `unknown`: its outcome is not known; `received`: the customer sent it; `sent`: WhatsApp sent it; `delivered`: it reached the phone; `read`: it was read; `failed`: it was not delivered.
              * @enum {string}
              */
