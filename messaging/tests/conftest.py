@@ -1,7 +1,6 @@
 """Fixtures of the messaging tests. The simulator plays Meta."""
 
 import pytest
-from django.db import connection
 
 from messaging.batches import runner
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -11,9 +10,8 @@ from tests.simulated import RunningSimulator, SimulatedAccount
 
 @pytest.fixture(autouse=True)
 def _no_lingering_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a runner end as soon as it has nothing to run. Until then it keeps its connections, as in production."""
+    """Let a runner end as soon as it has nothing to run."""
     monkeypatch.setattr(runner, "LINGER_SECONDS", 0.0)
-    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 600)
 
 
 def connected_number(

@@ -249,6 +249,7 @@ def test_a_variable_in_the_header_is_filled_in_and_read_back() -> None:
     assert template["components"] == [{"type": "header", "parameters": [{"type": "text", "text": "A-17"}]}]
     assert parameters.values_of(template) == {"header": "A-17"}
     assert parameters.as_read(document, {"header": "A-17"}) == [("header", "Order A-17")]
+    assert parameters.as_read({"components": [{"type": "FOOTER"}]}) == [("footer", "")]
 
 
 @pytest.mark.parametrize(
