@@ -151,7 +151,7 @@ def test_what_a_notification_says_of_a_number_is_stored(
 
 @pytest.mark.parametrize("field", sorted(sync.HANDLERS))
 def test_every_hint_schedules_a_sync_of_the_account(number: PhoneNumber, field: str) -> None:
-    later = now() + timedelta(hours=6)
+    later = now() + timedelta(days=7)
     BusinessAccount.objects.update(next_sync_at=later)
     notify(field, {"event": "SOMETHING_NEW", "display_phone_number": DIGITS})
     assert BusinessAccount.objects.get().next_sync_at < later
@@ -170,7 +170,7 @@ def test_last_event_at_of_the_numbers_concerned(number: PhoneNumber, tenant: Ten
 def test_an_effect_that_fails_loses_no_event(
     number: PhoneNumber, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = now() + timedelta(hours=6)
+    later = now() + timedelta(days=7)
     BusinessAccount.objects.update(next_sync_at=later)
     # An error that really occurs: Postgres rejects U+0000 in text.
     value = {
