@@ -33,6 +33,14 @@ window.checks = (() => {
   const hasText = (it) => [...it.childNodes].some((one) => one.nodeType === Node.TEXT_NODE && one.data.trim());
   const isVisible = (it) => it.checkVisibility({ opacityProperty: true, visibilityProperty: true });
 
+  const digest = (text) => {
+    let [one, two] = [0xdeadbeef, 0x41c6ce57];
+    for (let place = 0; place < text.length; place += 1) {
+      one = Math.imul(one ^ text.charCodeAt(place), 2654435761);
+      two = Math.imul(two ^ text.charCodeAt(place), 1597334677);
+    }
+    return (one >>> 0).toString(36) + (two >>> 0).toString(36);
+  };
   /* A digest of what axe reads of an element: its tag and attributes and those of its ancestors, how many labels and
   elements with its id and with the ids that it refers to there are, and whether it is visible, scrolls and has text. */
   const mark = (it) => {
@@ -44,12 +52,7 @@ window.checks = (() => {
         it.scrollWidth > it.clientWidth, it.ariaLabel?.includes(text), it.disabled, it.labels?.length,
         referred(it).map((found) => found.length), ...[...it.attributes].map((one) => [one.name, valueOf(it, one)]),
       ].join("|");
-      let [one, two] = [0xdeadbeef, 0x41c6ce57];
-      for (let place = 0; place < own.length; place += 1) {
-        one = Math.imul(one ^ own.charCodeAt(place), 2654435761);
-        two = Math.imul(two ^ own.charCodeAt(place), 1597334677);
-      }
-      marks.set(it, (one >>> 0).toString(36) + (two >>> 0).toString(36));
+      marks.set(it, digest(own));
     }
     return marks.get(it);
   };
@@ -142,5 +145,5 @@ window.checks = (() => {
     [...document.querySelectorAll("[id]")].filter((it) => withId(it, it.id)[0] !== it).map((it) => it.id);
   const tooWide = () => document.documentElement.scrollWidth - window.innerWidth;
 
-  return { contrast, doubleIds, findFresh, put, removeKnown, rest, rules, tooWide };
+  return { contrast, digest, doubleIds, findFresh, put, removeKnown, rest, rules, tooWide };
 })();

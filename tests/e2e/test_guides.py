@@ -9,7 +9,7 @@ import requests
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from gateway.guides import documentation
-from tests.accessibility import AXE
+from tests.accessibility import AXE, CHECKS
 from tests.e2e.conftest import Stack, until
 
 pytestmark = pytest.mark.e2e
@@ -36,12 +36,7 @@ CONTRAST = """async (seen) => {
                 mark(it.parentElement), it.localName, ...it.classList, it.getAttribute("style"), it.ariaCurrent,
                 it.ariaSelected, it.disabled
             ].join(".");
-            let [one, two] = [0xdeadbeef, 0x41c6ce57];
-            for (let place = 0; place < own.length; place += 1) {
-                one = Math.imul(one ^ own.charCodeAt(place), 2654435761);
-                two = Math.imul(two ^ own.charCodeAt(place), 1597334677);
-            }
-            marks.set(it, (one >>> 0).toString(36) + (two >>> 0).toString(36));
+            marks.set(it, checks.digest(own));
         }
         return marks.get(it);
     };
@@ -75,12 +70,7 @@ MARKS = """
                 it.scrollWidth > it.clientWidth, it.ariaLabel?.includes(it.textContent.trim()),
                 ...[...it.attributes].map((one) => [one.name, name.test(one.name) ? one.value !== "" : one.value]),
             ].join("|");
-            let [one, two] = [0xdeadbeef, 0x41c6ce57];
-            for (let place = 0; place < own.length; place += 1) {
-                one = Math.imul(one ^ own.charCodeAt(place), 2654435761);
-                two = Math.imul(two ^ own.charCodeAt(place), 1597334677);
-            }
-            marks.set(it, (one >>> 0).toString(36) + (two >>> 0).toString(36));
+            marks.set(it, checks.digest(own));
         }
         return marks.get(it);
     };
@@ -168,6 +158,7 @@ def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_obeys_its_p
     first, because they have most of them.
     """
     page = browser.new_context(color_scheme="light", viewport=PHONE).new_page()
+    page.context.add_init_script(path=CHECKS)
     page.add_init_script(path=AXE)
     page.add_init_script(QUICK)
     complaints: list[str] = []
