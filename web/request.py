@@ -51,7 +51,7 @@ class Request:
         "admission_headers",
         "body_is_read",
         "caller",
-        "converted",
+        "convert",
         "declared_length",
         "headers",
         "is_chunked",
@@ -75,7 +75,7 @@ class Request:
         self.caller: Caller | None = None
         """The caller. None before the check of the headers. A request that is rejected later has a caller too."""
         self.admission_headers: Mapping[str, str] = {}
-        self.converted: Callable[[Reply], Reply] | None = None
+        self.convert: Callable[[Reply], Reply] | None = None
         """Converts the answer, also an error, to the form that the caller expects. None: leave it as it is."""
         self.is_chunked = b"transfer-encoding" in self.headers
         self.declared_length: int | None = (

@@ -125,7 +125,7 @@ async def send_message(request: Request) -> Reply:
 async def send_at_graph_path(send: GraphSend, request: Request) -> Reply:
     """POST /{number}/messages: a send of Cloud API software, with errors in the Cloud API's form."""
     request.route = send.route
-    request.converted = partial(
+    request.convert = partial(
         graph_reply, request_id=request.request_id, version=send.version or settings.META_GRAPH_VERSION
     )
     query = request.query_string.decode("latin-1")
@@ -352,8 +352,8 @@ async def _reply(handler: Handler, request: Request) -> Reply | StreamReply:
         raise
     except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; unexpected ones are logged
         reply = error_reply(as_service_error(exception), request.request_id)
-    if request.converted is not None and isinstance(reply, Reply):
-        return request.converted(reply)
+    if request.convert is not None and isinstance(reply, Reply):
+        return request.convert(reply)
     return reply
 
 
