@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from tests.mutants.__main__ import Mutant, catalogue, chosen
+from tests.mutants.generated import SETTINGS
 from tests.pages import ROOT
 
 
@@ -51,3 +52,10 @@ def test_parts_together_are_all() -> None:
     parts = [each for number in (1, 2, 3) for each in chosen(mutants, "", f"{number}/3")]
     assert sorted(parts, key=mutants.index) == mutants
     assert {mutant.file.split("/")[0] for mutant in chosen(mutants, "messaging/", "1/1")} == {"messaging"}
+
+
+def test_the_modules_of_the_generated_mutants_exist() -> None:
+    assert [name for name in SETTINGS["modules"] if not (ROOT / name).exists()] == []
+    assert [
+        each for each in SETTINGS["mutant"] if not (ROOT / each["file"]).exists() or not each["why"]
+    ] == []

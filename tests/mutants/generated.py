@@ -3,12 +3,13 @@
     python -m tests.mutants.generated messaging/idempotency.py              all of a file
     python -m tests.mutants.generated --most 50 billing/ledger.py           fifty of them, evenly spread
     python -m tests.mutants.generated --most 40 --seed 7 messaging          a random sample of a package
+    python -m tests.mutants.generated --most 100 --seed 7                   of the modules in generated.toml
     python -m tests.mutants.generated --changed                             mutants of the lines that a branch changed
     python -m tests.mutants.generated --tests web/tests messaging/pacing.py with these tests instead of the package's
     python -m tests.mutants.generated --all-tests --most 40 messaging       with the tests of every package
 
 `mutmut_mutants.py` makes the mutants, coverage's contexts choose the tests, and `Copy` runs the tests in a copy of the
-project. `explained.toml` lists survivors without a visible effect. Exit code 1 when another mutant survives.
+project. `generated.toml` lists survivors without a visible effect. Exit code 1 when another mutant survives.
 """
 
 import argparse
@@ -16,12 +17,13 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -31,7 +33,7 @@ from tests.mutants.__main__ import MUTANT_SECONDS, ROOT, SOUND_SECONDS, Copy, gi
 
 MUTMUT, COVERAGE = "mutmut==3.8.1", "pytest-cov==7.1.0"
 MADE_BY = Path(__file__).with_name("mutmut_mutants.py")
-EXPLAINED = Path(__file__).with_name("explained.toml")
+SETTINGS = tomllib.loads(Path(__file__).with_name("generated.toml").read_text())
 FIRST_TESTS = 25
 """The maximum number of tests in the first run, evenly chosen. If a mutant survives these tests, the others run too."""
 PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
@@ -191,19 +193,28 @@ def lines_in_functions(file: str) -> frozenset[int]:
 
 def tests_of(mutant: Generated, known: Contexts) -> list[str]:
     """The tests that run the mutated lines. If a line runs at import, these are all tests of the file, because coverage
-    attributes the import only to the first test.
+    attributes the import only to the first test. If no test imports the file, because all of it runs before the first
+    test, these are a few tests of all files.
     """
     of_file, in_functions = known[mutant.file], lines_in_functions(mutant.file)
-    changed = range(mutant.start, mutant.end + 1)
-    lines = [of_file[line] for line in changed if line in in_functions and of_file.get(line)]
-    return sorted({test for tests in lines or of_file.values() for test in tests})
+    changed = [line for line in range(mutant.start, mutant.end + 1) if line in in_functions]
+    lines = [of_file[line] for line in changed if of_file.get(line)] or list(of_file.values())
+    if not changed and not lines:
+        return _evenly({test for each in known.values() for tests in each.values() for test in tests})
+    return sorted({test for tests in lines for test in tests})
+
+
+def _evenly(tests: Iterable[str]) -> list[str]:
+    """At most FIRST_TESTS of the tests."""
+    ordered = sorted(tests)
+    return ordered[:: -(-len(ordered) // FIRST_TESTS) or 1]
 
 
 def verdict(copy: Copy, mutant: Generated, tests: Sequence[str]) -> str:
     """`noticed`, `survives`, or `not run` by any test."""
     if not tests:
         return "not run"
-    first = tests[:: -(-len(tests) // FIRST_TESTS)]
+    first = _evenly(tests)
     rest = sorted(set(tests) - set(first))
     path = copy.root / mutant.file
     text = path.read_text()
@@ -212,20 +223,30 @@ def verdict(copy: Copy, mutant: Generated, tests: Sequence[str]) -> str:
         passed = copy.run(first, "-x", seconds=MUTANT_SECONDS).passed
         if passed and rest:
             passed = copy.run(rest, "-x", seconds=SOUND_SECONDS).passed
-        if passed and path.name == "models.py":
-            passed = has_every_migration(copy)
+        passed = passed and passes_checks(copy, mutant)
     finally:
         path.write_text(text)
     return "survives" if passed else "noticed"
 
 
-def has_every_migration(copy: Copy) -> bool:
-    """Whether the migrations are complete. `make checks` detects a mutant that makes them incomplete."""
-    command = [sys.executable, "-W", "ignore", "manage.py", "makemigrations", "--check", "--dry-run"]
-    checked = subprocess.run(
-        command, cwd=copy.root, env=copy.servers.environment, capture_output=True, check=False
+def passes_checks(copy: Copy, mutant: Generated) -> bool:
+    """Whether the type check accepts the mutant, and a mutant of a model needs no migration. `make test` checks
+    both.
+    """
+    commands = [["-m", "mypy"]]
+    if mutant.file.endswith("models.py"):
+        commands.append(["-W", "ignore", "manage.py", "makemigrations", "--check", "--dry-run"])
+    return all(
+        subprocess.run(
+            [sys.executable, *command],
+            cwd=copy.root,
+            env=copy.servers.environment,
+            capture_output=True,
+            check=False,
+        ).returncode
+        == 0
+        for command in commands
     )
-    return checked.returncode == 0
 
 
 def main() -> int:
@@ -239,7 +260,7 @@ def main() -> int:
     parser.add_argument("--all-tests", action="store_const", dest="tests", const=ALL_TESTS)
     arguments = parser.parse_args()
     lines = changed_lines() if arguments.changed else {}
-    files = sorted(lines) if arguments.changed else sources(arguments.files)
+    files = sorted(lines) if arguments.changed else sources(arguments.files or SETTINGS["modules"])
     drawn = arguments.seed is not None
     sampled = ["--seed", str(arguments.seed), "--most", str(arguments.most)] if drawn else []
     mutants = made(files, *sampled) if files else []
@@ -250,13 +271,14 @@ def main() -> int:
         return 0
     files = sorted({mutant.file for mutant in mutants})
     tests = arguments.tests or sorted({f"{file.partition('/')[0]}/" for file in files})
-    explained = {
-        (each["file"], each["new"]) for each in tomllib.loads(EXPLAINED.read_text()).get("mutant", [])
-    }
+    explained = {(each["file"], each["new"]) for each in SETTINGS["mutant"]}
     scores: Counter[tuple[str, str]] = Counter()
     lanes = min(os.cpu_count() or 1, len(mutants))
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory, ThreadPoolExecutor(lanes) as pool:
         copies = list(pool.map(Copy, [Path(directory, str(lane)) for lane in range(lanes)]))
+        for each in copies:
+            if (cache_of_types := ROOT / ".mypy_cache").exists():
+                shutil.copytree(cache_of_types, each.root / cache_of_types.name)
 
         def tried(lane: int) -> None:
             for mutant in mutants[lane::lanes]:
