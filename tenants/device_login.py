@@ -140,11 +140,17 @@ def redeem(device_code: str) -> Redeemed:
     """Redeem a device code. After a member has confirmed, the first call creates the key. Raises Conflict when the
     member may no longer create keys or the tenant is no longer active.
     """
+    rows = DeviceLogin.objects.filter(device_code_hash=api_keys.hash_of(device_code), expires_at__gt=now())
     with transaction.atomic():
+        # The removal of a member locks the tenant and then deletes the member's requests.
+        list(
+            Tenant.objects.select_for_update(of=("self",), no_key=True).filter(
+                pk__in=rows.values("tenant_id")
+            )
+        )
         row = (
-            DeviceLogin.objects.select_for_update(of=("self",))
+            rows.select_for_update(of=("self",))
             .select_related("tenant", "user")
-            .filter(device_code_hash=api_keys.hash_of(device_code), expires_at__gt=now())
             .exclude(status=DeviceLogin.Status.REDEEMED)
             .first()
         )

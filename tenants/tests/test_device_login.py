@@ -1,17 +1,20 @@
 """Device log-in: a program requests a key, and a member confirms it on a page of the console."""
 
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.test import Client
 from pytest_django import Settings
 
 from gateway.clock import now
 from tenants import device_login
 from tenants.models import ApiKey, AuditEntry, DeviceLogin, Tenant, User
+from tenants.team import members
 from tests.browsers import logged_in
-from tests.fixtures import Api, assert_error
+from tests.fixtures import Api, a_lock_is_waited_for, assert_error, wait_until
 from tests.threads import outcomes
 
 pytestmark = pytest.mark.django_db
@@ -186,3 +189,27 @@ def test_two_redemptions_at_once_make_one_key(browser: Client) -> None:
     found = outcomes(*[lambda: device_login.redeem(started["device_code"]).new is not None] * 4)
     assert sorted(found) == [False, False, False, True]
     assert ApiKey.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_redemption_waits_for_the_removal_of_the_member(
+    browser: Client, person: User, tenant: Tenant
+) -> None:
+    owner = User.objects.create_user("owner@traders.example", PASSWORD, tenant=tenant, role="owner")
+    started = start()
+    decide(browser, started)
+    is_locked = Event()
+
+    def remove() -> None:
+        with transaction.atomic():
+            members.lock_team(tenant.id, actor_user_id=owner.pk)
+            is_locked.set()
+            wait_until(a_lock_is_waited_for, "the redemption waits for the team")
+            members.remove(tenant_id=tenant.id, user_id=person.pk, actor_user_id=owner.pk)
+
+    def redeem_then() -> str:
+        assert is_locked.wait(10)
+        return device_login.redeem(started["device_code"]).status
+
+    assert outcomes(remove, redeem_then) == [None, device_login.EXPIRED]
+    assert ApiKey.objects.count() == 0
