@@ -1,4 +1,7 @@
-"""`/mcp` with the official client: tools, guides, limits and rejections, with the caller's own key."""
+"""`/mcp` with the official client: tools, guides, limits and rejections, with the caller's own key.
+
+Only the tests themselves import `mcp`, because the import would cost every test process 0.7 s.
+"""
 
 import json
 import re
@@ -7,19 +10,13 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.test import Client as DjangoClient
 from django.test import TestCase
-from mcp.client import Client
-from mcp.client.auth import OAuthClientProvider
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
-from mcp.shared.exceptions import MCPError
-from mcp_types import TextContent
 from pydantic import AnyUrl
 from pytest_django import Settings
 
@@ -31,7 +28,6 @@ from gateway.database import bounded_walk
 from gateway.guides import documentation
 from gateway.valkey import write_behind
 from gateway.valkey.connection import valkey
-from messaging.agents.protocol import SHOWN_PROBLEMS
 from messaging.agents.tools import PROMPTS, TOOLS
 from messaging.batches.views import BatchesView
 from messaging.models import Batch
@@ -45,6 +41,10 @@ from tests.fixtures import assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.publishing import dead_delivery, endpoint_of
+
+if TYPE_CHECKING:
+    from mcp.client import Client
+    from mcp.client.auth import OAuthClientProvider
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,12 +75,15 @@ class DjangoTransport(httpx2.AsyncBaseTransport):
 class Agent:
     """An agent that authenticates with a key or with OAuth."""
 
-    def __init__(self, key: str | None, auth: OAuthClientProvider | None = None) -> None:
+    def __init__(self, key: str | None, auth: "OAuthClientProvider | None" = None) -> None:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.auth = auth
 
-    def do(self, work: Callable[[Client], Awaitable[Any]]) -> Any:
+    def do(self, work: "Callable[[Client], Awaitable[Any]]") -> Any:
         """Run `work` with a connected official client. Returns its result."""
+        from mcp.client import Client
+        from mcp.client.streamable_http import streamable_http_client
+        from mcp.shared.exceptions import MCPError
 
         async def connected() -> Any:
             transport = DjangoTransport()
@@ -104,6 +107,8 @@ class Agent:
 
     def read(self, uri: str) -> str:
         """The text of a guide."""
+        from mcp.shared.exceptions import MCPError
+
         read = self.do(lambda client: client.read_resource(uri))
         return read.message if isinstance(read, MCPError) else str(read.contents[0].text)
 
@@ -151,6 +156,10 @@ def test_the_official_client_finds_every_tool(agent: Agent) -> None:
 
 
 def test_a_client_offers_prompts(agent: Agent) -> None:
+    from mcp.client import Client
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import TextContent
+
     async def filled(client: Client) -> dict[str, str]:
         prompts = (await client.list_prompts()).prompts
         texts = {}
@@ -200,6 +209,9 @@ class Keeper:
 
 def connected_agent(member: User, kept: Keeper, **chosen: Any) -> Agent:
     """The official client, which knows only the server's address. A member confirms it on the console's page."""
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+
     sent_to: list[str] = []
 
     def confirm(address: str) -> None:
@@ -381,6 +393,8 @@ def test_an_error_code_is_looked_up_in_the_catalogue(agent: Agent) -> None:
 
 
 def test_arguments_that_do_not_fit_are_explained(agent: Agent) -> None:
+    from mcp.shared.exceptions import MCPError
+
     assert "is a required property" in agent.refused("get_message")["message"]
     assert "limit" in agent.refused("find_events", limit=51)["message"]
     sent = {"to": [TO], "idempotency_key": "k", "message": {**TEXT, "to": "+919800000000"}}
@@ -392,6 +406,8 @@ def test_arguments_that_do_not_fit_are_explained(agent: Agent) -> None:
 
 
 def test_of_a_thousand_wrong_arguments_ten_are_explained(agent: Agent) -> None:
+    from messaging.agents.protocol import SHOWN_PROBLEMS
+
     refused = agent.refused("send_message", to=[1] * 2_000, message=TEXT)
     assert refused["message"].count("to/") == SHOWN_PROBLEMS
 

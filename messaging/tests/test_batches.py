@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -125,17 +126,18 @@ def test_a_body_that_is_no_object_is_400(api: Api, number: PhoneNumber) -> None:
 
 
 MILLION = 1_000_000
-MANY = {
-    "items": b"%b,%b" % (b"{}", b",".join([b"{}"] * MILLION)),
-    "items that are no objects": b",".join([b"0"] * MILLION),
-    "items of arrays": b",".join([b"[]"] * MILLION),
-    "objects in an item": b'{"to":"1","type":"t","x":[%b]}' % b",".join([b"{}"] * MILLION),
-    "objects in many items": b",".join(
+MANY: dict[str, Callable[[], bytes]] = {
+    "items": lambda: b"%b,%b" % (b"{}", b",".join([b"{}"] * MILLION)),
+    "items that are no objects": lambda: b",".join([b"0"] * MILLION),
+    "items of arrays": lambda: b",".join([b"[]"] * MILLION),
+    "objects in an item": lambda: b'{"to":"1","type":"t","x":[%b]}' % b",".join([b"{}"] * MILLION),
+    "objects in many items": lambda: b",".join(
         [b'{"to":"1","type":"t","x":[%b]}' % b",".join([b"{}"] * 110)] * 9_500
     ),
-    "members of an item with a from": b'{"to":"1","type":"t","from":"NUMBER",%b}'
-    % b",".join(b'"%x":1' % place for place in range(MILLION)),
-    "members of many items whose from cannot be cut out": b",".join(
+    "members of an item with a from": lambda: (
+        b'{"to":"1","type":"t","from":"NUMBER",%b}' % b",".join(b'"%x":1' % place for place in range(MILLION))
+    ),
+    "members of many items whose from cannot be cut out": lambda: b",".join(
         [
             b'{"to":"1","type":"t","fr\\u006fm":"NUMBER",%b}'
             % b",".join(b'"%x":1' % place for place in range(100))
@@ -149,7 +151,7 @@ MANY = {
 def test_a_body_of_a_million_values_is_refused_before_they_are_built(
     api: Api, number: PhoneNumber, many: str
 ) -> None:
-    raw = b'{"from":"NUMBER","messages":[%b]}' % MANY[many]
+    raw = b'{"from":"NUMBER","messages":[%b]}' % MANY[many]()
     raw = raw.replace(b"NUMBER", number.phone_number_id.encode())
     api.post(PATH, b"{}")
     tracemalloc.start()

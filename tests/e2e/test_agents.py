@@ -2,8 +2,6 @@
 
 import httpx2
 import pytest
-from mcp.client import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from tests.e2e.conftest import Stack
 
@@ -11,6 +9,9 @@ pytestmark = pytest.mark.e2e
 
 
 async def test_an_agent_sends_a_message_and_reads_the_guides(stack: Stack) -> None:
+    from mcp.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {stack.ready['api_key']}"}
     async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
         transport = streamable_http_client(f"{stack.ready['base_url']}/mcp", http_client=http)

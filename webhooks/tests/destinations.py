@@ -1,4 +1,7 @@
-"""Servers of destinations: SQS and S3 by moto, the mock brokers of librdkafka, Debian's RabbitMQ."""
+"""Servers of destinations: SQS and S3 by moto, the mock brokers of librdkafka, Debian's RabbitMQ.
+
+Only their users import the clients and moto, because the import would cost every test process 0.2 s.
+"""
 
 import asyncio
 import contextlib
@@ -9,11 +12,8 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import aiormq
-import boto3
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from moto.server import ThreadedMotoServer
 
 from gateway.local_run.process_group import ProcessGroup
 from tests.fixtures import wait_until
@@ -25,6 +25,8 @@ class Aws:
     """A server of AWS's protocols, and boto3's clients for it."""
 
     def __init__(self, url: str) -> None:
+        import boto3
+
         self.url = url
         given = {
             "endpoint_url": url,
@@ -70,6 +72,8 @@ class Aws:
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Aws]:
     """A server for the tests of a file."""
+    from moto.server import ThreadedMotoServer
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", free_port(), verbose=False)
     server.start()
@@ -151,6 +155,8 @@ class Rabbit:
         return found
 
     def _run(self, use: Callable[[Any], Awaitable[None]]) -> None:
+        import aiormq
+
         async def run() -> None:
             async with aiormq.connect(f"amqp://guest:guest@127.0.0.1:{self.port}/") as connection:
                 await use(await connection.channel())

@@ -12,8 +12,6 @@ from uuid import UUID
 
 import orjson
 import pytest
-from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import AuthenticationFailedError
 
 from gateway.clock import now
 from gateway.http1 import new_tls_context
@@ -252,6 +250,9 @@ def test_a_service_without_the_client_says_so(
 def test_a_user_whom_a_broker_refuses_sees_why(
     api: Api, kafka: KafkaBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from aiokafka.conn import AIOKafkaConnection
+    from aiokafka.errors import AuthenticationFailedError
+
     async def refuse(_: object) -> None:
         raise AuthenticationFailedError("wrong password")
 

@@ -7,11 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import botocore.auth
 import orjson
 import pytest
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 from django.db import connection
 from django.test import Client
 
@@ -194,6 +191,10 @@ def test_no_destination_leads_to_an_address_that_is_not_public(
 
 @pytest.mark.parametrize("service", ["sqs", "s3"])
 def test_requests_are_signed_as_botocore_signs_them(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import botocore.auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
     at = datetime(2026, 11, 26, 12, 0, 1, tzinfo=UTC)
     url, body = "https://s3.ap-south-1.amazonaws.com/shop/dt%3D1/a.jsonl", b'{"a": 1}\n'
     headers = {"Content-Type": "application/x-ndjson", "x-amz-meta-webhook-id": "evt_1  2"}

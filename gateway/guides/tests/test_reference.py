@@ -11,7 +11,9 @@ from gateway.guides import reference
 from tests.pages import ROOT
 from tests.sdk_import import sdk_from
 
-PAGES = reference.pages(ROOT / "docs/openapi.json")
+
+def pages() -> list[tuple[str, str, str]]:
+    return reference.pages(ROOT / "docs/openapi.json")
 
 
 def test_every_operation_of_customers_is_on_one_page_and_none_of_staff() -> None:
@@ -23,7 +25,7 @@ def test_every_operation_of_customers_is_on_one_page_and_none_of_staff() -> None
         if not reference.STAFF_TAGS.intersection(operation["tags"])
     )
     shown = sorted(
-        line for _, _, text in PAGES for line in re.findall(r"^\*\*[A-Z]+\*\* `.*`$", text, re.MULTILINE)
+        line for _, _, text in pages() for line in re.findall(r"^\*\*[A-Z]+\*\* `.*`$", text, re.MULTILINE)
     )
     assert shown == expected
 
@@ -31,7 +33,9 @@ def test_every_operation_of_customers_is_on_one_page_and_none_of_staff() -> None
 def samples(language: str) -> list[str]:
     fence = re.compile(rf"^    ```{language}\n(.*?)^    ```", re.MULTILINE | re.DOTALL)
     return [
-        re.sub(r"^    ", "", code, flags=re.MULTILINE) for _, _, text in PAGES for code in fence.findall(text)
+        re.sub(r"^    ", "", code, flags=re.MULTILINE)
+        for _, _, text in pages()
+        for code in fence.findall(text)
     ]
 
 
@@ -61,6 +65,6 @@ def test_each_operation_has_a_sample_in_each_language(language: str) -> None:
 
 
 def test_members_and_parameters_are_listed_with_type_and_need() -> None:
-    (webhooks,) = [text for _, title, text in PAGES if title == "Webhooks"]
+    (webhooks,) = [text for _, title, text in pages() if title == "Webhooks"]
     assert re.search(r"^\| `url` \| string.* \| required", webhooks, re.MULTILINE)
     assert re.search(r"^\| `limit` \| query \| integer \|", webhooks, re.MULTILINE)
