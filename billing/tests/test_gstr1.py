@@ -7,7 +7,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
@@ -43,6 +42,8 @@ BUYERS: dict[str, dict[str, Any]] = {
 
 def of_december() -> dict[str, Any]:
     """The return of December, validated. Amounts have at most two decimals, in every table."""
+    import jsonschema  # here, because the import would cost every test process 0.1 s
+
     found = gstr1.of(DECEMBER)
     jsonschema.validate(found, SCHEMA)
     assert not re.search(r"\d\.\d{3}", json.dumps(found))
