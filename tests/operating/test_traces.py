@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import requests
@@ -28,11 +28,24 @@ __all__ = ["valkey"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _SET_UP = """
-import json, os, sys, threading, time
+import json, os, signal, sys, threading, time
 os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
 import django
 django.setup()
+from django.conf import settings
 from gateway.monitoring import tracing
+for line in sys.stdin:
+    code, output, environment = json.loads(line)
+    if not os.fork():
+        break
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+else:
+    sys.exit()
+signal.alarm(120)
+os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 1)
+os.environ.update(environment)
+settings.OTEL_EXPORTER_OTLP_ENDPOINT = environment["OTEL_EXPORTER_OTLP_ENDPOINT"]
+exec(code)
 """
 _SPANS = """
 assert not [thread for thread in threading.enumerate() if thread.daemon], "a thread of the export before its begin"
@@ -45,22 +58,44 @@ print(time.monotonic() - begun, flush=True)
 """
 
 
-def run(code: str, **environment: str) -> str:
-    """The output of a separate Python process."""
-    done = subprocess.run(
-        [sys.executable, "-c", _SET_UP + code],
+class Run(Protocol):
+    """The type of the fixture `run`."""
+
+    def __call__(self, code: str, **environment: str) -> str: ...
+
+
+@pytest.fixture(scope="module")
+def starter() -> Iterator["subprocess.Popen[str]"]:
+    """A process that has set up Django, and forks a process for each line of its input."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SET_UP],
         cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
+        env=os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    with process:
+        yield process
 
 
-def test_while_they_are_off_the_sdk_is_not_imported() -> None:
+@pytest.fixture
+def run(starter: "subprocess.Popen[str]", tmp_path: Path) -> Run:
+    """A function that runs code in a separate process, to its end. Returns the output."""
+
+    def run(code: str, **environment: str) -> str:
+        assert starter.stdin is not None
+        assert starter.stdout is not None
+        output = tmp_path / "output"
+        starter.stdin.write(json.dumps([code, str(output), environment]) + "\n")
+        starter.stdin.flush()
+        assert starter.stdout.readline() == "0\n", "the process failed: see its errors"
+        return output.read_text()
+
+    return run
+
+
+def test_while_they_are_off_the_sdk_is_not_imported(run: Run) -> None:
     found = json.loads(
         run(
             "import gateway.__main__, web.routes\n"
@@ -73,12 +108,12 @@ def test_while_they_are_off_the_sdk_is_not_imported() -> None:
     assert found == [None, None, []]
 
 
-def test_what_is_finished_at_the_end_of_a_process_is_exported(collector: Collector) -> None:
+def test_what_is_finished_at_the_end_of_a_process_is_exported(run: Run, collector: Collector) -> None:
     run(_SPANS, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_BSP_MAX_QUEUE_SIZE="3000")
     assert len({span.span_id for span in collector.named("work")}) == len(collector.spans) == 3000
 
 
-def test_a_collector_that_hangs_holds_up_neither_work_nor_the_end(collector: Collector) -> None:
+def test_a_collector_that_hangs_holds_up_neither_work_nor_the_end(run: Run, collector: Collector) -> None:
     over = threading.Event()
     collector.before_answer = lambda: over.wait(120)
     began = time.monotonic()
