@@ -192,8 +192,8 @@ def _shown(visit: Visit, rows: Sequence[Delivery]) -> list[dict[str, Any]]:
 
 
 def live(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Report whether the environment has events after `Last-Event-ID`. Without the header, return the current
-    position.
+    """Report whether the environment has events after `Last-Event-ID`, and the current position. The first request of a
+    page has no such header, but the id from which on events may be missing in the page (`after`).
 
     With `environment=test` the sandbox is checked, whatever the visit's environment, because the test phone is on every
     page.
@@ -201,12 +201,15 @@ def live(request: HttpRequest, visit: Visit) -> HttpResponse:
     tenant_id = visit.tenant.id
     environment = TEST if request.GET.get("environment") == TEST else visit.environment
     here = run(present())
-    try:
-        last = request.headers.get("Last-Event-ID")
-        seen = run(place_of(last, tenant_id=tenant_id, environment=environment))
-    except InvalidRequest:
-        seen = here
-    has_news = bool(run(stream.with_news([Wanted(tenant_id, environment, after=seen)])))
+    if last := request.headers.get("Last-Event-ID"):
+        try:
+            seen = run(place_of(last, tenant_id=tenant_id, environment=environment))
+        except InvalidRequest:
+            seen = here
+        has_news = bool(run(stream.with_news([Wanted(tenant_id, environment, after=seen)])))
+    else:
+        first, own = lists.after(request), Event.objects.for_environment(tenant_id, environment)
+        has_news = first is not None and own.filter(id__gte=first).exists()
     news = b"event: news\ndata: 1\n" if has_news else b": nothing\n"
     body = b"retry: %d\nid: %b\n%b\n" % (RETRY_MILLISECONDS, str(here).encode(), news)
     return HttpResponse(body, headers=stream.HEADERS)

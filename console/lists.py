@@ -15,8 +15,8 @@ from django.forms import CharField, DateField, DateInput, Form, RegexField, Text
 from django.http import HttpRequest
 
 ROWS_PER_PAGE = 50
-BEFORE = "before"
-"""The query parameter with the id after which the page begins."""
+BEFORE, AFTER = "before", "after"
+"""The query parameters with an id: the page begins after `before`; rows from `after` on are new."""
 
 Row = TypeVar("Row", bound=Model)
 _SEPARATORS = re.compile(r"[\s,;]+")
@@ -32,8 +32,17 @@ class KeysetPage(Generic[Row]):
 
 def before(request: HttpRequest) -> UUID | None:
     """The id after which the requested page begins. None for the first page and for an invalid id."""
+    return _id(request, BEFORE)
+
+
+def after(request: HttpRequest) -> UUID | None:
+    """The id from which on rows are new. None without an id and for an invalid id."""
+    return _id(request, AFTER)
+
+
+def _id(request: HttpRequest, name: str) -> UUID | None:
     try:
-        return UUID(request.GET.get(BEFORE, ""))
+        return UUID(request.GET.get(name, ""))
     except ValueError:
         return None
 

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods
 
 from console.visit import LIVE, TEST, Visit, environment_key, visit_of
 from gateway import roles
+from gateway.clock import now
 from gateway.roles import Area
 from tenants.staff import support_view
 
@@ -106,6 +107,7 @@ class Page:
 
         @wraps(self.view)
         def checked(request: HttpRequest, **parts: Any) -> HttpResponseBase:
+            request.opened_at = now()  # type: ignore[attr-defined]
             visit = visit_of(request)
             if visit is None:
                 return self._without_business(request)

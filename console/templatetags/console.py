@@ -9,19 +9,24 @@ from typing import Any
 from django import template
 from django.forms import Form
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.html import escape, format_html
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString, mark_safe
 
 from console.error_codes import Meaning
 from console.first_steps import Progress
-from console.lists import BEFORE
+from console.lists import AFTER, BEFORE
 from console.page import FOR_ENVIRONMENT
+from gateway import ids
 from gateway.clock import now
 from tenants import labels
 from tenants.labels import NOTHING
 
 register = template.Library()
 
+LONGEST_COMMIT = timedelta(seconds=10)
+"""How long before its commit the id of an event may have been made."""
 _ROUNDED_UP = timedelta(seconds=59)
 """Added to a future time's distance. So a time 24 hours away is still shown as "in 1 day" a few seconds later."""
 _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
@@ -58,6 +63,15 @@ def environment_field(context: dict[str, Any]) -> SafeString:
     return format_html(
         '<input type="hidden" name="{}" value="{}">', FOR_ENVIRONMENT, context["console"].environment
     )
+
+
+@register.simple_tag(takes_context=True)
+def live(context: dict[str, Any], url_name: str, **query: str) -> SafeString:
+    """The attribute of a part of a page that refreshes when there are new events. `url_name` reports them
+    (`console/events.py`). Events that were committed while the page was made count as new.
+    """
+    first = ids.first_at(context["request"].opened_at - LONGEST_COMMIT)
+    return format_html('data-live="{}?{}"', reverse(url_name), urlencode({**query, AFTER: str(first)}))
 
 
 @register.simple_tag

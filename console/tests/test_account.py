@@ -443,5 +443,5 @@ def test_home_follows_the_events_of_who_may_read_them(tenant: Tenant, role: str,
     client = Client()
     client.force_login(person)
     page = client.get("/console").content.decode()
-    assert ('id="warnings" data-live="/console/live"' in page) is follows
+    assert ('id="warnings" data-live="/console/live?' in page) is follows
     assert (client.get("/console/live").status_code != 403) is follows

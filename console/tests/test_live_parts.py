@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tenants.models import Tenant, User
 from tests.accessibility import Chromium, session_of, window
@@ -35,7 +35,7 @@ def test_a_list_says_that_it_cannot_be_refreshed_until_it_can(
 
 def _is_stale_while(page: Page, fails: Any) -> None:
     stale = page.locator("#stale")
-    with page.expect_response("**/console/live"):
+    with page.expect_response("**/console/live?*"):
         page.goto("/console/messages")
     expect(stale).to_be_hidden()
     page.route("**/console/**", fails)
@@ -67,6 +67,43 @@ def test_the_count_of_what_waits_goes_down_by_itself_and_the_focus_stays(
             assert page.evaluate("document.activeElement.id") == "verify"
 
     in_chromium(journey)
+
+
+def test_what_happens_before_the_page_listens_or_while_it_is_hidden_is_shown(
+    session: str, tenant: Tenant, live_server: Any, in_chromium: Chromium
+) -> None:
+    def happens(key: str) -> None:
+        publish_one(tenant, key)
+        connection.close()
+
+    def journey(browser: Browser) -> None:
+        with window(browser, live_server.url, session) as page, ThreadPoolExecutor(1) as database:
+            rows, held = page.locator("#newest tbody tr"), list[Route]()
+            page.route("**/console/live?*", lambda route: held.append(route))
+            with page.expect_request("**/console/live?*"):
+                page.goto("/console/events")
+            expect(rows).to_have_count(0)
+            database.submit(happens, "k1").result()
+            held[0].continue_()
+            expect(rows).to_have_count(1)
+
+            page.unroute("**/console/live?*")
+            _show(page, is_hidden=True)
+            database.submit(happens, "k2").result()
+            _show(page, is_hidden=False)
+            expect(rows).to_have_count(2)
+
+    in_chromium(journey)
+
+
+def _show(page: Page, *, is_hidden: bool) -> None:
+    page.evaluate(
+        """(hidden) => {
+            Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        is_hidden,
+    )
 
 
 def _deliver() -> None:

@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -291,6 +292,28 @@ def test_an_open_page_is_notified_only_of_its_own_environments_events(
     assert not news(stranger, others)[0]
     browser.post("/console/preferences", {"environment": "test"})
     assert not news(browser, begin)[0]
+
+
+def test_an_open_page_is_notified_of_what_happened_since_it_was_opened(
+    browser: Client, stranger: Client, tenant: Tenant
+) -> None:
+    def path(client: Client) -> str:
+        found = re.search(r'data-live="(\S+)"', client.get("/console/events").content.decode())
+        assert found is not None
+        return found[1]
+
+    def is_new(client: Client, path: str) -> bool:
+        return "event: news" in client.get(path).content.decode()
+
+    opened, others = path(browser), path(stranger)
+    assert not is_new(browser, opened)
+    event_id = publish_one(tenant)
+    assert is_new(browser, opened)
+    assert not is_new(stranger, others)
+    assert not is_new(browser, f"/console/live?after={UUID(int=event_id.int + 1)}")
+    assert not is_new(browser, "/console/live?after=nonsense")
+    browser.post("/console/preferences", {"environment": "test"})
+    assert not is_new(browser, opened)
 
 
 def test_the_test_phone_follows_the_sandbox_while_its_person_looks_at_live(
