@@ -362,7 +362,8 @@ def read(
 
 
 def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -> Iterator[GraphAnswer]:
-    """Read a list page by page. Ends after the last page or the first error.
+    """Read a list page by page. Ends after the last page or the first error. Raises UpstreamUnreachable for a list of
+    more than MAX_PAGES, so that no caller treats the rest of its rows as deleted.
 
     Never follows the `next` link. Only its cursor goes into the next request.
     """
@@ -377,6 +378,7 @@ def pages(*, environment: str, token: str, path: str, fields: tuple[str, ...]) -
         after = cursors.get("after") if isinstance(cursors, dict) else None
         if not answer.ok or not position.get("next") or not isinstance(after, str):
             return
+    raise UpstreamUnreachable("endless_list", answer.ms, is_unsent=False)
 
 
 def rows(answer: GraphAnswer) -> list[dict[str, Any]]:
