@@ -56,12 +56,13 @@ window.checks = (() => {
     }
     return marks.get(it);
   };
-  /* Finds the elements that no earlier document of the window had. Returns how many there are. */
+  /* Finds the elements that no earlier document had in a window of this width. Returns how many there are. */
   const findFresh = () => {
-    const known = new Set(sessionStorage.marks?.split(" ")), all = [...document.body.querySelectorAll("*")];
+    const stored = `marks${innerWidth}`;
+    const known = new Set(sessionStorage[stored]?.split(" ")), all = [...document.body.querySelectorAll("*")];
     marks = new Map();
     fresh = all.filter((it) => !known.has(mark(it)) && known.add(mark(it)));
-    sessionStorage.marks = [...known].join(" ");
+    sessionStorage[stored] = [...known].join(" ");
     return fresh.length;
   };
 

@@ -41,8 +41,6 @@ PYTHON_VALUE = re.compile(
 """Matches a Python value that a template shows unformatted."""
 PHONE = 360
 """The width of a phone in pixels."""
-MOST_STOPS = 150
-"""How many times `tab_to` presses Tab before it fails."""
 Seen = TypeVar("Seen")
 
 
@@ -137,8 +135,8 @@ def complaints(page: Page, path: str, or_no_page: bool = False) -> list[str]:
 def complaints_here(page: Page, name: str, parts: str | None = None) -> list[str]:
     """Return the problems of the page as the window shows it now, in light and dark.
 
-    Checks the contrast only of elements that are new to the window. The selector `parts` has the elements that are
-    removed if nothing in them is new.
+    Checks the contrast only of elements that are new to the window at its width. The selector `parts` has the elements
+    that are removed if nothing in them is new.
     """
     page.emulate_media(color_scheme="light")
     text, pixels, double, is_new, problems = page.evaluate(LIGHT, parts)
@@ -150,12 +148,3 @@ def complaints_here(page: Page, name: str, parts: str | None = None) -> list[str
         page.emulate_media(color_scheme="dark")
         problems += [f"dark {problem}" for problem in page.evaluate(DARK)]
     return [f"{name} {problem}" for problem in problems]
-
-
-def tab_to(page: Page, expression: str) -> None:
-    """Press Tab until a JavaScript expression is true. In the expression, `it` is the element with the focus."""
-    for _ in range(MOST_STOPS):
-        page.keyboard.press("Tab")
-        if page.evaluate(f"(() => {{ const it = document.activeElement; return {expression} }})()"):
-            return
-    raise AssertionError(f"the keyboard does not reach {expression}")

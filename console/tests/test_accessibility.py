@@ -13,8 +13,9 @@ from console.tests.pages import PAGES, registered_pages
 from console.tests.test_authorisation import world as world
 from tenants.models import User
 from tenants.team import invitations
-from tests.accessibility import Chromium, complaints, session_of, tab_to, window
+from tests.accessibility import Chromium, complaints, session_of, window
 from tests.api_contract.authorisation import World
+from tests.e2e.keyboard import Keyboard
 
 STRANGERS = (
     "/",
@@ -69,11 +70,11 @@ def _console_paths(world: World) -> list[str]:
 def invite_by_keyboard(page: Page) -> None:
     """Invite somebody with only Tab, letters and Enter, from the top of the page."""
     page.goto("/console/team")
+    hands = Keyboard(page)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip", "the first stop leads to the content"
     for typed, stop in (("guest@traders.example", "id_email"), ("Billing", "id_role")):
-        tab_to(page, f"it.id === {stop!r}")
-        page.keyboard.type(typed)
+        hands.fill(page.locator(f"#{stop}"), typed)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.get_by_text("is on its way to guest@traders.example").wait_for(timeout=10_000)
