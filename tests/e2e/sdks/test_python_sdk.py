@@ -3,8 +3,6 @@
 import asyncio
 import importlib
 import io
-import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +15,7 @@ import httpx
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from tests.e2e.conftest import ROOT, Stack, messages, until
+from tests.e2e.conftest import Stack, messages, until
 from tests.e2e.dropping_proxy import dropping_proxy
 from tests.e2e.sdks.homes import run
 from tests.e2e.sdks.packages import bot, customer_writes, remove_endpoint, sends_to, settings
@@ -286,50 +284,3 @@ def test_a_choice_is_read_whatever_offered_it(
 ) -> None:
     choice = sdk.choice_of({"data": {"message": message}})
     assert (choice and (choice.id, choice.title)) == chosen
-
-
-TYPED = """
-from http.server import BaseHTTPRequestHandler
-from whabuzz import WebhookVerifier, Whabuzz, choice_of, types
-
-class Receiver(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        WebhookVerifier("whsec_").verify(b"", self.headers)
-
-client = Whabuzz("key", "http://127.0.0.1")
-message: types.OutgoingMessage = {"from": "1", "to": "2", "type": "text", "text": {"body": "x"}}
-wamid: str = client.messages.send(message)["messages"][0]["id"]
-event = WebhookVerifier("whsec_").verify(b"", {})
-if event["type"] == "message.inbound":
-    name: str = event["data"]["message"]["type"]
-    client.messages.reply(event, name)
-    choice = choice_of(event)
-    if choice is not None:
-        title: str = choice.title
-elif event["type"] == "message.status":
-    state: str = event["data"]["status"]["status"]
-"""
-WRONG = """
-from whabuzz import types
-
-wrong: types.OutgoingMessage = {"from": "1", "type": "text", "text": {"text": "x"}}
-"""
-CACHE = ROOT / ".mypy_cache/sdk"
-"""The cache stays, because checking the standard library and httpx again takes three seconds of CPU."""
-MYPY = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(CACHE)]
-
-
-def test_types_accept_right_calls_and_reject_wrong_ones(python_home: Path, tmp_path: Path) -> None:
-    (tmp_path / "right.py").write_text(TYPED)
-    (tmp_path / "wrong.py").write_text(WRONG)
-    done = subprocess.run(
-        [*MYPY, "right.py", "wrong.py"],
-        cwd=tmp_path,
-        env={"MYPYPATH": str(python_home), "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    complained_of = re.findall(r"^(\S+):\d+: error: ", done.stdout, re.MULTILINE)
-    assert set(complained_of) == {"wrong.py"}, done.stdout + done.stderr
