@@ -19,7 +19,7 @@ from gateway.database.partitions import delete_before
 from gateway.database.statements import Statements, run
 from gateway.upstream.notifications.change import Change
 from gateway.upstream.notifications.lossless_json import member, objects
-from messaging.models import KnownMedia, KnownNode, MessageTemplate
+from messaging.models import KnownMedia
 from phone_numbers.models import BusinessAccount, PhoneNumber
 
 NAMED_BY = {
@@ -34,6 +34,23 @@ NAMED_BY = {
 NODE_ID = re.compile(r"[0-9]{5,64}|Y2FwaV9ncm91c[A-Za-z0-9_=-]{1,240}", re.ASCII)
 """A node id consists of digits. The id of a group may also be the base64 of `capi_group:…`."""
 
+# One statement, because most ids of media files are found in none of these tables.
+_FIND_NODE = """
+SELECT 1 AS place, 'number' AS kind, id FROM numbers_phonenumber
+WHERE phone_number_id = %(node_id)s AND tenant_id = %(tenant_id)s AND environment = %(environment)s
+UNION ALL
+SELECT 2, 'account', id FROM numbers_businessaccount
+WHERE waba_id = %(node_id)s AND tenant_id = %(tenant_id)s AND environment = %(environment)s
+UNION ALL
+SELECT 3, 'template', account_id FROM messaging_messagetemplate
+WHERE template_id = %(node_id)s AND tenant_id = %(tenant_id)s AND environment = %(environment)s
+UNION ALL
+SELECT 4, k.kind, a.id FROM messaging_knownnode k
+JOIN numbers_businessaccount a
+    ON a.waba_id = k.waba_id AND a.tenant_id = %(tenant_id)s AND a.environment = %(environment)s
+WHERE k.node_id = %(node_id)s AND k.tenant_id = %(tenant_id)s AND k.environment = %(environment)s
+ORDER BY place, id LIMIT 1
+"""
 _RECORD_NODES = """
 INSERT INTO messaging_knownnode (tenant_id, environment, node_id, kind, waba_id, noted_at)
 SELECT tenant_id, environment, node_id, kind, waba_id, now()
@@ -66,21 +83,21 @@ class Named(NamedTuple):
 
 def find_node(node_id: str, *, tenant_id: UUID, environment: str) -> Node | None:
     """The tenant's node with this id in the environment. None if there is no such node."""
-    numbers = PhoneNumber.objects.for_tenant(tenant_id).select_related("account")
-    number = numbers.filter(phone_number_id=node_id, environment=environment).first()
-    if number is not None:
-        return Node(node_id, number.account, "number", number)
-    accounts = BusinessAccount.objects.for_environment(tenant_id, environment)
-    account = accounts.filter(waba_id=node_id).first()
-    if account is not None:
-        return Node(node_id, account, "account")
-    templates = MessageTemplate.objects.for_tenant(tenant_id).select_related("account")
-    template = templates.filter(template_id=node_id, environment=environment).first()
-    if template is not None:
-        return Node(node_id, template.account, "template")
-    known = KnownNode.objects.filter(tenant_id=tenant_id, environment=environment, node_id=node_id).first()
-    account = accounts.filter(waba_id=known.waba_id).first() if known is not None else None
-    return Node(node_id, account, known.kind) if known is not None and account is not None else None
+    found = run(_finding_node(node_id, tenant_id=tenant_id, environment=environment))
+    if found is None:
+        return None
+    kind, row_id = found
+    if kind == "number":
+        number = PhoneNumber.objects.select_related("account").filter(pk=row_id).first()
+        return Node(node_id, number.account, kind, number) if number is not None else None
+    account = BusinessAccount.objects.filter(pk=row_id).first()
+    return Node(node_id, account, kind) if account is not None else None
+
+
+def _finding_node(node_id: str, *, tenant_id: UUID, environment: str) -> Statements[tuple[str, Any] | None]:
+    """The kind of a tenant's node, with the key of its number or its account."""
+    rows = yield _FIND_NODE, {"node_id": node_id, "tenant_id": tenant_id, "environment": environment}
+    return (rows[0][1], rows[0][2]) if rows else None
 
 
 def learn_nodes(account: BusinessAccount, edge: str | None, answer: Mapping[str, Any]) -> None:
