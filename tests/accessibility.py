@@ -115,11 +115,14 @@ def window(browser: Browser, url: str, session: str | None = None, width: int = 
     assert not refused, "\n".join(refused)
 
 
-def complaints(page: Page, path: str, or_no_page: bool = False) -> list[str]:
+def complaints(
+    page: Page, path: str, or_no_page: bool = False, problems_of: Callable[[str], list[str]] = lambda html: []
+) -> list[str]:
     """Show a page. Returns its problems, in light and dark. Removes those parts of it in which nothing is new.
 
     Opens the page only if it needs its own scripts. With `or_no_page`, the path may also be a download, a part of a
-    page, a redirection or an error of the client. These have no problems.
+    page, a redirection or an error of the client. These have no problems. `problems_of` finds more problems in the HTML
+    of the page.
     """
     answer = page.request.get(path, max_redirects=0)
     assert answer.status < 500, f"{path} answers {answer.status}"
@@ -129,7 +132,8 @@ def complaints(page: Page, path: str, or_no_page: bool = False) -> list[str]:
     given = [path, answer.headers["content-security-policy"], answer.text()]
     if page.url == "about:blank" or not page.evaluate("(given) => checks.put(...given)", given):
         page.goto(path)
-    return complaints_here(page, path, PARTS)
+    more = [f"{path} {problem}" for problem in problems_of(answer.text())]
+    return [*more, *complaints_here(page, path, PARTS)]
 
 
 def complaints_here(page: Page, name: str, parts: str | None = None) -> list[str]:

@@ -1,4 +1,6 @@
-"""In Chromium, axe finds no violation on any page of the staff admin, in light or dark. Each page fits a phone."""
+"""In Chromium, axe finds no violation on any page of the staff admin, in light or dark. Each page fits a phone and
+speaks in words.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +31,7 @@ from tests.accessibility import Chromium, complaints, session_of, window
 from tests.api_contract.authorisation import ROWS, World
 from tests.browsers import staff_pages
 from tests.one_of_each import one_of_each
+from tests.staff.test_wording import codes_in_every_row, raw_words
 from webhooks.models import Message
 
 CREDIT_NOTE = "GET /v1/billing/credit-notes/{credit_note_id}"
@@ -49,18 +52,19 @@ OVERVIEWS = (
 
 @pytest.mark.e2e
 @pytest.mark.django_db(transaction=True)
-def test_staff_pages_are_accessible_and_fit_a_phone(
+def test_staff_pages_are_accessible_fit_a_phone_and_speak_in_words(
     world: World, staff: User, live_server: Any, in_chromium: Chromium, settings: Settings
 ) -> None:
     settings.BILLING_ENABLED = True
     a_row_of_every_table(world)
+    codes_in_every_row(world.tenant)
     paths = list(staff_paths(staff))
 
     def journey(browser: Browser) -> list[str]:
         found = []
         with window(browser, live_server.url, session_of_staff) as page:
             for path in paths:
-                found += complaints(page, path)
+                found += complaints(page, path, problems_of=raw_words)
                 assert page.evaluate(IS_IN_SCHEME), "the theme must follow the colour scheme"
             assert page.locator("html.dark").count(), "the last check must be in dark"
         with window(browser, live_server.url, session_of_staff, width=WIDE) as page:
