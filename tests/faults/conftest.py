@@ -1,18 +1,17 @@
 """Fixtures: a Valkey that a test can stop, and the end of the callers of a failed test."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.faults.callers import Callers
-from tests.faults.service import Valkey
+from tests.faults.service import Valkey, same_directory
 
 
 @pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Valkey]:
+def valkey() -> Iterator[Valkey]:
     """A Valkey for the processes of this test."""
-    server = Valkey(tmp_path)
+    server = Valkey(same_directory("valkey"))
     yield server
     server.close()
 

@@ -39,9 +39,9 @@ class Template:
         self._codes: dict[int, int] = {}
         """The exit codes of ended processes, by pid."""
 
-    def start(self, command: Sequence[str], log: Path) -> int:
+    def start(self, command: Sequence[str], log: Path, process_group: int) -> int:
         """Start `python -m` of a module with arguments. Returns the pid."""
-        self._connection.send((list(command), log))
+        self._connection.send((list(command), log, process_group))
         while isinstance(answer := self._connection.recv(), tuple):
             self._codes.update([answer])
         pid: int = answer
@@ -66,9 +66,9 @@ class Template:
 class ForkedProcess:
     """A forked `python -m` of a module. It has the members of `subprocess.Popen` that tests use."""
 
-    def __init__(self, command: Sequence[str], *, template: Template, log: Path) -> None:
+    def __init__(self, command: Sequence[str], *, template: Template, log: Path, process_group: int) -> None:
         self.args, self._template = command, template
-        self.pid = template.start(command, log)
+        self.pid = template.start(command, log, process_group)
         self._code: int | None = None
 
     def kill(self) -> None:
@@ -118,10 +118,11 @@ def _fork_on_request(
             os.read(ended, 4096)
             _report_ended(requests)
         if requests in ready:
-            command, log = requests.recv()
+            command, log, process_group = requests.recv()
             if pid := os.fork():
                 requests.send(pid)
                 continue
+            os.setpgid(0, process_group)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for end in (ended, signals, requests.fileno()):

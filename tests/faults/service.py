@@ -1,12 +1,16 @@
 """The service's processes for tests that kill the processes or stop their servers."""
 
+import atexit
 import contextlib
 import itertools
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +35,52 @@ BESIDE_WEB = ("deliveries", "batches", "tasks", "beat")
 """The roles of the small host besides `web`."""
 
 
+KEPT_TEMPLATES = 2
+"""The maximum number of templates that stay for later tests. Each takes 0.7 s of CPU to start, and memory."""
+
+
+class _Templates:
+    """The processes that fork the processes of all services, by environment. They end with this process."""
+
+    def __init__(self) -> None:
+        self._group = ProcessGroup(grace_seconds=0.2)
+        self._by_environment: dict[frozenset[tuple[str, str]], Template] = {}
+
+    def of(self, environment: Mapping[str, str], log: Path) -> Template:
+        """The template of an environment. A new template writes its output to `log`."""
+        key = frozenset(environment.items())
+        template = self._by_environment.pop(key, None)
+        if template is None:
+            template = Template(environment, log=log, process_group=self._group.id)
+        self._by_environment[key] = template
+        return template
+
+    def close_oldest(self) -> None:
+        """End the templates that were not used for longest. Their processes must have ended."""
+        for key in list(self._by_environment)[:-KEPT_TEMPLATES]:
+            self._by_environment.pop(key).close()
+
+
+@cache
+def _templates() -> _Templates:
+    return _Templates()
+
+
+@cache
+def _common_directory() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="gateway-faults-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def same_directory(name: str) -> Path:
+    """A directory with the same path in every test, and empty. With it, the tests have the same environment."""
+    directory = _common_directory() / name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory
+
+
 class Service:
     """Processes with a common environment. They end with `close`, or with the process that started them."""
 
@@ -38,31 +88,29 @@ class Service:
         self.directory, self.environment = directory, environment
         self.group = ProcessGroup(grace_seconds=0.2)
         self.processes: list[ForkedProcess] = []
-        self._templates: dict[frozenset[tuple[str, str]], Template] = {}
+        self._data = same_directory("data")
         self._started, self._names, self._beats = itertools.count(), itertools.count(), itertools.count()
 
     def start(self, *command: str, **environment: str) -> ForkedProcess:
         """Start a Python module with its arguments. `logs` returns the output."""
         log = self.directory / f"{next(self._started)}-{command[0]}.log"
-        process = ForkedProcess(command, template=self._template(**environment), log=log)
+        template = self._template(**environment)
+        process = ForkedProcess(command, template=template, log=log, process_group=self.group.id)
         self.processes.append(process)
         return process
 
     def _template(self, **environment: str) -> Template:
         """The process that forks all processes with this environment."""
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
         whole = {
-            **os.environ,
+            **inherited,
             "DJANGO_SETTINGS_MODULE": "tests.time_limits",
             "LOG_LEVEL": "WARNING",
-            "DATA_DIR": str(self.directory / "data"),
+            "DATA_DIR": str(self._data / "common"),
             **self.environment,
             **environment,
         }
-        key = frozenset(whole.items())
-        if key not in self._templates:
-            log = self.directory / f"template-{len(self._templates)}.log"
-            self._templates[key] = Template(whole, log=log, process_group=self.group.id)
-        return self._templates[key]
+        return _templates().of(whole, self.directory / "templates.log")
 
     def worker(self, role: str, **environment: str) -> ForkedProcess:
         """Start a process with a role that takes tasks."""
@@ -74,7 +122,7 @@ class Service:
         # The first beat keeps its schedule in the common directory. A directory of its own would mean another
         # environment, and so one more template process.
         return self.start(
-            "gateway", "beat", **({"DATA_DIR": str(self.directory / f"beat-{place}")} if place else {})
+            "gateway", "beat", **({"DATA_DIR": str(self._data / f"beat-{place}")} if place else {})
         )
 
     def web(self, *beside: str, **environment: str) -> "Web":
@@ -109,9 +157,8 @@ class Service:
         for process in self.processes:
             process.kill()
             process.wait(10)
-        for template in self._templates.values():
-            template.close()
         self.group.close()
+        _templates().close_oldest()
         sys.stdout.write(self.logs())
 
 
