@@ -10,13 +10,13 @@ from pathlib import Path
 from threading import Barrier, get_ident
 from typing import Any, get_args
 
+import drf_spectacular.validation
 import jsonschema_rs
 import pytest
 import yaml
 from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
-from drf_spectacular.validation import validate_schema
 
 from gateway.api.errors import error_kinds
 from gateway.api.json import dumps
@@ -80,7 +80,10 @@ def test_the_committed_document_is_the_generated_one() -> None:
 
 def test_the_document_is_valid_and_describes_every_operation_of_the_specification() -> None:
     document = generated()
-    validate_schema(document)
+    # `validate_schema` of drf-spectacular checks the same schema, but takes 2 seconds of CPU.
+    meta_schema = Path(drf_spectacular.validation.__file__).with_name("openapi_3_1_schema.json")
+    assert document["openapi"].startswith("3.1")
+    jsonschema_rs.validate(json.loads(meta_schema.read_text()), document)
     described = {
         f"{method.upper()} " + "/".join("{}" if part.startswith("{") else part for part in path.split("/"))
         for path, operations in document["paths"].items()
@@ -124,6 +127,7 @@ def schemas(contents: dict[str, Any]) -> list[Any]:
     return [content.get("schema", {}) for kind, content in contents.items() if kind == "application/json"]
 
 
+@cache
 def validator(name: str) -> Any:
     document = generated()
     schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
