@@ -137,8 +137,11 @@ window.checks = (() => {
       ({ id, nodes }) => nodes.slice(0, 3).map(({ target, html }) => `${id}: ${target[0]} ${html.slice(0, 120)}`),
     );
   const rules = (withContrast) => violations(document, { rules: { "color-contrast": { enabled: withContrast } } });
-  /* The violations of contrast of the new elements. */
+  /* The violations of contrast of the new elements. A part that refreshed itself has equal elements in their place. */
   const contrast = async () => {
+    const wanted = new Set(fresh.map((it) => marks.get(it)));
+    marks = new Map();
+    fresh = [...document.body.querySelectorAll("*")].filter((it) => wanted.delete(mark(it)));
     const read = fresh.filter((it) => (hasText(it) || it.matches("input, select, textarea")) && isVisible(it));
     return read.length ? await violations({ include: read }, { runOnly: ["color-contrast"] }) : [];
   };
