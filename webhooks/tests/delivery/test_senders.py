@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import redis
 
 from tenants.models import Tenant
 from tests.receiver import Receiver
-from webhooks.delivery import caps, dispatcher, senders
+from webhooks.delivery import caps, claimer, dispatcher, senders
 from webhooks.delivery.caps import BodyMemory, InFlight, InFlightCaps, Room
 from webhooks.delivery.senders import Senders, Sending
 from webhooks.models import Delivery
@@ -179,3 +180,15 @@ def test_endpoints_that_hang_keep_no_sender_from_another_tenants_endpoint(
         hanging.end()
         wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 5, "all are delivered")
     assert len(receiver.received) == 5
+
+
+def test_more_is_claimed_ahead_the_faster_deliveries_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 2.0, 2.05])
+    monkeypatch.setattr(claimer, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    rate = claimer.DeliveryRate()
+    ahead = []
+    for _ in range(3):
+        rate.ended += 100
+        ahead.append(rate.ahead())
+    # A quarter of a second at 50, then at 75 a second. The last measurement is too short to count.
+    assert ahead == [12, 18, 18]
