@@ -88,9 +88,10 @@ def find_node(node_id: str, *, tenant_id: UUID, environment: str) -> Node | None
         return None
     kind, row_id = found
     if kind == "number":
-        number = PhoneNumber.objects.select_related("account").filter(pk=row_id).first()
+        numbers = PhoneNumber.objects.for_environment(tenant_id, environment).select_related("account")
+        number = numbers.filter(pk=row_id).first()
         return Node(node_id, number.account, kind, number) if number is not None else None
-    account = BusinessAccount.objects.filter(pk=row_id).first()
+    account = BusinessAccount.objects.for_environment(tenant_id, environment).filter(pk=row_id).first()
     return Node(node_id, account, kind) if account is not None else None
 
 

@@ -18,6 +18,8 @@ from pytest_django import Settings
 from gateway.api import limits
 from gateway.api.errors import ServiceError, error_reply
 from gateway.api.limits import Bulkhead
+from gateway.database import statements
+from messaging import known_nodes
 from messaging.cloud_api import errors
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
@@ -527,3 +529,20 @@ def test_a_header_without_a_credential_is_no_key(api: Api, number: PhoneNumber) 
     for header in ("Bearer", "OAuth", "wb_live_key", ""):
         answer = Client().get(path, headers={"Authorization": header, "X-API-Key": key})
         assert answer.status_code == (401 if header else 200), header
+
+
+@pytest.mark.parametrize("kind", ["number", "account"])
+def test_a_node_that_leaves_the_tenant_during_a_look_up_is_not_found(
+    tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    other = Tenant.objects.create(name="Other")
+
+    def run(statement: Any) -> Any:
+        found = statements.run(statement)
+        BusinessAccount.objects.update(tenant=other)
+        PhoneNumber.objects.update(tenant=other)
+        return found
+
+    monkeypatch.setattr(known_nodes, "run", run)
+    node_id = number.phone_number_id if kind == "number" else number.account.waba_id
+    assert known_nodes.find_node(node_id, tenant_id=tenant.id, environment="live") is None
