@@ -93,7 +93,8 @@ class TestSignature:
         for header in ("", "sha256=", right[:-1], right.removeprefix("sha256="), "sha256=" + "é" * 64,
                        signature_of(body + b" ", settings.META_APP_SECRET),
                        signature_of(body, "another secret"), signature_of(body, "")):  # fmt: skip
-            assert_error(post(body, **{"X-Hub-Signature-256": header}), 401, "unauthorized")
+            error = assert_error(post(body, **{"X-Hub-Signature-256": header}), 401, "unauthorized")
+            assert "META_APP_SECRET" in error["hint"]
         answer = Client().post("/upstream/webhook", body, content_type="application/json")
         assert_error(answer, 401, "unauthorized")
         assert not Event.objects.exists()

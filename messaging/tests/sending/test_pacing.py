@@ -123,10 +123,10 @@ def test_throttling_halves_for_a_minute_and_climbs_back_by_steps(clock: Clock) -
     clock.now += 2
     pacer.throttled()
     assert pacer.pace() == 20
-    clock.now += 59.9
+    clock.now += 59.75
     assert pacer.pace() == 20
-    clock.now += 0.2
-    assert pacer.pace() == pytest.approx(28)
+    clock.now += 0.25
+    assert pacer.pace() == pytest.approx(28), "the minute is over"
     clock.now += 5
     assert pacer.pace() == pytest.approx(36)
     clock.now += 60
