@@ -8,7 +8,9 @@ second sandbox. `ready.json` holds the data that scripts need.
 import json
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import requests
@@ -28,7 +30,8 @@ DISPLAY_PHONE_NUMBER = "919800000001"
 INBOX = "demo"
 WA_ID = "919812345678"
 """The customer in the first request that `make run` prints."""
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS, START_SECONDS = 30, 90
+"""How long a call may take, and how long the service may take to start."""
 STARTED_BEFORE_SECONDS = 3_600
 """A text to this customer must still be allowed this many seconds after the start of the service."""
 
@@ -65,6 +68,7 @@ def make(ready_path: Path) -> dict[str, str]:
         ),
     }
     customer = _Customer(ready["api_key"])
+    customer.wait_for_service()
     customer.connect_number(sandbox_waba_id_of(tenant.id))
     customer.verify_endpoint()
     customer.be_written_to()
@@ -79,6 +83,16 @@ class _Customer:
         self.session = requests.Session()
         self.session.trust_env = False
         self.api_key = api_key
+
+    def wait_for_service(self) -> None:
+        """Wait until the service answers. Raises DemoError if it does not answer in time."""
+        deadline = monotonic() + START_SECONDS
+        while monotonic() < deadline:
+            with suppress(requests.ConnectionError):
+                if self.session.get(f"{settings.BASE_URL}/v1/health", timeout=TIMEOUT_SECONDS).ok:
+                    return
+            sleep(0.05)
+        raise DemoError(f"{settings.BASE_URL} did not answer within {START_SECONDS} seconds")
 
     def connect_number(self, waba_id: str) -> None:
         """Connect the number to the account `waba_id`. A number that is already connected stays at its account."""

@@ -224,7 +224,7 @@ def _commit() -> str:
 
 
 def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
-    """Start everything in order. The workers load while the demo data is being created."""
+    """Start everything in order. `demo` loads beside the service, and waits until the service answers."""
 
     def check_alive() -> None:
         for child in children.values():
@@ -236,20 +236,25 @@ def _start(children: dict[str, Child], data_dir: Path, group: int) -> None:
         if name in children:
             children[name].start()
     _say("Preparing the database ...")
-    _manage("migrate", "--no-input", data_dir=data_dir, group=group)
-    _say("Starting the service ...")
+    _finish("migrate", _begin("migrate", "--no-input", data_dir=data_dir, group=group), data_dir=data_dir)
+    _say("Starting the service and making the demo data ...")
     for name in children.keys() - {"simulator", "valkey", "postgres"}:
         children[name].start()
+    # `migrate` has made the checks.
+    demo = _begin("demo", "--skip-checks", data_dir=data_dir, group=group)
     for port, path in ((settings.SIMULATOR_PORT, "/sim/health"), (settings.PORT, "/v1/health")):
         processes.wait_for_answer(port, path, seconds=READY_SECONDS, check_alive=check_alive)
-    _say("Making the demo data ...")
-    _manage("demo", "--skip-checks", data_dir=data_dir, group=group)  # `migrate` has made the checks
+    _finish("demo", demo, data_dir=data_dir)
     check_alive()
 
 
-def _manage(command: str, *options: str, data_dir: Path, group: int) -> None:
-    """Run a command of manage.py. Raises `StartError` when it fails."""
-    process = processes.start(command, [*_MANAGE, command, *options], data_dir=data_dir, process_group=group)
+def _begin(command: str, *options: str, data_dir: Path, group: int) -> subprocess.Popen[bytes]:
+    """Start a command of manage.py."""
+    return processes.start(command, [*_MANAGE, command, *options], data_dir=data_dir, process_group=group)
+
+
+def _finish(command: str, process: subprocess.Popen[bytes], *, data_dir: Path) -> None:
+    """Wait for a command of manage.py. Raises `StartError` when it fails."""
     if process.wait():
         raise StartError(f"`manage.py {command}` failed; {log_tail(data_dir, command)}")
 
