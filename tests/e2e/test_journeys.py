@@ -21,6 +21,8 @@ from tests.e2e.people import PASSWORD, Visitor, action, new_business, sign_up_fi
 pytestmark = pytest.mark.e2e
 
 CUSTOMER = "+91 98123 45678"
+"""The console's example customer, who has not written before the first journey."""
+PLAYED = "919812345670"
 TEMPLATE = "order_ready"
 
 
@@ -140,16 +142,16 @@ def test_from_sign_up_to_a_delivered_message_in_25_actions_and_5_minutes(busines
 def test_a_business_plays_its_customer(business: Business) -> None:
     """A customer writes on the test phone, and the business reads the event and replies."""
     page = business.person.page
-    page.goto("/console/phone?customer=919812345678")
+    page.goto(f"/console/phone?customer={PLAYED}")
     page.get_by_label("Message", exact=True).fill("Is it in stock?")
     page.get_by_role("button", name="Send", exact=True).click()
     expect(page.get_by_role("log").get_by_text("Is it in stock?")).to_be_visible()
     page.get_by_role("button", name="Answer as the business").click()
-    page.get_by_label("To", exact=True).fill(CUSTOMER)
+    page.get_by_label("To", exact=True).fill(PLAYED)
     page.get_by_label("Text", exact=True).fill("It is.\n#react 👍")
     page.get_by_role("button", name="Send", exact=True).click()
     expect(page.get_by_text("Meta accepted it")).to_be_visible()
-    page.goto("/console/phone?customer=919812345678")
+    page.goto(f"/console/phone?customer={PLAYED}")
     # The conversation updates itself.
     expect(page.locator(".reaction")).to_have_text("👍")
     page.goto("/console/events")
@@ -314,7 +316,10 @@ def repaired(business: Business, delivery_id: str) -> None:
 
 
 def send_with(stack: Stack, key: str) -> None:
-    """With the key, connect a number of the simulator, and send a message from the number."""
+    """With the key, connect a number of the simulator, send a message from the number, and release it.
+
+    The other journeys send from the newest number, to a customer who has written to the sandbox's number.
+    """
     assert re.fullmatch(r"wb_test_[A-Za-z0-9]{40}", key)
     account = stack.simulator("POST", "/sim/accounts", {"numbers": 1})
     number = account["phone_numbers"][0]["id"]
@@ -330,3 +335,5 @@ def send_with(stack: Stack, key: str) -> None:
     text = {"from": number, "to": "+919812345009", "type": "text", "text": {"body": "Hello"}}
     sent = stack.api("POST", "/v1/messages", text, key=key)
     assert sent.status_code == 200, sent.text
+    released = stack.api("DELETE", f"/v1/numbers/{number}", key=key)
+    assert released.ok, released.text
