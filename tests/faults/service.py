@@ -40,7 +40,7 @@ KEPT_TEMPLATES = 2
 
 
 class _Templates:
-    """The processes that fork the processes of all services, by environment. They end with this process."""
+    """The processes that fork the processes of all services, by environment."""
 
     def __init__(self) -> None:
         self._group = ProcessGroup(grace_seconds=0.2)
@@ -60,10 +60,18 @@ class _Templates:
         for key in list(self._by_environment)[:-KEPT_TEMPLATES]:
             self._by_environment.pop(key).close()
 
+    def close(self) -> None:
+        """End all templates."""
+        for template in self._by_environment.values():
+            template.close()
+        self._group.close()
+
 
 @cache
 def _templates() -> _Templates:
-    return _Templates()
+    templates = _Templates()
+    atexit.register(templates.close)
+    return templates
 
 
 @cache
