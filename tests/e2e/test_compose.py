@@ -1,5 +1,6 @@
 """The services of docker-compose.yml run as plain processes, and the quickstart runs against them through nginx."""
 
+import contextlib
 import json
 import os
 import re
@@ -130,6 +131,16 @@ def running(transactional_db: None, tmp_path: Path) -> Iterator[Composed]:
         yield everything
     finally:
         everything.close()
+
+
+def test_a_server_on_a_port_that_begins_like_one_of_the_file_keeps_its_address(tmp_path: Path) -> None:
+    """Servers of a test get any free port: 44312 begins with the proxy's 443."""
+    database, valkey = "postgresql://gateway:pw@127.0.0.1:44312/gateway", "redis://127.0.0.1:44313/0"
+    with contextlib.closing(
+        Composed(tmp_path, documented_settings(), database_url=database, redis_url=valkey)
+    ) as made:
+        environment = made.environment("gateway")
+    assert (environment["DATABASE_URL"], environment["REDIS_URL"]) == (database, valkey)
 
 
 class Shell:

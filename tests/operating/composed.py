@@ -192,10 +192,12 @@ class Composed:
         return f"postgresql://gateway:{self._variables['POSTGRES_PASSWORD']}@{forwarder.address}{parts.path}"
 
     def here(self, text: str) -> str:
-        """Replace addresses and folders in a value of the compose file with those of this machine."""
-        for there, place in self._places.items():
-            text = text.replace(there, place)
-        return text
+        """Replace addresses and folders in a value of the compose file with those of this machine.
+
+        One pass over whole port numbers: a port of this machine may begin with one of the file's.
+        """
+        places = "|".join(map(re.escape, sorted(self._places, key=len, reverse=True)))
+        return re.sub(rf"(?<!\d)(?:{places})(?!\d)", lambda found: self._places[found[0]], text)
 
     def environment(self, name: str) -> dict[str, str]:
         """The environment of a service: the variables of the image, of `.env` if the service reads it, and its own."""
