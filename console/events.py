@@ -208,8 +208,10 @@ def live(request: HttpRequest, visit: Visit) -> HttpResponse:
             seen = here
         has_news = bool(run(stream.with_news([Wanted(tenant_id, environment, after=seen)])))
     else:
-        first, own = lists.after(request), Event.objects.for_environment(tenant_id, environment)
-        has_news = first is not None and own.filter(id__gte=first).exists()
+        first = lists.after(request)
+        has_news = first is not None and search.may_have(
+            tenant_id=tenant_id, environment=environment, first=first
+        )
     news = b"event: news\ndata: 1\n" if has_news else b": nothing\n"
     body = b"retry: %d\nid: %b\n%b\n" % (RETRY_MILLISECONDS, str(here).encode(), news)
     return HttpResponse(body, headers=stream.HEADERS)

@@ -47,6 +47,8 @@ ALTER TABLE events ADD COLUMN IF NOT EXISTS position xid8;
 ALTER TABLE events ALTER COLUMN position SET DEFAULT pg_current_xact_id();
 """
 DROP_COLUMN = "ALTER TABLE events DROP COLUMN position;"
+LONGEST_COMMIT = timedelta(seconds=10)
+"""How long before its commit the id of an event may have been made. The stream does not rely on it."""
 EPOCH = 2**48
 """Transactions of one epoch: enough for ninety years at 100,000 a second. A position has room for 32,768 epochs."""
 _FUNCTION = """

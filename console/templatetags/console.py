@@ -22,11 +22,10 @@ from gateway import ids
 from gateway.clock import now
 from tenants import labels
 from tenants.labels import NOTHING
+from webhooks.stream import LONGEST_COMMIT
 
 register = template.Library()
 
-LONGEST_COMMIT = timedelta(seconds=10)
-"""How long before its commit the id of an event may have been made."""
 _ROUNDED_UP = timedelta(seconds=59)
 """Added to a future time's distance. So a time 24 hours away is still shown as "in 1 day" a few seconds later."""
 _UNITS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))

@@ -14,7 +14,9 @@ from django.conf import settings
 from django.test import Client
 from pytest_django import Settings
 
+from gateway import ids
 from gateway.clock import now
+from gateway.database import bounded_walk
 from messaging.tests.incoming import number_of
 from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Tenant, User
@@ -314,6 +316,18 @@ def test_an_open_page_is_notified_of_what_happened_since_it_was_opened(
     assert not is_new(browser, "/console/live?after=nonsense")
     browser.post("/console/preferences", {"environment": "test"})
     assert not is_new(browser, opened)
+
+
+def test_an_open_page_is_also_refreshed_if_too_many_other_events_hide_its_own(
+    browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only `MOST_WALKED` events are read: an event before them may be one of the page's environment."""
+    monkeypatch.setattr(bounded_walk, "MOST_WALKED", 2)
+    path = f"/console/live?after={ids.first_at(now())}"
+    publish_one(tenant, "first", environment="test")
+    assert "event: news" not in browser.get(path).content.decode()
+    publish_one(tenant, "second", environment="test")
+    assert "event: news" in browser.get(path).content.decode()
 
 
 def test_the_test_phone_follows_the_sandbox_while_its_person_looks_at_live(

@@ -132,6 +132,21 @@ def search(
     )
 
 
+def may_have(*, tenant_id: UUID, environment: str, first: UUID) -> bool:
+    """Whether a tenant has events of one environment with ids from `first` on.
+
+    True as well if the bounded walk ends before it finds one: the events may be farther back.
+    """
+    found = _EVENTS.page(
+        _walks(environment, (), {}),
+        conditions=["environment = %(environment)s"],
+        parameters={"tenant_id": tenant_id, "environment": environment},
+        first=first,
+        limit=1,
+    )
+    return bool(found.rows) or found.before is not None
+
+
 def _walks(environment: str, types: Collection[str], equal: Mapping[str, str]) -> list[Walk]:
     """The indexes that can serve a search, the most likely first."""
     for name in _OF_ONE_CUSTOMER:
