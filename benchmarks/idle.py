@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.equipment.harness import Harness, children_by_parent, cpu_of, free_port, memory_of
+from benchmarks.equipment.harness import Harness, children_by_parent, cpu_of, memory_of
 from benchmarks.equipment.results import Result
 from benchmarks.equipment.seed import business, endpoint
 from benchmarks.equipment.sink import Sink
 from gateway.local_run import processes
+from tests.free_ports import free_port
 
 SETTLE_SECONDS, MEASURE_SECONDS = 50.0, 60.0
 """The seconds that a start takes, and the seconds of the measurement after it. Each task with an interval of one minute

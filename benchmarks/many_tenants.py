@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.equipment.harness import Harness, free_port
+from benchmarks.equipment.harness import Harness
 from benchmarks.equipment.results import Result, percentiles
 from benchmarks.equipment.seed import endpoints, tenants
 from benchmarks.equipment.sink import Sink
 from benchmarks.isolation import LEAST_MS, SLOWER
 from benchmarks.latency import publish_at
+from tests.free_ports import free_port
 
 TENANTS, HEALTHY, BROKEN = 300, 18, 2
 A_SECOND, SECONDS = 20, 15

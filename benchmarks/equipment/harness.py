@@ -9,7 +9,6 @@ files deleted, even after an error.
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any, Self
 from gateway import embedded_addresses
 from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
+from tests.free_ports import free_port
 
 _PYTHON = [sys.executable, "-m"]
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -271,14 +271,6 @@ class Side:
     def cpu_per(self, units: int) -> dict[str, float]:
         """CPU microseconds per unit, by process. Processes that used no CPU are left out."""
         return _per_unit(self.cpu, units)
-
-
-def free_port() -> int:
-    """A TCP port of loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _set_up_django() -> None:

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from gateway.local_run.process_group import ProcessGroup
 from tests.fixtures import wait_until
+from tests.free_ports import free_port
 
 KEYS = {"access_key_id": "AKIDEXAMPLE", "secret_access_key": "s3cret/of+the-shop", "region": "ap-south-1"}
 
@@ -80,13 +81,6 @@ def aws() -> Iterator[Aws]:
     host, port = server.get_host_and_port()
     yield Aws(f"http://{host}:{port}")
     server.stop()
-
-
-def free_port() -> int:
-    """A free port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class KafkaBrokers:
