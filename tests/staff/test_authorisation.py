@@ -1,7 +1,8 @@
 """Every page of the staff admin, with each role of staff and with visitors who are not staff.
 
 Each role includes the lower ones, so it is enough to request each page with the lowest permitted role and with the role
-below it. A new page without a row in `PAGES` or a kind in `OF_A_MODEL` fails.
+below it. Finance is outside of this order: it opens the pages of support and those of `OF_FINANCE`. A new page without
+a row in `PAGES` or a kind in `OF_A_MODEL` fails.
 """
 
 from collections.abc import Iterator
@@ -90,6 +91,21 @@ PAGES = {
     "billing_paymentattempt_refund": "superuser",
 }
 """The lowest permitted role for all other pages, and for pages that differ from their kind."""
+OF_FINANCE = {
+    "billing_invoice_close",
+    "billing_staffact_approve",
+    "billing_staffact_decline",
+    "billing_invoice_cancel",
+    "billing_invoice_send_again",
+    "billing_invoice_write_off",
+    "billing_paymentattempt_returned",
+    "billing_invoice_credit",
+    "billing_invoice_replace",
+    "billing_invoice_payment",
+    "billing_invoice_tds",
+    "billing_paymentattempt_refund",
+}
+"""The pages that finance opens and support does not."""
 IN_AND_OUT = {"login", "logout", "support_end"}
 """Pages that respond differently to each visitor. `tenants/tests/test_staff_admin.py` and `test_support_desk.py` test
 them."""
@@ -141,7 +157,7 @@ def browser_of(role: str, tenant: Tenant) -> Client:
         is_staff=is_staff,
         is_superuser=role == "superuser",
     )
-    if role in roles_by_name():
+    if role in (*roles_by_name(), roles.FINANCE):
         person.groups.add(Group.objects.get(name=role))
     client.force_login(person)
     return client
@@ -162,6 +178,11 @@ def test_each_page_opens_for_its_least_role_and_for_none_below(world: World, set
                 wrong.append(f"{name} for {role}: {answer.status_code}")
             if not allowed and opens(browsers[role].post(path)):
                 wrong.append(f"POST {name} for {role} opens")
+    of_finance = browser_of(roles.FINANCE, world.tenant)
+    above_support = {name for name, least in PAGES.items() if least in {"reviewer", "superuser"}}
+    assert {name for name in above_support if opens(of_finance.get(path_of(name)))} == OF_FINANCE
+    for name in above_support - OF_FINANCE:
+        assert not opens(of_finance.post(path_of(name))), name
     assert not wrong, "\n".join(wrong)
 
 
