@@ -108,7 +108,12 @@ def gstin_state(profile: BillingProfile) -> str | None:
 
 
 def change(
-    *, tenant_id: UUID, changes: dict[str, Any], actor_user_id: int | None = None, evidence: str = ""
+    *,
+    tenant_id: UUID,
+    changes: dict[str, Any],
+    actor_user_id: int | None = None,
+    acting_key_id: UUID | None = None,
+    evidence: str = "",
 ) -> BillingProfile:
     """Change the profile, with an audit entry. Only staff can put a buyer abroad or in a special economic zone, and
     must give `evidence`, because this removes the tax from the buyer's invoices. Raises InvalidRequest for an invalid
@@ -134,6 +139,7 @@ def change(
                 target_id=tenant_id,
                 tenant_id=tenant_id,
                 actor_user_id=actor_user_id,
+                acting_key_id=acting_key_id,
                 details={"before": before, "after": changed, "evidence": evidence},
             )
     return profile

@@ -92,8 +92,12 @@ class BillingView(BillingViewSet):
     def update_profile(self, request: Request) -> Response:
         changes = checked(ProfileIn(data=request.data))
         tenant_id = tenant_of(request).id
+        caller = caller_of(request)
         profile = buyers.change(
-            tenant_id=tenant_id, changes=changes, actor_user_id=caller_of(request).user_id
+            tenant_id=tenant_id,
+            changes=changes,
+            actor_user_id=caller.user_id,
+            acting_key_id=caller.key_id,
         )
         if "tds_percent" in changes:
             bank_transfers.follow_declaration(tenant_id, now())
