@@ -227,6 +227,7 @@ def test_one_number_held_elsewhere_does_not_block_the_rest(
     answer = connect(api, account).json()
     assert {number["phone_number_id"] for number in answer["numbers"]} == {held, free}
     assert answer["held_elsewhere"] == []
+    assert audited(other_tenant) == ["account.connect", "number.move"]
 
 
 def test_staff_release_a_number_and_an_account_and_nobody_else_does(
