@@ -362,9 +362,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: ServiceError) -> None:
         """Read no further request. Send the rejection after the responses to earlier requests."""
-        if self._is_refused:
-            return
         self._is_refused = True
+        self._cancel_header_deadline()
         cycle = self.cycle
         if self._has_cycle and self.pipeline and self.pipeline[0][0] is cycle:
             # The rejected request is the last of the waiting requests.

@@ -204,6 +204,31 @@ def test_requests_that_wait_without_end_are_refused_after_the_first_answers(
     error_of(b"HTTP/1.1 " + answers[-1], 400, "invalid_request")
 
 
+def test_a_rejection_that_waits_for_an_earlier_answer_stays_the_same(
+    front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time for the headers of the rejected request ends while it waits."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    async def waits(request: Request) -> Reply:
+        begun.set()
+        assert await asyncio.to_thread(goes_on.wait, 30)
+        return Reply(200, {}, b"done")
+
+    monkeypatch.setattr(listener, "HEADER_SECONDS", 0.3)
+    monkeypatch.setitem(ROUTES, "/upstream/webhook", Route({"GET": waits}))
+    with socket.create_connection(front_address, timeout=20) as connection:
+        connection.sendall(LIVE.replace(b"/v1/health/live", b"/upstream/webhook") + LIVE[:40])
+        assert begun.wait(20)
+        connection.sendall(b"malformed\r\n\r\n")
+        error_of(talk(front_address), 408, "request_timeout")
+        goes_on.set()
+        received = b"".join(iter(partial(connection.recv, 65_536), b""))
+    done, rejection = received.split(b"HTTP/1.1 ")[1:]
+    assert done.startswith(b"200 ")
+    error_of(b"HTTP/1.1 " + rejection, 400, "invalid_request")
+
+
 @pytest.mark.parametrize(
     ("text", "status", "code"),
     [
