@@ -16,7 +16,7 @@ from console import exports
 from gateway import ids
 from gateway.clock import now
 from gateway.upstream.notifications.change import MessageFacts
-from messaging import erasure
+from messaging import data_export, erasure
 from messaging.conversations import read_marks
 from messaging.models import (
     Batch,
@@ -101,6 +101,13 @@ BY_AD = MessageFacts(
 IMAGE = orjson.dumps({"message": {"type": "image", "image": {"id": "5100", "mime_type": "image/jpeg"}}})
 
 
+WITH_CUSTOMERS = {
+    *data_export.KINDS,
+    *(name for name, kind in exports.KINDS.items() if "customer" in kind.columns),
+}
+"""The kinds of export files that name customers."""
+
+
 def test_everything_of_a_customer_goes_and_nothing_of_another(
     tenant: Tenant, other_tenant: Tenant, number: PhoneNumber, api: Api
 ) -> None:
@@ -116,7 +123,8 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
             tenant_id=owner.id, environment="live", media_id="5100", phone_number_id="1"
         )
         answered(owner, "of the customer", WA_ID)
-        Export.objects.create(tenant=owner, environment="live", kind="messages", query="", rows=1)
+        for kind in {*exports.KINDS, *data_export.KINDS}:
+            Export.objects.create(tenant=owner, environment="live", kind=kind, query="", rows=1)
         opted_out(owner, user_id=USER_ID)
     opted_out(tenant, wa_id=OTHER)
     answered(tenant, "of another", OTHER)
@@ -144,7 +152,7 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
         "media": 1,
         "idempotency_answers": 1,
         "read_marks": 1,
-        "export_files": 1,
+        "export_files": len(WITH_CUSTOMERS),
     }
     assert WA_ID not in str(receipt)
     assert readable(gone, by_user, in_sandbox, stays, theirs) == [False, False, False, True, True]
@@ -170,7 +178,9 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
     item = BatchItem.objects.get()
     assert (bytes(item.body), item.response) == (b"", None)
     assert ReadMark.objects.count() == 1
-    assert Export.objects.get().tenant_id == other_tenant.id
+    files = Export.objects.filter(tenant=tenant).values_list("kind", flat=True)
+    assert set(files) == exports.KINDS.keys() - WITH_CUSTOMERS
+    assert Export.objects.filter(tenant=other_tenant).count() == len({*exports.KINDS, *data_export.KINDS})
     row = Erasure.objects.get()
     assert (row.customer_id, WA_ID in str(AuditEntry.objects.values())) == (None, False)
     assert AuditEntry.objects.get(action="customer.erase").target_id == str(row.pk)

@@ -104,22 +104,25 @@ def test_a_change_that_cannot_be_written_again_is_cut_out_of_the_notification() 
     assert b"wamid.2" not in sent
 
 
-def test_media_are_at_the_services_own_address(settings: Settings) -> None:
+@pytest.mark.parametrize("name", ["messages__text", "smb_message_echoes__text", "standby__messages"])
+def test_media_are_at_the_services_own_address(name: str, settings: Settings) -> None:
     settings.BASE_URL = "https://gateway.example"
 
-    def sent(**image: str) -> Any:
-        change = text_change(NUMBER, "wamid.1")
-        content = {"mime_type": "image/jpeg", "url": "https://lookaside.example/x", **image}
-        change["value"]["messages"][0] |= {"type": "image", "image": content}
-        body = notification((WABA, [change]))
-        draft = normalise(body).changes[0].drafts[0]
-        value = orjson.loads(cloud_api_form.notification(stored(draft, body)))["entry"][0]["changes"][0][
-            "value"
-        ]
-        return value["messages"][0]["image"]
+    def message_in(body: bytes) -> Any:
+        value = orjson.loads(body)["entry"][0]["changes"][0]["value"]
+        lists = {**value, **value.get("standby", {})}
+        return next(lists[name][0] for name in ("messages", "message_echoes") if name in lists)
 
-    assert sent(id="123456")["url"] == f"https://gateway.example/{settings.META_GRAPH_VERSION}/123456/content"
-    assert "url" not in sent(id="no/../number")
+    def sent(media_id: str) -> Any:
+        text = orjson.dumps({"text": message_in(BODIES[name])["text"]})[1:-1]
+        content = {"mime_type": "image/jpeg", "url": "https://lookaside.example/x", "id": media_id}
+        body = orjson.dumps(orjson.loads(BODIES[name])).replace(text, orjson.dumps({"image": content})[1:-1])
+        draft = normalise(body).changes[0].drafts[0]
+        return message_in(cloud_api_form.notification(stored(draft, body)))["image"]
+
+    own = f"https://gateway.example/{settings.META_GRAPH_VERSION}/123456/content"
+    assert sent("123456")["url"] == own
+    assert "url" not in sent("no/../number")
 
 
 def make(api: Api, receiver: Receiver, **members: Any) -> dict[str, Any]:

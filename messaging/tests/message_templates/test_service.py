@@ -408,14 +408,19 @@ def test_the_upstreams_links_with_its_token_never_reach_the_caller(
     api: Api, number: PhoneNumber, graph: ScriptedGraph, settings: Any
 ) -> None:
     link = "https://graph.example/v25.0/message_template_library?access_token=EAAsecret&limit=1&after=MQ"
-    body = b'{"data":[{"id":"1", "n":1.50}], "paging":{"cursors":{"after":"MQ"},"next":"%s"}}' % link.encode()
+    body = (
+        b'{"data":[{"id":"1", "n":1.50}], "paging":{"cursors":{"after":"MQ"},"next":"%s","previous":"%s"}}'
+        % (link.encode(), link.replace("after=MQ", "before=MA").encode())
+    )
     graph.answers("GET", "/message_template_library", body)
     answer = api.get("/v1/templates/library?limit=1")
     assert b"EAAsecret" not in answer.content
     assert answer.content.startswith(
         b'{"data":[{"id":"1", "n":1.50}], "paging":{"cursors":{"after":"MQ"},"next":'
     )
-    assert answer.json()["paging"]["next"] == f"{settings.BASE_URL}/v1/templates/library?limit=1&after=MQ"
+    own = f"{settings.BASE_URL}/v1/templates/library?limit=1&"
+    paging = answer.json()["paging"]
+    assert (paging["next"], paging["previous"]) == (f"{own}after=MQ", f"{own}before=MA")
 
 
 def test_a_sample_gives_a_handle(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
