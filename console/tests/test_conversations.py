@@ -3,6 +3,7 @@ connected without an endpoint.
 """
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -160,6 +161,38 @@ def test_pages_of_the_list_name_each_conversation_once(
     assert older is not None
     seen = [row[0] for row in rows(browser) + rows(browser, before=older[1])]
     assert sorted(seen) == ["1", "2", "3"]
+
+
+def test_pages_hide_no_conversation_behind_a_later_one_of_the_same_customer(
+    tenant: Tenant,
+    other_tenant: Tenant,
+    browser: Client,
+    here: PhoneNumber,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A later message counts only for its own number, environment, tenant and direction."""
+    monkeypatch.setattr(conversations, "CONVERSATIONS_PER_PAGE", 1)
+    second = "200300400500601"
+    number_of(tenant, waba_id="100200300400501", phone_number_id=second, digits="919800000077")
+    minutes = iter(range(9, 0, -1))
+
+    def write(kind: Callable[..., object] = inbound, owner: Tenant = tenant, **members: Any) -> None:
+        kind(owner, at=now() - timedelta(minutes=next(minutes)), **members)
+
+    write(name="First")
+    write(wa_id="919800000002", name="Between")
+    write(name="Other", phone_number_id=second)
+    write(environment="test")
+    write(owner=other_tenant)
+    write(outbound)
+    seen, query = [], dict[str, str]()
+    for _ in range(4):
+        seen += [row.split()[0] for row in rows(browser, **query)]
+        older = re.search(r'before=([0-9a-f-]+)[^>]*>Older', browser.get(LIST, query).content.decode())
+        if older is None:
+            break
+        query = {"before": older[1]}
+    assert seen == ["Other", "Between", "First"]
 
 
 def test_a_walk_that_ends_early_goes_on_with_the_next_page(
