@@ -196,6 +196,21 @@ def test_settlements_are_read_back_until_enough_are_booked(monkeypatch: pytest.M
     assert [item.settlement_id for item in SettledItem.objects.all()] == ["setl_1"]
 
 
+def test_a_settlement_waits_for_all_of_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    at, account = ist(2026, 12, 4), LedgerPosting.Account
+    ledger.post(
+        LedgerEntry.Act.CHECK, "collected", at, {account.CLEARING: 300, account.CHECKS: -300}, text=""
+    )
+    items = [Settled(f"pay_{number}", "setl_1", "payment", 150, 3, 1, 147) for number in range(2)]
+    monkeypatch.setattr(Razorpay, "settlements", lambda _: [Settlement("setl_1", 294, "U1", at)])
+    found = []
+    for listed in (items[:1], items, items):
+        monkeypatch.setattr(Razorpay, "settled_of", lambda _, __, listed=listed: listed)
+        settlements.reconcile(at)
+        found.append((accounts().get("bank", 0), accounts().get("fees", 0)))
+    assert found == [(0, 0), (294, 4), (294, 4)]
+
+
 def test_an_upgrade_waits_for_invoices_of_before_the_ledger(invoice: Invoice) -> None:
     upgrade = import_module("billing.migrations.0013_first_release")
     upgrade.require_booked(apps, None)

@@ -50,7 +50,7 @@ def answer(page_url: str, choice: str) -> requests.Response:
     return requests.post(page_url, data={"answer": choice}, timeout=10, allow_redirects=False)
 
 
-def set_up_mandate(provider: RunningSimulator, tenant: Tenant, **values: Any) -> Mandate:
+def ask_for_mandate(tenant: Tenant, **values: Any) -> Mandate:
     buyers.change(tenant_id=tenant.id, changes=PROFILE)
     wanted: dict[str, Any] = {
         "method": "upi",
@@ -58,7 +58,11 @@ def set_up_mandate(provider: RunningSimulator, tenant: Tenant, **values: Any) ->
         "return_url": None,
         "at": ist(2026, 11, 2),
     }
-    mandate = mandates.ask_for(tenant_id=tenant.id, **(wanted | values))
+    return mandates.ask_for(tenant_id=tenant.id, **(wanted | values))
+
+
+def set_up_mandate(provider: RunningSimulator, tenant: Tenant, **values: Any) -> Mandate:
+    mandate = ask_for_mandate(tenant, **values)
     assert mandate.authorization_url is not None
     answer(mandate.authorization_url, "approve")
     mandates.sync(mandate.id, ist(2026, 11, 2))
@@ -299,6 +303,18 @@ def test_the_mandate_of_a_tenant_that_closes_ends_at_the_provider_too(
     assert leaving.close(tenant_id=payer.id).ended["mandates"] == 0
     [token] = provider.control("GET", "payments")["tokens"]
     assert token["recurring_details"]["status"] == "cancelled", "what the provider missed is sent again"
+
+
+def test_a_mandate_that_waits_for_approval_ends_with_its_tenant_too(
+    provider: RunningSimulator, payer: Tenant
+) -> None:
+    mandate = ask_for_mandate(payer)
+    assert leaving.close(tenant_id=payer.id).ended["mandates"] == 1
+    assert mandate.authorization_url is not None
+    answer(mandate.authorization_url, "approve")
+    mandates.sync(mandate.id, ist(2026, 11, 2))
+    mandate.refresh_from_db()
+    assert mandate.status == "cancelled"
 
 
 def test_a_mandate_that_was_replaced_stays_so_while_it_lives_at_the_provider(

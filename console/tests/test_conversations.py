@@ -188,7 +188,7 @@ def test_pages_hide_no_conversation_behind_a_later_one_of_the_same_customer(
     seen, query = [], dict[str, str]()
     for _ in range(4):
         seen += [row.split()[0] for row in rows(browser, **query)]
-        older = re.search(r'before=([0-9a-f-]+)[^>]*>Older', browser.get(LIST, query).content.decode())
+        older = re.search(r"before=([0-9a-f-]+)[^>]*>Older", browser.get(LIST, query).content.decode())
         if older is None:
             break
         query = {"before": older[1]}

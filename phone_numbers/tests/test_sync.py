@@ -24,6 +24,7 @@ from phone_numbers.tests.test_connection import in_threads, make_account, make_n
 from phone_numbers.tokens import graph_of
 from tenants.audit import Actor
 from tenants.models import Tenant
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.models import Endpoint
 
@@ -223,6 +224,19 @@ def test_what_a_command_did_after_the_read_stands(
     assert number.quality_rating == "RED"
     sync._mark_unregistered(number, read_at=read_before)
     assert state_of(number) == ("connected", None), "registered since the list was read that lacks it"
+
+
+@pytest.mark.parametrize(("apps", "expected"), [([], False), (["9"], False), (["9", "own"], True)])
+def test_only_the_services_own_subscription_counts(
+    tenant: Tenant, graph: ScriptedGraph, settings: Any, apps: list[str], expected: bool
+) -> None:
+    settings.META_APP_ID = "own"
+    account = make_account(tenant)
+    listed = [{"whatsapp_business_api_data": {"id": app, "name": "An app"}} for app in apps]
+    graph.answers("GET", f"/{account.waba_id}/subscribed_apps", {"data": listed})
+    sync._Run(account.pk, now())._read_subscription(account)
+    account.refresh_from_db()
+    assert account.subscribed is expected
 
 
 def test_a_subscription_that_is_made_while_it_is_read_stands(

@@ -276,6 +276,15 @@ def test_what_is_no_event_is_404(api: Api, event_id: str) -> None:
     assert_error(api.get(f"/v1/events/{event_id}"), 404, "not_found")
 
 
+def test_a_page_counts_the_deliveries_of_each_of_its_events(
+    api: Api, tenant: Tenant, endpoint: Endpoint
+) -> None:
+    for days in (2, 1, 0):
+        make(tenant, age=timedelta(days=days))
+    counts = [item["deliveries"]["pending"] for item in api.get("/v1/events").json()["data"]]
+    assert counts == [1, 1, 1]
+
+
 def test_deliveries_of_every_status_are_counted(api: Api, tenant: Tenant, endpoint: Endpoint) -> None:
     event = make(tenant)
     for status in Delivery.Status.values * 2:
