@@ -22,7 +22,7 @@ from messaging.sending.flow import SendRequest
 from messaging.tests.incoming import number_of
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, PhoneNumber
-from tenants import audit, platform_apps, tenant_settings
+from tenants import audit, audit_labels, platform_apps, tenant_settings
 from tenants.audit import Actor
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
@@ -243,6 +243,18 @@ class TestAuditEntries:
         self.change(tenant)
         assert api.delete(f"/v1/api-keys/{key.row.id}").status_code == 200
 
+    def test_only_the_ends_of_an_access_have_room_at_the_limit(self, tenant: Tenant) -> None:
+        """What Meta has already done has room too. Its flows ask for room before they call Meta."""
+        owner, written = User.objects.create_user("owner@traders.example", "pw", tenant=tenant), set()
+        for _ in range(3 - AuditEntry.objects.count()):
+            self.record(tenant, actor_user_id=owner.pk)
+        for action in audit_labels.ACTIONS.keys() - audit.AFTER_UPSTREAM:
+            with suppress(ServiceError):
+                self.record(tenant, action, actor_user_id=owner.pk)
+                written.add(action)
+        ends = {"revoke", "disconnect", "remove", "withdraw", "release"}
+        assert written == {action for action in audit_labels.ACTIONS if action.rpartition(".")[2] in ends}
+
     def test_a_day_later_there_is_room(
         self, tenant: Tenant, key: api_keys.NewKey, settings: Settings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -267,11 +279,11 @@ class TestAuditEntries:
             "number.two_step", tenant_id=tenant.id, target_type="number", target_id=number.phone_number_id
         )
 
-    def record(self, tenant: Tenant, **actor: Any) -> None:
-        """Record an action that locks no row of the tenant."""
+    def record(self, tenant: Tenant, action: str = "webhook_endpoint.verify", **actor: Any) -> None:
+        """Record an action without doing it."""
         with transaction.atomic():
             audit.record(
-                action="webhook_endpoint.verify",
+                action=action,
                 target_type="webhook_endpoint",
                 target_id="1",
                 tenant_id=tenant.id,

@@ -99,6 +99,27 @@ def test_a_mail_server_that_is_away_costs_time_not_the_mail(
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_mail_that_is_being_sent_or_was_given_up_is_not_sent_again(
+    smtp: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = []
+
+    class SentTwice(BaseEmailBackend):
+        def send_messages(self, messages: Any) -> int:
+            again.append(mail.deliver(row.id))
+            return len(messages)
+
+    send()
+    row = OutboundMail.objects.get()
+    monkeypatch.setattr(mail, "get_connection", lambda **_: SentTwice())
+    assert mail.deliver(row.id)
+    assert again == [False]
+    send()
+    OutboundMail.objects.update(next_attempt_at=None)
+    assert not mail.deliver(OutboundMail.objects.get().id)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_console_mode_prints_at_once(settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
     settings.EMAIL_MODE = "console"
     with transaction.atomic():
