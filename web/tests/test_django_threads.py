@@ -318,14 +318,15 @@ class TestBodies:
     @pytest.mark.parametrize(
         ("size", "status"), [(100, 400), (70_000, 400), (1024 * 1024 - 100, 400), (1024 * 1024 + 100, 413)]
     )
+    @pytest.mark.parametrize("path", ["/v1/api-keys", "/v1/messages"], ids=["a view", "the listener"])
     def test_a_chunked_body_is_limited_like_any_other(
-        self, front: FrontClient, key: api_keys.NewKey, size: int, status: int
+        self, front: FrontClient, key: api_keys.NewKey, path: str, size: int, status: int
     ) -> None:
         body = b'{"name":"","pad":"' + b"x" * size + b'"}'
         pieces = [body[at : at + 50_000] for at in range(0, len(body), 50_000)]
         framed = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
         framing = b"Authorization: Bearer %b\r\nContent-Type: application/json\r\n" % key.key.encode()
-        answer = talk(front.address, post("/v1/api-keys", framing + b"Transfer-Encoding: chunked", framed))
+        answer = talk(front.address, post(path, framing + b"Transfer-Encoding: chunked", framed))
         assert answer.startswith(b"HTTP/1.1 %d " % status)
 
     def test_a_client_that_goes_before_its_body_is_there_is_let_go(

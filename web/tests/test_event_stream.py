@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import psycopg
@@ -344,6 +345,13 @@ def test_filters(listen: Open, tenant: Tenant) -> None:
     assert stream.event()["id"] == wanted
     for query in ("?type=nothing", "?type=", "?x=1", "?phone_number_id=1&phone_number_id=2"):
         assert listen(query).response.status == 400
+
+
+def test_a_filter_by_content(listen: Open, tenant: Tenant) -> None:
+    wanted_only = listen("?filter=" + quote(json.dumps({"data.message.type": "button"})))
+    publish_one(tenant, data=b'{"message":{"type":"text"}}')
+    wanted = publish_one(tenant, data=b'{"message":{"type":"button"}}')
+    assert wanted_only.event()["id"] == wanted
 
 
 def test_a_key_that_is_limited_to_numbers_receives_only_their_events(listen: Open, tenant: Tenant) -> None:

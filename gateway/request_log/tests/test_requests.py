@@ -130,10 +130,11 @@ def test_a_body_over_the_limit_is_logged_for_its_caller_and_a_strangers_is_401(
     assert row == ("/v1/api-keys", 413, "payload_too_large", tenant.id)
 
 
+@pytest.mark.parametrize("sandbox", [False, True])
 def test_a_platform_keys_call_belongs_to_the_tenant_it_acts_on(
-    platform_app: PlatformApp, app_key: api_keys.NewKey, write: Write
+    platform_app: PlatformApp, app_key: api_keys.NewKey, write: Write, sandbox: bool
 ) -> None:
-    its = Tenant.objects.create(name="Shop", app=platform_app, status="active")
+    its = Tenant.objects.create(name="Shop", app=platform_app, status="active", sandbox=sandbox)
     api = Api(app_key.key, **{"X-Service-Tenant": str(its.id)})
     api.get("/v1/numbers")
     Api(app_key.key).get("/v1/tenants")
