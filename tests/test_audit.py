@@ -22,6 +22,7 @@ from billing.pricing.periods import Period
 from console.tests.pages import PAGES
 from console.tests.test_authorisation import Visitors
 from gateway.clock import now
+from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount
 from tenants import platform_apps
 from tenants.audit import GATEWAY
@@ -29,9 +30,10 @@ from tenants.audit_labels import ACTIONS
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import AuditEntry, Tenant, User
 from tenants.tests.connected_apps import asked, client_of
-from tests.api_contract.authorisation import ROWS, Ids, World, registered_routes
+from tests.api_contract.authorisation import PIN, ROWS, Ids, World, registered_routes
 from tests.fixtures import Api, shared_rows
 from tests.scripted_graph import ScriptedGraph
+from tests.simulated import RunningSimulator
 from tests.staff.test_accessibility import a_row_of_every_table
 from tests.staff.test_authorisation import PAGES as STAFF_PAGES
 from tests.staff.test_authorisation import path_of
@@ -166,6 +168,13 @@ API_WITHOUT = {
     "POST /v1/webhooks/{endpoint_id}/test",
     "POST /v1/webhooks/{endpoint_id}/verify",
 }
+
+CLOUD_API = {
+    "register": Entry("number.register", PIN),
+    "deregister": Entry("number.deregister"),
+    "": Entry("number.two_step", PIN),
+}
+"""The entries of the paths below a number of the Cloud API. `messaging/tests/test_cloud_api.py` has its callbacks."""
 
 CONSOLE = {
     "console_data": Entry("customer.erase", {"customer": "919812345678", "confirmed": "yes"}),
@@ -370,6 +379,12 @@ class TestEachOperation:
             is_of_tenant=route.kind == "tenant",
         )
 
+    @pytest.mark.parametrize("edge", CLOUD_API)
+    def test_of_the_cloud_api_leaves_its_entry(self, edge: str, scene: Scene) -> None:
+        api, actor = scene.callers["tenant"]
+        path = f"/v25.0/{_account(scene.world).numbers.get().phone_number_id}/{edge}".rstrip("/")
+        check(CLOUD_API[edge], actor, scene.world, lambda body: api.post(path, body))
+
     @pytest.mark.parametrize("name", CONSOLE)
     def test_of_the_console_leaves_its_entry(self, name: str, scene: Scene) -> None:
         page, browser = PAGES[name], scene.visitors.browser("of live")
@@ -418,3 +433,20 @@ def test_operators_and_the_gateway_leave_an_entry_too(tenant: Tenant) -> None:
     recorder.disable({endpoint.pk: "gone"})
     call_command("expunge", "--tenant", str(tenant.id), "--all")
     assert entries(0) == [("webhook_endpoint.disable", None), ("tenant.expunge", None)]
+
+
+@pytest.mark.django_db
+def test_an_account_names_who_connected_it(
+    api: Api, key: api_keys.NewKey, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    endpoint_of(tenant, verified_at=now())
+    own, signed_up, hosted = (simulator.account() for _ in range(3))
+    api.post("/v1/numbers/connect", {"waba_id": own.waba_id, "access_token": own.access_token})
+    body = {"waba_id": signed_up.waba_id, "phone_number_id": signed_up.phone_number_id}
+    api.post("/v1/numbers/embedded-signup", {**body, "code": signed_up.code})
+    session = sessions.create(tenant_id=tenant.id, environment="live", return_url="https://shop.example/done")
+    body = {"waba_id": hosted.waba_id, "phone_number_id": hosted.phone_number_id}
+    sessions.finish(session, code=hosted.code, **body)
+    by_key = ("account.connect", key.row.prefix)
+    assert entries(0) == [by_key, by_key, ("account.connect", None)]
+    assert AuditEntry.objects.latest("id").details["connect_session"] == session.public_id
