@@ -202,7 +202,7 @@ def test_an_invoice_is_sent_again_unless_it_is_not_registered(
     assert "before its registration" in browser.post(url, SUBMITTED).content.decode()
 
 
-def test_einvoices_go_out_and_come_back_by_their_page(browser: Client, payer: Tenant) -> None:
+def test_einvoices_go_out_and_come_back_by_their_page(browser: Client, staff: User, payer: Tenant) -> None:
     buyers.change(tenant_id=payer.id, changes=PROFILE)
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
@@ -215,6 +215,7 @@ def test_einvoices_go_out_and_come_back_by_their_page(browser: Client, payer: Te
         shown = sent.content.decode()
         assert "cannot be read" in shown or "not an answer of the portal" in shown
     assert "Documents registered: 1." in shown
+    assert AuditEntry.objects.get(action="billing.einvoice").actor_user_id == staff.pk
     assert "Every document that needs registration is registered." in shown
     cancel = reverse("admin:billing_invoice_cancel", args=[only_invoice(payer).pk])
     Invoice.objects.update(ack_at=now() - timedelta(hours=25))

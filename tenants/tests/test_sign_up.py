@@ -68,7 +68,8 @@ def test_a_confirmed_sign_up_is_a_tenant_that_waits(browser: Client) -> None:
     evidence = SignUp.objects.get(tenant=tenant)
     assert (evidence.phone, evidence.pin_code, evidence.state_code) == ("+919800000001", "560100", "29")
     assert evidence.password == ""
-    assert AuditEntry.objects.get().action == "tenant.sign_up"
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.actor_user_id) == ("tenant.sign_up", User.objects.get().pk)
     assert browser.login(email="owner@infosys.com", password=PASSWORD)
 
 
@@ -292,7 +293,7 @@ def test_an_applicant_corrects_the_form_and_applies_again(browser: Client, statu
     assert tenant.rejected_reason is None
     assert [flag["code"] for flag in tenant.flags] == ["previously_rejected"] * (status == "rejected")
     entry = AuditEntry.objects.latest("id")
-    assert entry.action == "tenant.apply_again"
+    assert (entry.action, entry.actor_user_id) == ("tenant.apply_again", User.objects.get().pk)
     assert entry.details["before"]["company"] == "Infosys Limited"
     assert entry.details["before"]["rejected_reason"] == ("Wrong tax id." if status == "rejected" else None)
 
