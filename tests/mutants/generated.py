@@ -1,4 +1,4 @@
-"""Mutants that mutmut makes of a file. Each is tried with the tests that run the mutated lines.
+"""Mutants that are generated from a file. Each is tried with the tests that run the mutated lines.
 
     python -m tests.mutants.generated messaging/idempotency.py              all of a file
     python -m tests.mutants.generated --most 50 billing/ledger.py           fifty of them, evenly spread
@@ -8,8 +8,8 @@
     python -m tests.mutants.generated --tests web/tests messaging/pacing.py with these tests instead of the package's
     python -m tests.mutants.generated --all-tests --most 40 messaging       with the tests of every package
 
-`mutmut_mutants.py` makes the mutants, coverage's contexts choose the tests, and `Copy` runs the tests in a copy of the
-project. `generated.toml` lists survivors without a visible effect. Exit code 1 when another mutant survives.
+`mutmut_mutants.py` generates the mutants, coverage's contexts choose the tests, and `Copy` runs the tests in a copy of
+the project. `generated.toml` lists survivors without a visible effect. Exit code 1 when another mutant survives.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""Print the mutants that mutmut makes of some files, one JSON line for each mutant. Runs with mutmut alone, without the
-project:
+"""Print the mutants of some files, one JSON line for each mutant: those of mutmut's operators and of
+`semantic_operators.py`. Runs with mutmut alone, without the project:
 
 uv run --no-project --with mutmut==3.8.1 python tests/mutants/mutmut_mutants.py FILE...
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mutmut.mutation import file_mutation
+from semantic_operators import OPERATORS
 
 LEFT_OUT = {"operator_string", "operator_assignment"}
 """Operators that change texts or assign None. They make thousands of mutants, which contract tests and type checks
@@ -22,7 +23,8 @@ detect.
 """
 
 file_mutation.mutation_operators = [
-    each for each in file_mutation.mutation_operators if each[1].__name__ not in LEFT_OUT
+    *(each for each in file_mutation.mutation_operators if each[1].__name__ not in LEFT_OUT),
+    *OPERATORS,
 ]
 
 
@@ -40,8 +42,8 @@ def rendered(file: str, text: str, module: Any, mutation: Any) -> dict[str, obje
     mutated = file_mutation.deep_replace(module, mutation.original_node, mutation.mutated_node)
     after = mutated.code.splitlines()
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    changes = [change for change in matcher.get_opcodes() if change[0] == "replace"]
-    if len(changes) != 1:
+    changes = [change for change in matcher.get_opcodes() if change[0] != "equal"]
+    if len(changes) != 1 or changes[0][0] == "insert":
         return None
     _, start, end, new_start, new_end = changes[0]
     new = after[new_start:new_end]
