@@ -49,6 +49,15 @@ def test_taxes_are_exact_equal_halves_and_the_same_in_total(numbers: int, kind: 
     assert sum(row.amount_paise for row in taxes.rows()) == charge.tax_paise
 
 
+@given(st.integers(0, 10**12), st.sampled_from(["intra_state", "inter_state"]))
+def test_the_tax_of_a_credit_note_is_split_like_its_invoices(paise: int, kind: gst.SupplyType) -> None:
+    invoiced = charge_for(1, Terms()).taxes(gst.Supply("29", kind))
+    credited = invoiced.like(paise)
+    assert credited.total_paise == paise
+    assert credited.cgst_paise - credited.sgst_paise in {0, 1}
+    assert (credited.igst_paise == 0) is (kind == "intra_state" or paise == 0)
+
+
 @given(st.integers(0, 10**15), st.integers(1, 1000), st.integers(1, 1000))
 def test_shares_round_half_up_as_decimal_does(amount: int, numerator: int, denominator: int) -> None:
     exact = Decimal(amount * numerator) / Decimal(denominator)

@@ -83,6 +83,15 @@ async def test_a_delivery_goes_through_the_proxy_to_the_address_that_was_checked
     assert "shop.test" in str(receiver.requests[0]), "the receiver's own Host"
 
 
+async def test_the_proxy_gets_an_ipv6_address_in_brackets(settings: Any) -> None:
+    async with (
+        running(Proxy(b"HTTP/1.1 403 Forbidden\r\n\r\n"), settings) as proxy,
+        Outbound(allow_private=True) as client,
+    ):
+        await client.post("http://[::1]:9/hook", b"{}", {})
+    assert proxy.asked == ["[::1]:9"]
+
+
 async def test_a_private_address_is_refused_before_the_proxy_is_asked(serve: Serve, settings: Any) -> None:
     receiver = await serve(answers_ok)
     names = KnownNames(**{"inside.test": [["10.0.0.1", "127.0.0.1"]]})

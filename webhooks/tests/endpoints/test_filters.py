@@ -103,6 +103,10 @@ def test_what_is_refused_says_why(api: Api, tenant: Tenant) -> None:
             assert said in details["fields"]["filter"][0]
     endpoint.refresh_from_db()
     assert endpoint.filter is None
+    longest = {"data.a": "x" * (filters.LONGEST - len('{"data.a": ""}'))}
+    assert api.patch(f"/v1/webhooks/{endpoint.id}", {"filter": longest}).status_code == 200
+    longest["data.a"] += "x"
+    assert_error(api.patch(f"/v1/webhooks/{endpoint.id}", {"filter": longest}), 400, "invalid_request")
 
 
 @pytest.mark.parametrize(
