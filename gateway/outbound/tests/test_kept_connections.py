@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from gateway.outbound.client import Outbound
+from gateway.outbound.connection import Attempt, HttpConnection
 from gateway.outbound.tests.receivers import (
     OK,
     Connection,
@@ -107,6 +108,46 @@ async def test_a_large_body_is_sent_again_from_its_start(serve: Serve, client: O
 
     assert (await client.post(receiver.url(), body, {})).ok
     assert receiver.requests[-1].partition(b"\r\n\r\n")[2] == body
+
+
+class SlowTransport(asyncio.Transport):
+    """Takes everything, and tells the writer to wait after each piece."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        super().__init__()
+        self.connection, self.taken, self.is_closed = connection, 0, False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.taken += len(data)
+        self.connection.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def abort(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("pieces", [1, 8])
+async def test_a_connection_with_a_body_that_was_not_sent_to_its_end_is_not_kept(pieces: int) -> None:
+    """Its receiver would read the next request as the rest of the body."""
+    connection = HttpConnection()
+    transport = SlowTransport(connection)
+    connection.connection_made(transport)
+    body, deadline = b"x" * 2**21, asyncio.get_running_loop().time() + 20
+    exchange = asyncio.ensure_future(
+        connection.exchange(b"", body, Attempt(), read_limit=1024, deadline=deadline)
+    )
+    for piece in range(pieces):
+        while transport.taken <= piece * len(body) // 8:
+            await asyncio.sleep(0)
+            connection.resume_writing()
+    connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    await exchange
+    assert connection.is_open is (transport.taken == len(body)) is (pieces == 8)
 
 
 async def test_the_second_try_has_no_more_time_than_the_first(serve: Serve, client: Outbound) -> None:
