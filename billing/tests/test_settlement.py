@@ -3,13 +3,15 @@
 A change between a check and the lock is detected, so no debit or refund exceeds its limit.
 """
 
+from typing import Any
+
 import pytest
 
 from billing import usage
 from billing.invoices import issuing
 from billing.models import Invoice, Mandate, PaymentAttempt, Refund
 from billing.payments import attempts, debits, refunds
-from billing.payments.provider import Payment
+from billing.payments.provider import Payment, ProviderUnreachable
 from billing.tests.conftest import ist
 from billing.tests.test_money import late_attempt
 from gateway.api.errors import InvalidRequest
@@ -65,6 +67,21 @@ def test_collected_money_is_neither_failed_nor_in_flight_again(invoice: Invoice)
     attempts.record_processing(attempt_id=attempt.id, payment_id="pay_1", at=AT)
     attempts.fail(attempt_id=attempt.id, error=None, at=AT)
     assert state(attempt) == ("captured", "paid", 59_000)
+
+
+@pytest.mark.parametrize("status", PaymentAttempt.Status.values)
+def test_a_provider_that_is_away_changes_only_an_attempt_without_an_answer(
+    invoice: Invoice, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    def away(*_: Any) -> None:
+        raise ProviderUnreachable("timeout")
+
+    attempt = attempt_of(invoice, "link", status)
+    monkeypatch.setattr(attempts, "_refresh_link", away)
+    with pytest.raises(ProviderUnreachable):
+        attempts.refresh(attempt.id, AT)
+    attempt.refresh_from_db()
+    assert attempt.status == ("unknown" if status == "created" else status)
 
 
 def test_a_late_part_payment_leaves_the_debit_under_way(invoice: Invoice) -> None:

@@ -22,6 +22,7 @@ from phone_numbers.tests.test_connection import in_threads
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator
 
 RETURN_URL = "https://shop.example/connected?order=7"
@@ -217,6 +218,15 @@ def test_a_refused_sign_up_goes_back_failed(
     body = shown(api, made)
     assert body["status"] == "failed"
     assert (body["error"]["source"], body["error"]["code"]) == (source, code)
+
+
+@pytest.mark.django_db
+def test_the_token_in_the_upstreams_words_is_shown_to_nobody(api: Api, graph: ScriptedGraph) -> None:
+    error = {"error": {"message": "Error validating token EAAsecret1: expired", "code": 190}}
+    graph.answers("GET", "/oauth/access_token", error, status=400)
+    made = make(api)
+    assert Browser(made).answer(code="a", waba_id="1", phone_number_id="2").json()["status"] == "failed"
+    assert shown(api, made)["error"]["message"] == "Error validating token EAA…: expired"
 
 
 @pytest.mark.django_db
