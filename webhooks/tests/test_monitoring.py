@@ -58,8 +58,9 @@ def test_health_counts_due_retries_dead_deliveries_and_open_circuits(
         status="dead", dead_at=now() - timedelta(hours=25)
     )
     assert (health(staff_api)["dead_24h"], health(staff_api)["retries_due"]) == (1, 8)
-    Endpoint.objects.update(status="paused")
-    assert health(staff_api)["retries_due"] == 0, "what is paused on purpose is not late"
+    for status in ("paused", "disabled"):
+        Endpoint.objects.update(status=status)
+        assert health(staff_api) == {**quiet, "dead_24h": 1}, "what does not work on purpose is not late"
 
 
 def test_metrics_count_attempts_by_outcome_and_their_age(

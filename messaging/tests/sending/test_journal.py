@@ -105,6 +105,17 @@ def test_an_answered_send_becomes_its_event_once(tenant: Tenant, number: PhoneNu
     assert tenant.test_message_sent
 
 
+def test_an_entry_is_replayed_after_a_new_key_was_put_in_front(
+    tenant: Tenant, number: PhoneNumber, settings: Any
+) -> None:
+    slot = journal.begin(begun(tenant, number))
+    slot.answered(ANSWERED)
+    abandon(slot)
+    settings.ENCRYPTION_KEYS = ["A" * 43 + "=", *settings.ENCRYPTION_KEYS]
+    assert journal_replay.replay()
+    assert (Event.objects.get().wamid, files()) == ("wamid.7", [])
+
+
 def test_a_send_that_was_recorded_before_its_process_ended_is_not_doubled(
     api: Api, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:

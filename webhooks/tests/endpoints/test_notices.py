@@ -14,6 +14,7 @@ from gateway.clock import isoformat, now
 from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api, in_threads
 from tests.receiver import Receiver
+from webhooks import tasks
 from webhooks.delivery import dispatcher
 from webhooks.endpoints import lifecycle, notices
 from webhooks.endpoints.health import health_of
@@ -342,7 +343,7 @@ class TestExhausted:
         for key in ("k1", "k2"):
             publish_one(tenant, key)
             dispatcher.run()
-            report_exhausted()
+            tasks.notify_endpoint_changes()
         assert [subject.partition(" “")[0] for subject in mails()] == expected
         if expected:
             Endpoint.objects.filter(pk=broken.pk).update(exhausted_since=now() - notices.MAIL_WINDOW)
