@@ -103,6 +103,8 @@ def test_nobody_pays_by_claiming_to_return(invoice: Invoice, provider: RunningSi
     assert Client().get(f"{path}?razorpay_payment_link_status=paid").status_code == 200
     invoice.refresh_from_db()
     assert (invoice.status, invoice.amount_paid_paise) == ("open", 0)
+    Invoice.objects.filter(pk=invoice.pk).update(status="failed")
+    assert "being confirmed" in Client().get(path).content.decode(), "the button would pay twice"
     assert Client().get("/pay/unknown/returned").status_code == 404
     assert Client().post(path).status_code == 405
 

@@ -26,11 +26,12 @@ def test_what_the_website_answers_becomes_a_flag(
 ) -> None:
     answer = client.Answer(status=status, error=error, ms=3, body=body, retry_after=None)
     monkeypatch.setattr(client, "get_once", lambda *_, **__: answer)
-    tenant = Tenant.objects.create(name="Shop", website="https://shop.in")
+    other = {"code": "duplicate_tax_id", "level": "high", "text": "Another tenant has it."}
+    tenant = Tenant.objects.create(name="Shop", website="https://shop.in", flags=[other])
     for _ in range(2):
         screening.check(tenant.id)
     tenant.refresh_from_db()
-    assert [flag["code"] for flag in tenant.flags] == codes
+    assert [flag["code"] for flag in tenant.flags] == ["duplicate_tax_id", *codes]
 
 
 def test_a_tenant_without_a_website_is_left_alone(tenant: Any) -> None:

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 
 from gateway import ids
 from tenants.credentials import api_keys, key_cache
-from tenants.models import Tenant
+from tenants.models import PlatformApp, Tenant
 from tests.fixtures import assert_error, wait_until
 from web import admission, open_streams, stream_response
 from web import listener as http_listener
@@ -403,6 +403,16 @@ def test_the_newest_stream_of_a_key_ends_the_one_before(listen: Open, tenant: Te
     assert first.event() == {"event": "closed", "data": "replaced"}
     event_id = publish_one(tenant)
     assert second.event()["id"] == event_id
+
+
+def test_a_platforms_streams_of_its_tenants_stay_open_beside_each_other(
+    listen: Open, platform_app: PlatformApp
+) -> None:
+    by = api_keys.create(name="p", environment="live", app=platform_app).key
+    shops = [Tenant.objects.create(name=name, app=platform_app, status="active") for name in ("A", "B")]
+    streams = [listen(by=by, X_Service_Tenant=str(shop.id)) for shop in shops]
+    events = [publish_one(shop) for shop in shops]
+    assert [stream.event()["id"] for stream in streams] == events
 
 
 def test_a_stream_of_the_key_at_another_process_ends_this_one(

@@ -14,6 +14,7 @@ from gateway.upstream.notifications.change import MessageFacts
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
+from webhooks import replay
 from webhooks.analytics import rollup, statistics
 from webhooks.events.envelope import NewEvent
 from webhooks.models import Delivery, Figure, FigureChange, FigureDue, Message
@@ -142,8 +143,11 @@ def test_webhooks(api: Api, tenant: Tenant) -> None:
     count_all()
     (day,) = figures(api, around(now()))["webhooks"]
     assert (day["delivered"], day["failed"], day["open"], day["p95_ms"]) == (0, 0, 4, None)
-    done = Delivery.objects.order_by("id").values_list("pk", flat=True)
-    Delivery.objects.filter(pk__in=list(done[:3])).update(status="delivered", last_response_ms=40)
+    done = list(Delivery.objects.order_by("id").values_list("pk", flat=True))
+    first = Delivery.objects.get(pk=done[0])
+    again = replay.replay_delivery(tenant_id=tenant.id, environment="live", delivery_id=first.pk)
+    assert again.is_replay
+    Delivery.objects.filter(pk__in=done[:3]).update(status="delivered", last_response_ms=40)
     Delivery.objects.filter(pk=done[3]).update(status="dead")
     count_all()
     (day,) = figures(api, around(now()))["webhooks"]
