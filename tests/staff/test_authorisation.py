@@ -5,11 +5,14 @@ below it. Finance is outside of this order: it opens the pages of support and th
 a row in `PAGES` or a kind in `OF_A_MODEL` fails.
 """
 
+import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib import admin
+from django.contrib.auth.models import Group, Permission
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import get_resolver, reverse
@@ -28,6 +31,33 @@ pytestmark = pytest.mark.django_db
 ROLES = ("visitor", "customer", "staff", "support", "reviewer", "superuser")
 """The roles from the lowest to the highest. `staff` has no group."""
 NOBODY = "nobody"
+OF_DJANGO = {"add", "change", "delete", "module", "view", "view_or_change"}
+_MONEY = {
+    "credit": "billing.add_creditnote",
+    "decide": "billing.change_staffact",
+    "payment": "billing.add_paymentattempt",
+    "refund": "billing.add_refund",
+}
+ACTS = {
+    "billing.billingprofile switch": "billing.change_billingprofile",
+    **{
+        f"billing.{model} {act}": permission
+        for model in ("invoice", "paymentattempt", "staffact")
+        for act, permission in _MONEY.items()
+    },
+    "numbers.businessaccount release": "numbers.delete_businessaccount",
+    "numbers.phonenumber release": "numbers.delete_phonenumber",
+    "tenants.apikey revoke": "tenants.revoke_apikey",
+    "tenants.apikey rotate": "tenants.add_platformapp",
+    "tenants.platformapp create_key": "tenants.add_platformapp",
+    "tenants.tenant decide": "tenants.decide_tenant",
+    "tenants.tenant look": "tenants.view_tenant",
+    "tenants.tenant note": "tenants.add_tenantnote",
+    "tenants.user remove_factor": "tenants.change_user",
+    "webhooks.delivery operate": "webhooks.add_delivery",
+    "webhooks.endpoint operate": "webhooks.change_endpoint",
+}
+"""The permission of each act of staff that is not one of Django's."""
 
 OF_A_MODEL = {
     "changelist": "support",
@@ -133,6 +163,28 @@ def of_models() -> dict[str, str]:
 
 def test_every_page_has_a_row_and_every_row_a_page() -> None:
     assert registered_pages() == of_models().keys() | PAGES.keys() | IN_AND_OUT
+
+
+def test_each_act_needs_its_own_permission_and_no_other_gives_it() -> None:
+    """The groups have several permissions each, so pages alone do not show which one opens an act."""
+    permissions = {
+        f"{each.content_type.app_label}.{each.codename}"
+        for each in Permission.objects.select_related("content_type")
+    }
+    found: dict[str, set[str]] = {}
+    for model, page in admin.site._registry.items():
+        for name in dir(page):
+            act = re.fullmatch(r"has_(\w+)_permission", name)
+            if act and act[1] not in OF_DJANGO:
+                found[f"{model._meta.label_lower} {act[1]}"] = {
+                    permission for permission in permissions if getattr(page, name)(_with_only(permission))
+                }
+    assert found == {act: {permission} for act, permission in ACTS.items()}
+
+
+def _with_only(permission: str) -> Any:
+    """A request of a staff member with one permission."""
+    return SimpleNamespace(user=SimpleNamespace(has_perm=lambda asked, *_: asked == permission))
 
 
 def test_roles_are_nested() -> None:

@@ -152,6 +152,8 @@ def test_webhooks(api: Api, tenant: Tenant) -> None:
     count_all()
     (day,) = figures(api, around(now()))["webhooks"]
     assert (day["delivered"], day["failed"], day["open"], day["p95_ms"]) == (3, 1, 0, 40)
+    narrowed = figures(api, around(now()) + "&phone_number_id=404")
+    assert narrowed["webhooks"] == [day], "a delivery has no number"
     assert not FigureDue.objects.exists()
 
 
