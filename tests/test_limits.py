@@ -188,9 +188,11 @@ class TestSandboxTenants:
         self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(platform_apps, "MOST_SANDBOX_TENANTS", 2)
-        self.make(platform_app, sandbox=True)
+        another = PlatformApp.objects.create(name="Another platform")
+        for app in (another, another, platform_app):
+            self.make(app, sandbox=True)
         assert at_once(lambda: self.make(platform_app, sandbox=True)) == [200, 409]
-        assert Tenant.objects.filter(sandbox=True).count() == 2
+        assert Tenant.objects.filter(sandbox=True, app=platform_app).count() == 2
         self.make(platform_app, sandbox=False)
 
     def test_a_test_platform_key_gets_the_same_error(
