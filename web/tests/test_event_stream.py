@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import redis
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from gateway import ids
 from tenants.credentials import api_keys, key_cache
@@ -128,6 +128,19 @@ def test_a_key_that_cannot_be_read_closes_no_other_stream(tenant: Tenant, empty_
     empty_valkey.flushdb()
     key_cache.clear_process_cache()
     assert async_to_sync(admission.still_admitted)(credentials) == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "place", [(key_cache, "remember_many"), (admission, "caller_for")], ids=["all", "one"]
+)
+def test_an_outage_of_the_database_ends_no_stream(
+    key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
+) -> None:
+    def away(*_: Any) -> None:
+        raise OperationalError("the connection is lost")
+
+    monkeypatch.setattr(*place, away)
+    assert async_to_sync(admission.still_admitted)([admission.Credential(key.key, None)]) == [True]
 
 
 def test_an_event_arrives_exactly_as_webhooks_deliver_it(
