@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -20,9 +21,11 @@ from gateway import ids
 from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import assert_error, wait_until
+from tests.front import running
 from web import admission, open_streams, stream_response
 from web import listener as http_listener
 from web.open_streams import Listener
+from web.routes import Application
 from web.tests.client import FrontClient
 from webhooks import stream as reading
 from webhooks import wake_up
@@ -141,6 +144,18 @@ def test_an_outage_of_the_database_ends_no_stream(
 
     monkeypatch.setattr(*place, away)
     assert async_to_sync(admission.still_admitted)([admission.Credential(key.key, None)]) == [True]
+
+
+def test_a_process_that_stops_says_so_on_its_streams(listen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_response, "_is_stopping", False)
+    stream, application = listen(), SimpleNamespace(_loops=[])
+
+    async def stop() -> None:
+        Application.stop(application)  # type: ignore[arg-type]
+
+    running.run(stop())
+    assert stream.event() == {"event": "closed", "data": "stopping"}
+    assert listen().response.status == 503
 
 
 def test_an_event_arrives_exactly_as_webhooks_deliver_it(
