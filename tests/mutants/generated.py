@@ -63,9 +63,13 @@ class Generated:
         lines = text.split("\n")
         return "\n".join([*lines[: self.start - 1], *self.new, *lines[self.end :]])
 
+    @property
+    def old(self) -> str:
+        """The code that is replaced, with its lines joined by blanks."""
+        return _line((ROOT / self.file).read_text().split("\n")[self.start - 1 : self.end])
+
     def __str__(self) -> str:
-        old = (ROOT / self.file).read_text().split("\n")[self.start - 1 : self.end]
-        return f"{self.file}:{self.start}: {_line(old)}  →  {_line(self.new)}"
+        return f"{self.file}:{self.start}: {self.old}  →  {_line(self.new)}"
 
 
 def _line(lines: Sequence[str]) -> str:
@@ -182,6 +186,15 @@ def _contexts(
     ]
 
 
+def is_explained(mutant: Generated) -> bool:
+    """Whether `generated.toml` says why the mutant has no visible effect."""
+    return any(
+        (each["file"], each["new"]) == (mutant.file, _line(mutant.new))
+        and each.get("old", mutant.old) == mutant.old
+        for each in SETTINGS["mutant"]
+    )
+
+
 @cache
 def lines_in_functions(file: str) -> frozenset[int]:
     """The lines of a file that do not run when the file is imported."""
@@ -277,7 +290,6 @@ def main() -> int:
         return 0
     files = sorted({mutant.file for mutant in mutants})
     tests = arguments.tests or sorted({f"{file.partition('/')[0]}/" for file in files})
-    explained = {(each["file"], each["new"]) for each in SETTINGS["mutant"]}
     scores: Counter[tuple[str, str]] = Counter()
     lanes = min(os.cpu_count() or 1, len(mutants))
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory, ThreadPoolExecutor(lanes) as pool:
@@ -289,7 +301,7 @@ def main() -> int:
         def tried(lane: int) -> None:
             for mutant in mutants[lane::lanes]:
                 found = verdict(copies[lane], mutant, tests_of(mutant, known))
-                if found != "noticed" and (mutant.file, _line(mutant.new)) in explained:
+                if found != "noticed" and is_explained(mutant):
                     found = "explained"
                 scores[mutant.file.partition("/")[0], found] += 1
                 if found not in {"noticed", "explained"}:
