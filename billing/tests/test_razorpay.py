@@ -43,6 +43,7 @@ def _elsewhere(settings: Any) -> None:
         ({"status": 429, "json": NO_AMOUNT}, ProviderUnreachable, False),
         ({"status": 200, "body": "<html>"}, ProviderUnreachable, False),
         ({"body": requests.ConnectTimeout()}, ProviderUnreachable, False),
+        ({"status": 300, "json": {}}, ProviderRefused, False),
         ({"status": 302, "headers": {"Location": ORDERS}, "json": {}}, ProviderRefused, False),
         ({"status": 200, "json": []}, ProviderRefused, False),
         ({"status": 400, "json": NO_AMOUNT}, ProviderRefused, False),
