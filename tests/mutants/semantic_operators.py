@@ -2,7 +2,7 @@
 
 - an element of a collection of texts or constants, such as a status
 - one side of `and` and `or`
-- a call whose result is not used, such as a forgotten audit entry
+- a call whose result is not used, such as an audit entry
 - a guard: an `if` that only raises, returns or continues
 - `.filter(…)`, `.exclude(…)` and `.select_for_update(…)` of a queryset
 - a condition or a lock in SQL

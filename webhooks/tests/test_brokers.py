@@ -98,7 +98,7 @@ def test_what_a_broker_refuses_says_why_and_comes_again(api: Api, tenant: Tenant
         assert (details["error"], word in details["body_excerpt"]) == ("refused", True)
 
 
-def test_after_a_connection_the_reason_of_an_earlier_one_is_forgotten() -> None:
+def test_after_a_connection_the_reason_of_an_earlier_failure_counts_no_more() -> None:
     destination = object.__new__(rabbitmq.RabbitMq)
     with pytest.raises(OSError, match="connection_error"), destination.noting():
         raise ConnectionRefusedError

@@ -111,7 +111,7 @@ async def test_a_large_body_is_sent_again_from_its_start(serve: Serve, client: O
 
 
 class SlowTransport(asyncio.Transport):
-    """Takes everything, and tells the writer to wait after each piece."""
+    """Takes everything, and lets the writer wait after each piece."""
 
     def __init__(self, connection: HttpConnection) -> None:
         super().__init__()
