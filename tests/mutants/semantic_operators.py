@@ -68,24 +68,16 @@ def without_call(node: cst.Call) -> Iterator[cst.CSTNode]:
         yield node.func.value
 
 
-def without_condition(node: cst.SimpleString) -> Iterator[cst.CSTNode]:
-    """A text of SQL without one of its conditions or locks."""
-    for text in _without_condition(node.value):
-        yield node.with_changes(value=text)
-
-
-def without_condition_in_part(node: cst.FormattedStringText) -> Iterator[cst.CSTNode]:
-    """A part of a formatted text of SQL without one of its conditions or locks."""
-    for text in _without_condition(node.value):
-        yield node.with_changes(value=text)
-
-
-def _without_condition(text: str) -> Iterator[str]:
-    if _SQL.search(text):
-        for pattern, instead in _REMOVED:
-            for found in pattern.finditer(text):
-                if not _IN_BETWEEN.search(text[: found.start()]):
-                    yield text[: found.start()] + instead + text[found.end() :]
+def without_condition(node: Any) -> Iterator[cst.CSTNode]:
+    """A text of SQL, or a part of a formatted one, without one of its conditions or locks."""
+    text = node.value
+    if not _SQL.search(text):
+        return
+    for pattern, instead in _REMOVED:
+        for found in pattern.finditer(text):
+            before, after = text[: found.start()], text[found.end() :]
+            if not _IN_BETWEEN.search(before):
+                yield node.with_changes(value=before + instead + after)
 
 
 OPERATORS: list[tuple[type[cst.CSTNode], Callable[[Any], Iterator[cst.CSTNode]]]] = [
@@ -97,5 +89,5 @@ OPERATORS: list[tuple[type[cst.CSTNode], Callable[[Any], Iterator[cst.CSTNode]]]
     (cst.If, without_guard),
     (cst.Call, without_call),
     (cst.SimpleString, without_condition),
-    (cst.FormattedStringText, without_condition_in_part),
+    (cst.FormattedStringText, without_condition),
 ]
