@@ -209,7 +209,7 @@ def live(request: HttpRequest, visit: Visit) -> HttpResponse:
         has_news = bool(run(stream.with_news([Wanted(tenant_id, environment, after=seen)])))
     else:
         first = lists.after(request)
-        has_news = first is not None and search.may_have(
+        has_news = first is not None and search.may_have_since(
             tenant_id=tenant_id, environment=environment, first=first
         )
     news = b"event: news\ndata: 1\n" if has_news else b": nothing\n"

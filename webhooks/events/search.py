@@ -132,7 +132,7 @@ def search(
     )
 
 
-def may_have(*, tenant_id: UUID, environment: str, first: UUID) -> bool:
+def may_have_since(*, tenant_id: UUID, environment: str, first: UUID) -> bool:
     """Whether a tenant has events of one environment with ids from `first` on.
 
     True as well if the bounded walk ends before it finds one: the events may be farther back.
