@@ -10,7 +10,7 @@ from django.test import Client
 from console import exports
 from console.tests import conversing
 from gateway.clock import now
-from messaging.models import Erasure, MessageTemplate
+from messaging.models import MessageTemplate
 from tenants import audit
 from tenants.models import Export, OutboundMail, Tenant, User
 from tests.browsers import browser_of
@@ -26,15 +26,6 @@ def table(answer: HttpResponseBase) -> list[dict[str, str]]:
     assert answer["Content-Type"].startswith("text/csv")
     assert answer["Content-Disposition"].startswith("attachment")
     return list(csv.DictReader(io.StringIO(b"".join(answer).decode())))
-
-
-def test_a_customer_is_erased_only_after_a_confirmation(tenant: Tenant, browser: Client) -> None:
-    conversing.inbound(tenant)
-    asked = browser.post("/console/settings/data", {"customer": conversing.WA_ID})
-    assert b'name="confirmed"' in asked.content
-    assert not Erasure.objects.exists()
-    browser.post("/console/settings/data", {"customer": conversing.WA_ID, "confirmed": "yes"})
-    assert Erasure.objects.get().tenant_id == tenant.id
 
 
 def test_messages_are_exported_by_the_filter_of_their_list_without_texts(

@@ -30,6 +30,7 @@ from messaging.models import (
 )
 from phone_numbers.models import PhoneNumber
 from tenants.models import AuditEntry, Export, ExportPart, Tenant
+from tests.browsers import browser_of
 from tests.fixtures import Api, assert_error, in_threads
 from webhooks.models import Delivery, Event, Message
 from webhooks.tests.publishing import endpoint_of, make, readable
@@ -185,6 +186,16 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
     assert (row.customer_id, WA_ID in str(AuditEntry.objects.values())) == (None, False)
     assert AuditEntry.objects.get(action="customer.erase").target_id == str(row.pk)
     assert erase(api)["erased"]["events"] == 0
+
+
+def test_the_console_erases_only_after_a_confirmation(tenant: Tenant) -> None:
+    make(tenant, wa_id=WA_ID)
+    browser = browser_of(tenant)
+    asked = browser.post("/console/settings/data", {"customer": WA_ID})
+    assert b'name="confirmed"' in asked.content
+    assert not Erasure.objects.exists()
+    browser.post("/console/settings/data", {"customer": WA_ID, "confirmed": "yes"})
+    assert Erasure.objects.get().tenant_id == tenant.id
 
 
 def test_a_replay_of_what_was_erased_is_not_sent(tenant: Tenant, api: Api) -> None:
