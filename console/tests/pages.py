@@ -33,6 +33,8 @@ class Page:
     """The fields of the form. `{name}` in a value stands for a part of the page's path."""
     changed_while: frozenset[Status] = frozenset()
     """Tenant statuses, other than active, in which a POST works."""
+    audits: str = ""
+    """The actions of the audit entries that a successful POST leaves, in order."""
 
     def made(self, world: World) -> dict[str, Any]:
         """Create the object, and return the parts of the page's path that name it."""
@@ -110,9 +112,9 @@ def _export(kind: str) -> Callable[[World], Mapping[str, Any]]:
     return made
 
 
-def _does(area: Area, of: str | None = None, **body: str) -> Page:
+def _does(area: Area, of: str | None = None, *, audits: str = "", **body: str) -> Page:
     """A page with only a POST, for an active tenant."""
-    return Page(area, reads=False, changes=True, of=of, body=body)
+    return Page(area, reads=False, changes=True, of=of, body=body, audits=audits)
 
 
 PAGES: dict[str, Page] = {
@@ -122,53 +124,77 @@ PAGES: dict[str, Page] = {
     "console_search_hits": Page("own"),
     "console_preferences": Page("own", reads=False, changes=True, changed_while=ALWAYS),
     "console_application": Page("settings", changes=True),
-    "console_data": Page("settings", changes=True, body={"customer": "919812345678"}),
-    "console_settings": Page("settings", changes=True, body={"retention_days": "30"}),
+    "console_data": Page(
+        "settings", changes=True, body={"customer": "919812345678"}, audits="customer.erase"
+    ),
+    "console_settings": Page("settings", changes=True, body={"retention_days": "30"}, audits="tenant.update"),
     "console_audit": Page("settings"),
-    "console_connect_app": Page("integration", changes=True),
+    "console_connect_app": Page("integration", changes=True, audits="connected_app.connect"),
     "console_connected_apps": Page("integration"),
     "console_connected_app_disconnect": Page(
-        "integration", reads=False, changes=True, make=_connected_app, changed_while=ALWAYS
+        "integration",
+        reads=False,
+        changes=True,
+        make=_connected_app,
+        changed_while=ALWAYS,
+        audits="connected_app.disconnect",
     ),
     "console_export_start": Page("own", reads=False, changes=True, changed_while=ALWAYS),
     "console_export": Page("integration", make=_export("messages")),
     "console_audit_export": Page("settings", make=_export("audit")),
     "console_device": Page("integration", changes=True),
-    "console_team": Page("settings", changes=True),
+    "console_team": Page("settings", changes=True, audits="team.invite"),
     "console_team_role": Page(
-        "settings", changes=True, make=_member, body={"role": "developer"}, changed_while=ALWAYS
+        "settings",
+        changes=True,
+        make=_member,
+        body={"role": "developer"},
+        changed_while=ALWAYS,
+        audits="team.role",
     ),
-    "console_team_remove": Page("settings", changes=True, make=_member, changed_while=ALWAYS),
-    "console_team_again": Page("settings", reads=False, changes=True, make=_invitation),
+    "console_team_remove": Page(
+        "settings", changes=True, make=_member, changed_while=ALWAYS, audits="team.remove"
+    ),
+    "console_team_again": Page("settings", reads=False, changes=True, make=_invitation, audits="team.invite"),
     "console_team_withdraw": Page(
-        "settings", reads=False, changes=True, make=_invitation, changed_while=ALWAYS
+        "settings", reads=False, changes=True, make=_invitation, changed_while=ALWAYS, audits="team.withdraw"
     ),
     "console_quickstart": Page("integration"),
     "console_requests": Page("integration"),
     "console_request": Page("integration", of=REQUEST),
-    "console_api_keys": Page("integration", changes=True),
-    "console_rotate_key": Page("integration", changes=True, of=KEY),
-    "console_revoke_key": Page("integration", changes=True, of=KEY, body={"name": "server"}),
-    "console_endpoints": Page("integration", changes=True),
+    "console_api_keys": Page("integration", changes=True, audits="api_key.create"),
+    "console_rotate_key": Page("integration", changes=True, of=KEY, audits="api_key.rotate"),
+    "console_revoke_key": Page(
+        "integration", changes=True, of=KEY, body={"name": "server"}, audits="api_key.revoke"
+    ),
+    "console_endpoints": Page("integration", changes=True, audits="webhook_endpoint.create"),
     "console_endpoint": Page("integration", of=ENDPOINT),
     "console_endpoint_change": Page(
-        "integration", changes=True, of=ENDPOINT, body={"url": "http://127.0.0.1:9/", "event_types": "*"}
+        "integration",
+        changes=True,
+        of=ENDPOINT,
+        body={"url": "http://127.0.0.1:9/", "event_types": "*"},
+        audits="webhook_endpoint.update",
     ),
     "console_endpoint_verify": _does("integration", ENDPOINT),
-    "console_endpoint_resume": _does("integration", ENDPOINT),
-    "console_endpoint_pause": _does("integration", ENDPOINT),
+    "console_endpoint_resume": _does("integration", ENDPOINT, audits="webhook_endpoint.resume"),
+    "console_endpoint_pause": _does("integration", ENDPOINT, audits="webhook_endpoint.update"),
     "console_endpoint_example": _does("integration", ENDPOINT),
-    "console_endpoint_secret": _does("integration", ENDPOINT, overlap_hours="1"),
+    "console_endpoint_secret": _does(
+        "integration", ENDPOINT, overlap_hours="1", audits="webhook_endpoint.rotate_secret"
+    ),
     "console_endpoint_recover": _does("integration", ENDPOINT),
-    "console_endpoint_delete": Page("integration", changes=True, of=ENDPOINT),
+    "console_endpoint_delete": Page(
+        "integration", changes=True, of=ENDPOINT, audits="webhook_endpoint.delete"
+    ),
     "console_deliveries": Page("integration"),
     "console_delivery": Page("integration", of=DELIVERY),
     "console_delivery_again": _does("integration", DELIVERY),
     "console_conversations": Page("conversations"),
     "console_conversation_rows": Page("conversations"),
     "console_conversations_live": Page("conversations"),
-    "console_conversations_on": _does("integration"),
-    "console_conversations_off": Page("integration", changes=True),
+    "console_conversations_on": _does("integration", audits="webhook_endpoint.create"),
+    "console_conversations_off": Page("integration", changes=True, audits="webhook_endpoint.delete"),
     "console_conversation": Page("conversations", changes=True, make=_conversation),
     "console_conversation_messages": Page("conversations", make=_conversation),
     "console_conversation_variables": Page("conversations", make=_conversation),
@@ -193,7 +219,7 @@ PAGES: dict[str, Page] = {
     "console_number": Page("integration", of=NUMBER),
     "console_number_refresh": _does("integration", NUMBER),
     "console_number_subscribe": _does("integration", NUMBER),
-    "console_number_register": _does("integration", NUMBER, pin="123456"),
+    "console_number_register": _does("integration", NUMBER, pin="123456", audits="number.register"),
     "console_number_profile": Page(
         "integration", changes=True, of=NUMBER, body={"about": "Kites and threads"}
     ),
@@ -202,9 +228,14 @@ PAGES: dict[str, Page] = {
         changes=True,
         of="GET /v1/numbers/{phone_number_id}/flow-endpoint",
         body={"do": "delete"},
+        audits="flow_endpoint.delete",
     ),
     "console_number_release": Page(
-        "integration", changes=True, of=NUMBER, body={"phone_number_id": "{phone_number_id}"}
+        "integration",
+        changes=True,
+        of=NUMBER,
+        body={"phone_number_id": "{phone_number_id}"},
+        audits="number.release account.release",
     ),
     "console_send": Page("integration", changes=True),
     "console_send_variables": Page("integration"),
@@ -234,7 +265,7 @@ PAGES: dict[str, Page] = {
     "console_template_delete": Page("integration", changes=True, of=TEMPLATE),
     "console_billing": Page("billing"),
     "console_billing_autopay": _does("billing"),
-    "console_billing_profile": Page("billing", changes=True, changed_while=ALWAYS),
+    "console_billing_profile": Page("billing", changes=True, changed_while=ALWAYS, audits="billing.profile"),
     "console_statement": Page("billing"),
     "console_pay_all": Page("billing", reads=False, changes=True, changed_while=ALWAYS),
     "console_invoice": Page("billing", of=INVOICE),
