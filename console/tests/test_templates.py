@@ -219,6 +219,15 @@ UNEDITABLE: list[tuple[str, dict[str, Any], str]] = [
     ("APPROVED", {"type": "BUTTONS", "buttons": [{"type": "FLOW", "text": "Go"}]}, "Edit it with the API"),
     ("APPROVED", {"type": "BODY", "text": "Hi", "new_member": 1}, "Edit it with the API"),
     ("APPROVED", {"type": "HEADER", "format": "LOCATION"}, "Edit it with the API"),
+    *(
+        ("APPROVED", {"type": "BUTTONS", "buttons": [{**button, "new_member": 1}]}, "Edit it with the API")
+        for button in (
+            {"type": "QUICK_REPLY", "text": "Stop"},
+            {"type": "URL", "text": "Track", "url": "https://shop.example/"},
+            {"type": "PHONE_NUMBER", "text": "Call", "phone_number": "+919800000001"},
+            {"type": "COPY_CODE", "example": "SAVE10"},
+        )
+    ),
 ]
 
 

@@ -288,6 +288,24 @@ def test_several_recipients_need_a_confirmation(agent: Agent, number: PhoneNumbe
     assert (first["total"], first["id"]) == (2, again["id"])
 
 
+def test_of_several_numbers_the_agent_must_name_one(
+    agent: Agent, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    second = connected_number(tenant, simulator.account(), environment="test")
+    send: dict[str, Any] = {"to": [TO], "message": TEXT, "idempotency_key": "k"}
+    file = {"filename": "a.txt", "content_type": "text/plain", "content_base64": ""}
+    for tool, arguments in (
+        ("send_message", send),
+        ("upload_media", file),
+        ("customer_window", {"customer": TO}),
+    ):
+        assert agent.refused(tool, **arguments)["code"] == "invalid_request", tool
+    assert not Event.objects.exists()
+    PhoneNumber.objects.filter(pk=number.pk).update(connection_state="disconnected")
+    assert agent.call("send_message", **send)["answer"]
+    assert Event.objects.get().phone_number_id == second.phone_number_id, "the only one that is connected"
+
+
 def test_the_key_decides_the_world(tenant: Tenant, simulator: RunningSimulator) -> None:
     live = connected_number(tenant, simulator.account(), environment="live")
     arguments = {"to": [TO], "message": TEXT, "idempotency_key": "k", "from": live.phone_number_id}

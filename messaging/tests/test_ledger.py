@@ -234,6 +234,21 @@ def test_single_sends_that_were_not_accepted_are_counted_from_the_request_log(
     assert api.get("/v1/ledger").json()["sends"]["refused"] is None
 
 
+def test_of_a_day_that_the_request_log_covers_in_part_no_refused_sends_are_counted(
+    api: Api, tenant: Tenant, settings: Settings
+) -> None:
+    settings.REQUEST_LOG_DAYS = 3
+    whole, part = (now() - timedelta(days=days) for days in (2, 3))
+    for day, expected in ((whole, 0), (part, None)):
+        sends = api.get(f"/v1/ledger?day={day:%Y-%m-%d}").json()["sends"]
+        assert (sends["refused"], sends["unanswered"]) == (expected, expected)
+    sends = api.get(f"/v1/ledger?day={part:%Y-%m-%d}&hour={part.hour}").json()["sends"]
+    assert sends["refused"] is None
+    if part.hour < 23:
+        sends = api.get(f"/v1/ledger?day={part:%Y-%m-%d}&hour={part.hour + 1}").json()["sends"]
+        assert sends["refused"] == 0
+
+
 @pytest.mark.django_db(transaction=True)
 def test_what_the_upstream_refused_of_an_agent_is_counted_and_logged_as_its_call_of_the_api(
     api: Api, tenant: Tenant, simulator: RunningSimulator, log_calls: Callable[[], None]

@@ -1,7 +1,7 @@
 """The support desk: staff find out why a message failed, and see the console as a tenant sees it, read only."""
 
 import html
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,11 +17,13 @@ from console.tests.test_authorisation import world as world
 from gateway import ids
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
+from messaging.message_log import staff_message_search
 from tenants.models import AuditEntry, Tenant, TenantNote, User
 from tenants.staff import support_view
 from tests.api_contract.authorisation import World
 from tests.browsers import logged_in, text
 from webhooks.models import Message
+from webhooks.tests.publishing import uuid_at
 
 pytestmark = pytest.mark.django_db
 
@@ -35,8 +37,10 @@ def support() -> User:
     return person
 
 
-def failed(tenant: Tenant, wa_id: str = "919812345678", **columns: Any) -> Message:
-    event_id = ids.uuid7()
+def failed(
+    tenant: Tenant, wa_id: str = "919812345678", *, at: datetime | None = None, **columns: Any
+) -> Message:
+    event_id = uuid_at(at or now())
     return Message.objects.create(
         tenant_id=tenant.id,
         environment="live",
@@ -75,6 +79,18 @@ def test_of_several_messages_each_is_a_line_with_its_status(support: User, tenan
     failed(tenant)
     page = text(logged_in(support), "/admin/find/?q=919812345678")
     assert page.count("Failed (131026): text to +91") == 2
+
+
+def test_a_customers_messages_are_found_back_to_the_start_of_the_month_sixty_days_ago(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = now().replace(day=20)
+    monkeypatch.setattr(staff_message_search, "now", lambda: today)
+    begin = (today - timedelta(days=60)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    ages = (timedelta(), timedelta(days=12), timedelta(days=40), -timedelta(seconds=1))
+    written = [failed(tenant, at=begin + age).id for age in ages]
+    found = staff_message_search.find_of_customer(["919812345678", "919812345679"])
+    assert [message.id for message in found] == [written[2], written[1], written[0]]
 
 
 def test_staff_find_a_call_by_its_request_id(support: User, tenant: Tenant) -> None:

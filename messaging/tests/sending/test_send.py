@@ -12,6 +12,7 @@ import redis
 
 from gateway.api.errors import InvalidRequest
 from gateway.clock import isoformat, now
+from gateway.database.statements import run
 from gateway.valkey import write_behind
 from messaging import idempotency
 from messaging.batches import body as batch_body
@@ -19,12 +20,14 @@ from messaging.models import IdempotencyRecord
 from messaging.sending import outbound
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
+from phone_numbers.senders_and_owners import sender as find_sender
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers, in_threads
 from tests.raw_server import raw_server
 from tests.simulated import RunningSimulator, SimulatedAccount
+from webhooks.events.publish import Publication, publishing
 from webhooks.models import Event, EventPayload
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -469,6 +472,29 @@ def test_an_odd_answer_still_makes_an_event(
     events = list(Event.objects.filter(type="message.outbound"))
     assert len(events) == (1 if message == {"id": "wamid.1"} or stored[2] else 2)
     assert (events[0].wa_id, events[0].user_id, events[0].wamid) == stored
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (b'{"messages":[{"id":"wamid.1"}]}', "accepted"),
+        (b'{"messages":[{"id":"wamid.1"}],"error":{"code":1}}', "accepted"),
+        (b'{"error":{"code":131026}}', "failed"),
+        (outbound.not_sent({"reason": "connection_error"}), "failed"),
+        (outbound.outcome_unknown({"reason": "interrupted"}), "unknown"),
+        (b'{"error":"no object"}', "unknown"),
+        (b'{"messages":[]}', "unknown"),
+        (b"[]", "unknown"),
+    ],
+)
+def test_the_status_of_a_message_is_that_of_its_answer(
+    api: Api, tenant: Tenant, number: PhoneNumber, answer: bytes, status: str
+) -> None:
+    sender = find_sender(tenant_id=tenant.id, environment="live", from_=number.phone_number_id)
+    assert sender is not None
+    event = outbound.outbound_event(number=sender, sent=b'{"to":"1"}', response=answer, http_status=None)
+    run(publishing([Publication(tenant.id, [event])]))
+    assert [row["status"] for row in api.get("/v1/messages").json()["data"]] == [status]
 
 
 @contextlib.contextmanager
