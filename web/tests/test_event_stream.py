@@ -29,7 +29,7 @@ from web.routes import Application
 from web.tests.client import FrontClient
 from webhooks import stream as reading
 from webhooks import wake_up
-from webhooks.events.envelope import NewEvent
+from webhooks.events.envelope import EXPLICIT_TYPES, NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Event
 
@@ -373,6 +373,14 @@ def test_filters(listen: Open, tenant: Tenant) -> None:
     assert stream.event()["id"] == wanted
     for query in ("?type=nothing", "?type=", "?x=1", "?phone_number_id=1&phone_number_id=2"):
         assert listen(query).response.status == 400
+
+
+def test_types_that_must_be_named_come_only_when_they_are(listen: Open, tenant: Tenant) -> None:
+    named = listen(f"?type={','.join(EXPLICIT_TYPES)}")
+    every = listen(by=api_keys.create(name="e", environment="live", tenant=tenant).key)
+    published = {kind: publish_one(tenant, kind) for kind in (*EXPLICIT_TYPES, "message.inbound")}
+    assert every.event()["id"] == published["message.inbound"]
+    assert [named.event()["id"] for _ in EXPLICIT_TYPES] == [published[kind] for kind in EXPLICIT_TYPES]
 
 
 def test_a_filter_by_content(listen: Open, tenant: Tenant) -> None:

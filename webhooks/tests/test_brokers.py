@@ -108,6 +108,20 @@ def test_after_a_connection_the_reason_of_an_earlier_failure_counts_no_more() ->
     assert destination.failure(TimeoutError(), 0.0).error == "timeout"
 
 
+def test_a_connection_that_a_refusal_closed_is_opened_again(rabbit: Rabbit) -> None:
+    to = rabbitmq.RabbitMqSettings(**rabbit.exchange("missing")["destination"])
+    message = Message(b"{}", {"X-Service-Event-Type": "message.inbound"}, None, 5.0)
+
+    async def send_twice() -> list[str | None]:
+        async with Outbound(allow_private=True) as outbound, aclosing(Connections(outbound)) as opened:
+            refused = await opened.send(UUID(int=0), to, message)
+            await asyncio.to_thread(rabbit.bind, "missing")
+            return [refused.error, (await opened.send(UUID(int=0), to, message)).error]
+
+    assert asyncio.run(send_twice()) == ["refused", None]
+    assert len(rabbit.received("missing")) == 1
+
+
 class Relay(socketserver.BaseRequestHandler):
     """Relays a connection to a port of this machine."""
 

@@ -21,11 +21,14 @@ from webhooks import wake_up
 from webhooks.delivery import dispatcher
 from webhooks.destinations import archives
 from webhooks.destinations.aws_signature import AwsKeys, signed
+from webhooks.destinations.kinds import KINDS
 from webhooks.events.envelope import CALL_PREFIX
 from webhooks.models import Delivery, Endpoint
+from webhooks.requests.credentials import Credentials, packed
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.destinations import KEYS, Aws, aws
 from webhooks.tests.endpoints.test_lifecycle import verifies
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 __all__ = ["aws"]
@@ -146,6 +149,25 @@ def test_secrets_are_kept_behind_their_masks_and_written_nowhere(
     assert api.get(path).json()["url"] == other
 
 
+@pytest.mark.parametrize(
+    ("kind", "secret"),
+    {
+        "sqs": "secret_access_key",
+        "s3": "secret_access_key",
+        "kafka": "sasl_password",
+        "rabbitmq": "password",
+    }.items(),
+)
+def test_a_destination_is_shown_with_all_its_members_and_a_mask_for_its_secret(
+    api: Api, tenant: Tenant, kind: str, secret: str
+) -> None:
+    members = {name: f"the {name}" for name in KINDS[kind].SETTINGS._fields}
+    stored = packed(Credentials(destination=KINDS[kind].SETTINGS(**members)))
+    endpoint = endpoint_of(tenant, kind=kind, credentials=stored)
+    for answer in (api.get(f"/v1/webhooks/{endpoint.id}").json(), api.get("/v1/webhooks").json()["data"][0]):
+        assert answer["destination"] == {**members, secret: "***"}
+
+
 SQS = {**KEYS, "queue_url": "https://sqs.ap-south-1.amazonaws.com/1/q"}
 
 
@@ -189,21 +211,24 @@ def test_no_destination_leads_to_an_address_that_is_not_public(
     assert Endpoint.objects.get().status == "pending"
 
 
+@pytest.mark.parametrize("host", ["aws.example", "aws.example:9000"])
 @pytest.mark.parametrize("service", ["sqs", "s3"])
-def test_requests_are_signed_as_botocore_signs_them(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_signed_as_botocore_signs_them(
+    service: str, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import botocore.auth
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials
 
     at = datetime(2026, 11, 26, 12, 0, 1, tzinfo=UTC)
-    url, body = "https://s3.ap-south-1.amazonaws.com/shop/dt%3D1/a.jsonl", b'{"a": 1}\n'
+    url, body = f"https://{host}/shop/dt%3D1/a.jsonl", b'{"a": 1}\n'
     headers = {"Content-Type": "application/x-ndjson", "x-amz-meta-webhook-id": "evt_1  2"}
     keys = AwsKeys(KEYS["access_key_id"], KEYS["secret_access_key"], KEYS["region"], service)
     ours = signed("PUT", url, headers, body, keys=keys, at=at)
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: at)
     signer = botocore.auth.S3SigV4Auth if service == "s3" else botocore.auth.SigV4Auth
     if service == "sqs":
-        url = "https://sqs.ap-south-1.amazonaws.com/"
+        url = f"https://{host}/"
         ours = signed("PUT", url, headers, body, keys=keys, at=at)
     request = AWSRequest("PUT", url, dict(headers), body)
     request.headers["X-Amz-Content-SHA256"] = ours["X-Amz-Content-SHA256"]

@@ -12,14 +12,16 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
+from gateway.clock import now
 from gateway.ids import uuid7
 from tenants.models import AuditEntry, Tenant, User
 from tests.browsers import text
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay
+from webhooks.admin import cards_and_charts
 from webhooks.delivery import dispatcher
-from webhooks.models import Delivery, Endpoint, ReplayChunk
+from webhooks.models import Delivery, Endpoint, Figure, ReplayChunk
 from webhooks.requests.credentials import Credentials, OAuth2, packed
 from webhooks.tests.delivering import publish_one
 
@@ -156,3 +158,38 @@ def shown_value(answer: Any, name: str) -> str:
     found = re.search(rf'name="{name}" value="([^"]*)"', answer.content.decode())
     assert found is not None
     return found[1]
+
+
+def test_the_busiest_and_the_failing_businesses_are_those_of_the_last_day_in_the_live_environment(
+    tenant: Tenant, other_tenant: Tenant
+) -> None:
+    quiet, hour = Tenant.objects.create(name="Quiet"), int(now().timestamp()) // 3600
+    for owner, environment, age, direction, measure, count in (
+        (tenant, "live", 0, "inbound", "received", 3),
+        (tenant, "live", 23, "outbound", "failed", 1),
+        (tenant, "live", 0, "webhook", "delivered", 90),
+        (other_tenant, "live", 0, "outbound", "sent", 7),
+        (other_tenant, "live", 0, "outbound", "read", 70),
+        (other_tenant, "live", 24, "outbound", "failed", 70),
+        (quiet, "test", 0, "outbound", "failed", 70),
+        (quiet, "live", 1, "webhook", "failed", 2),
+    ):
+        Figure.objects.create(
+            tenant_id=owner.id,
+            environment=environment,
+            hour=hour - age,
+            direction=direction,
+            measure=measure,
+            count=count,
+        )
+    busiest, failing = cards_and_charts.busiest(), cards_and_charts.failing()
+    assert busiest is not None
+    assert failing is not None
+    mine, quiets = ("3", "0", "0", "1", "90", "0"), ("0", "0", "0", "0", "0", "2")
+    others = ("0", "7", "0", "0", "0", "0")
+    assert [(row.name, row.values) for row in busiest.rows] == [
+        (other_tenant.name, others),
+        (tenant.name, mine),
+        ("Quiet", quiets),
+    ]
+    assert [(row.name, row.values) for row in failing.rows] == [("Quiet", quiets), (tenant.name, mine)]
