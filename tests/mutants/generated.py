@@ -23,13 +23,14 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
 from tests.mutants.__main__ import MUTANT_SECONDS, ROOT, SOUND_SECONDS, Copy, git
+from tests.mutants.warm import Warm
 
 MUTMUT, COVERAGE = "mutmut==3.8.1", "pytest-cov==7.1.0"
 MADE_BY = Path(__file__).with_name("mutmut_mutants.py")
@@ -40,8 +41,8 @@ CHECKS = (
     "gateway/tests/test_logs.py",
 )
 """Tests that read the sources, or compare all of them with a document. No context names them."""
-FIRST_TESTS = 25
-"""The maximum number of tests in the first run, evenly chosen. If a mutant survives these tests, the others run too."""
+FEW_TESTS = 25
+"""The number of tests for a file that no test imports, evenly chosen."""
 PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
 ALL_TESTS = (*PACKAGES, "tests/api_contract", "tests/documentation", "tests/staff", "tests/state_machines")
 """The tests that run the code in the process of the tests, where coverage sees it."""
@@ -210,39 +211,33 @@ def lines_in_functions(file: str) -> frozenset[int]:
     )
 
 
-def tests_of(mutant: Generated, known: Contexts) -> list[str]:
-    """The tests that run the mutated lines. If a line runs at import, these are all tests of the file, because coverage
-    attributes the import only to the first test. If no test imports the file, because all of it runs before the first
-    test, these are a few tests of all files.
+def tests_of(mutant: Generated, known: Contexts, sizes: Mapping[str, int]) -> list[str]:
+    """The tests that run the mutated lines, those that run the fewest lines first.
+
+    If a line runs at import, these are all tests of the file, because coverage attributes the import only to the first
+    test. If no test imports the file, because all of it runs before the first test, these are a few tests of all files.
     """
     of_file, in_functions = known[mutant.file], lines_in_functions(mutant.file)
     changed = [line for line in range(mutant.start, mutant.end + 1) if line in in_functions]
     lines = [of_file[line] for line in changed if of_file.get(line)] or list(of_file.values())
     if not changed and not lines:
-        return _evenly({test for each in known.values() for tests in each.values() for test in tests})
-    return sorted({test for tests in lines for test in tests})
+        every = sorted({test for each in known.values() for tests in each.values() for test in tests})
+        return every[:: -(-len(every) // FEW_TESTS) or 1]
+    return sorted({test for tests in lines for test in tests}, key=lambda test: (sizes[test], test))
 
 
-def _evenly(tests: Iterable[str]) -> list[str]:
-    """At most FIRST_TESTS of the tests."""
-    ordered = sorted(tests)
-    return ordered[:: -(-len(ordered) // FIRST_TESTS) or 1]
-
-
-def verdict(copy: Copy, mutant: Generated, tests: Sequence[str]) -> str:
+def verdict(copy: Copy, warm: Warm, mutant: Generated, tests: Sequence[str]) -> str:
     """`noticed`, `survives`, or `not run` by any test."""
     if not tests:
         return "not run"
-    first = _evenly(tests)
-    rest = sorted(set(tests) - set(first))
     path = copy.root / mutant.file
     text = path.read_text()
-    path.write_text(mutant.mutated(text))
+    mutated = mutant.mutated(text)
+    if warm.notices(mutant.file, mutated, tests, seconds=SOUND_SECONDS):
+        return "noticed"
+    path.write_text(mutated)
     try:
-        passed = copy.run(first, "-x", seconds=MUTANT_SECONDS).passed
-        if passed and rest:
-            passed = copy.run(rest, "-x", seconds=SOUND_SECONDS).passed
-        passed = passed and passes_checks(copy, mutant)
+        passed = copy.run(tests, "-x", seconds=SOUND_SECONDS).passed and passes_checks(copy, mutant)
     finally:
         path.write_text(text)
     return "survives" if passed else "noticed"
@@ -298,9 +293,11 @@ def main() -> int:
             if (cache_of_types := ROOT / ".mypy_cache").exists():
                 shutil.copytree(cache_of_types, each.root / cache_of_types.name)
 
+        warm: list[Warm] = []
+
         def tried(lane: int) -> None:
             for mutant in mutants[lane::lanes]:
-                found = verdict(copies[lane], mutant, tests_of(mutant, known))
+                found = verdict(copies[lane], warm[lane], mutant, tests_of(mutant, known, sizes))
                 if found != "noticed" and is_explained(mutant):
                     found = "explained"
                 scores[mutant.file.partition("/")[0], found] += 1
@@ -310,8 +307,12 @@ def main() -> int:
 
         try:
             known = contexts(copies, files, tests, Path(directory, "coverage"))
+            sizes = Counter(test for each in known.values() for tests in each.values() for test in tests)
+            warm += [Warm(copy, tests) for copy in copies]
             list(pool.map(tried, range(lanes)))
         finally:
+            for process in warm:
+                process.close()
             for copy in copies:
                 copy.servers.close()
     for package in sorted({package for package, _ in scores}):
