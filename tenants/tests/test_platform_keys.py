@@ -104,6 +104,14 @@ def test_the_admin_revokes_any_key_and_rotates_a_platforms(
     assert key.row.revoked_at is not None
 
 
+def test_staff_never_rotate_a_tenants_key(staff: User, key: api_keys.NewKey) -> None:
+    browser = Client()
+    browser.force_login(staff)
+    answer = browser.post(reverse("admin:tenants_apikey_rotate_key", args=[key.row.id]), SUBMITTED)
+    assert "There is no such API key" in answer.content.decode()
+    assert ApiKey.objects.get().expires_at is None
+
+
 def test_a_command_revokes_by_prefix_or_id(key: api_keys.NewKey, app_key: api_keys.NewKey) -> None:
     for named in (key.row.prefix, str(app_key.row.id)):
         call_command("revoke_key", named, stdout=StringIO())

@@ -1,7 +1,7 @@
 """The staff admin of all apps: every list and every row opens, and none shows a secret or the text of a message."""
 
 import re
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ from django.urls import reverse
 from gateway import ids
 from gateway.clock import now
 from gateway.encryption import EncryptedTextField
+from gateway.request_log.models import ApiRequest
 from messaging.models import Batch, KeptNotification, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant, User
@@ -147,6 +148,37 @@ def test_big_tables_are_never_counted_sorted_or_read_from_the_start(
     assert all("WHERE" in sql and "LIMIT" in sql for sql in touched)
     newest_first = re.compile(rf'ORDER BY (?:"{model._meta.db_table}"\.)?"?\w+"? DESC LIMIT')
     assert all(newest_first.search(sql) for sql in touched)
+
+
+@pytest.mark.parametrize(
+    ("query", "shown_days"),
+    [
+        ({}, {0}),
+        ({"period": "1"}, {0}),
+        ({"period": "7"}, {0, 1, 6}),
+        ({"period": "30"}, {0, 1, 6, 7, 29}),
+        ({"period": "366"}, {0, 1, 6, 7, 29, 30, 365}),
+        ({"period": "400"}, {0}),
+        ({"q": "{tenant}"}, {0, 1, 6, 7, 29, 30, 365, 366}),
+        ({"q": "{request}", "period": "1"}, {366}),
+    ],
+)
+def test_a_list_covers_its_period_and_a_search_all_rows(
+    browser: Client, tenant: Tenant, query: dict[str, str], shown_days: set[int]
+) -> None:
+    """Of two rows at the end of each period, one is a minute older than the end, and one a minute younger."""
+    ages = {days: timedelta(days=days, minutes=1) for days in (1, 7, 30, 366)}
+    ages |= {days - 1: timedelta(days=days, minutes=-1) for days in ages}
+    made = {
+        days: ApiRequest.objects.create(
+            id=ids.first_at(now() - age), tenant_id=tenant.id, environment="live", method="GET", status=200,
+            own_ms=1, upstream_ms=0,
+        )
+        for days, age in ages.items()
+    }  # fmt: skip
+    named = {"tenant": tenant.id, "request": made[366].public_id}
+    text = page(browser, ApiRequest, **{name: value.format(**named) for name, value in query.items()})
+    assert {days for days, call in made.items() if f"{call.pk}/change/" in text} == shown_days
 
 
 def test_the_overview_plots_the_last_day(browser: Client, rows: list[Any]) -> None:
