@@ -1,7 +1,9 @@
 """The staff admin: access, the queue and its decisions, and pages without secrets."""
 
+import html
 import re
 from typing import Any
+from urllib.parse import unquote
 from uuid import UUID
 
 import pytest
@@ -14,12 +16,23 @@ from django.urls import reverse
 from gateway import ids
 from tenants import audit, platform_apps
 from tenants.credentials import api_keys, bearer_tokens
-from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, SignUp, Tenant, User
+from tenants.models import (
+    ApiKey,
+    AuditEntry,
+    EmailDomainRule,
+    PlatformApp,
+    SignUp,
+    Tenant,
+    TenantNote,
+    User,
+)
 from tenants.signup import sign_ups
-from tenants.staff import roles
+from tenants.staff import approval_admin, roles
+from tenants.tests.test_tax_ids import with_check
 from tests.browsers import logged_in, staff_pages
 
 pytestmark = pytest.mark.django_db
+APPROVED = "2026-11-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -157,6 +170,85 @@ def test_only_what_the_status_allows_is_offered(browser: Client, waiting: Tenant
     assert offered() == {"reinstate"}
 
 
+@pytest.mark.parametrize(
+    ("status", "approved_at", "offered"),
+    [
+        ("pending_approval", None, {"approve", "reject", "suspend"}),
+        ("active", APPROVED, {"suspend"}),
+        ("rejected", None, {"approve", "suspend"}),
+        ("suspended", APPROVED, {"reinstate"}),
+        ("suspended", None, {"reinstate_and_approve"}),
+    ],
+)
+def test_each_status_offers_its_decisions_and_always_a_note(
+    browser: Client, tenant: Tenant, status: str, approved_at: str | None, offered: set[str]
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status=status, approved_at=approved_at)
+    page = browser.get(f"/admin/tenants/tenant/{tenant.pk}/change/").content.decode()
+    assert set(re.findall(rf"{tenant.pk}/([a-z_]+)/", page)) - {"change", "history"} == {
+        *offered,
+        *("see_as", "add_note"),
+    }
+
+
+def test_after_other_decisions_the_page_of_the_business_follows(browser: Client, waiting: Tenant) -> None:
+    oldest, *_ = [Tenant.objects.create(name=name) for name in ("Older", "Younger", "Youngest")]
+    for action, fields in (("suspend", {"reason": "admin"}), ("reinstate_and_approve", {})):
+        assert str(waiting.pk) in decide(browser, waiting, action, **fields)["HX-Redirect"]
+    assert str(oldest.pk) in decide(browser, Tenant.objects.latest("id"), "reject", reason="x")["HX-Redirect"]
+
+
+def test_a_usual_reason_is_one_click_and_an_own_reason_counts_instead(browser: Client) -> None:
+    usual = approval_admin.CANNED_REJECTIONS[1][0]
+    for own, mailed in ((" ", usual), ("Not you", "Not you")):
+        tenant = Tenant.objects.create(name="Waiting", contact_email="a@b.example")
+        decide(browser, tenant, "reject", canned=usual, reason=own)
+        tenant.refresh_from_db()
+        assert tenant.rejected_reason == mailed
+
+
+def test_the_note_of_a_suspension_is_read_in_the_trail(browser: Client, waiting: Tenant) -> None:
+    decide(browser, waiting, "suspend", reason="abuse", note="Sends spam")
+    page = browser.get(f"/admin/tenants/tenant/{waiting.pk}/change/").content.decode()
+    trail = page.partition("Trail")[2].partition("</ul>")[0]
+    for words in ("Business suspended · staff@service.example · Sends spam", "Signed up · owner@infosys.com"):
+        assert words in trail
+    assert trail.index("Business suspended") < trail.index("Signed up")
+
+
+def test_a_page_of_a_business_has_the_evidence_of_no_other(
+    browser: Client, staff: User, waiting: Tenant, tenant: Tenant
+) -> None:
+    for text in ("First call", "Second call"):
+        TenantNote.objects.create(tenant=waiting, author=staff, text=text)
+    api_keys.create(name="server", environment="live", tenant=waiting)
+    pages = {
+        each: browser.get(f"/admin/tenants/tenant/{each.pk}/change/").content.decode()
+        for each in (waiting, tenant)
+    }
+    evidence = ("44 Electronics City", "Second call", "First call", "Trail", "owner@infosys.com (Owner)")
+    assert [words for words in evidence if words not in pages[waiting]] == []
+    assert [words for words in evidence if words in pages[tenant]] == []
+    assert pages[waiting].index("Second call") < pages[waiting].index("First call"), "newest first"
+    keys = [re.search(r"/apikey/\?q=[^>]*>(\d+)<", page) for page in pages.values()]
+    assert [found and found[1] for found in keys] == ["1", "0"]
+
+
+def test_a_businesss_page_counts_working_keys_and_names_its_active_people(
+    browser: Client, tenant: Tenant
+) -> None:
+    for name in ("here", "gone"):
+        User.objects.create_user(f"{name}@traders.example", tenant=tenant, is_active=name == "here")
+        new = api_keys.create(name=name, environment="live", tenant=tenant)
+    api_keys.revoke(keys=ApiKey.objects.all(), key_id=new.row.id)
+    page = browser.get(f"/admin/tenants/tenant/{tenant.pk}/change/").content.decode()
+    found = re.search(r"/apikey/\?q=[^>]*>(\d+)<", page)
+    assert found is not None
+    assert found[1] == "1"
+    assert "here@traders.example (Owner)" in page
+    assert "gone@traders.example" not in page
+
+
 def test_an_app_and_its_key_are_made_and_the_key_is_shown_once(browser: Client) -> None:
     added = browser.post("/admin/tenants/platformapp/add/", {"name": "Shop platform"})
     app = PlatformApp.objects.get()
@@ -188,6 +280,75 @@ def test_people_and_domain_rules_are_changed_by_superusers_and_audited(browser: 
     browser.post("/admin/tenants/emaildomainrule/add/", {"domain": "zoho.com", "verdict": "allow"})
     assert EmailDomainRule.objects.get().verdict == "allow"
     assert {entry.action for entry in AuditEntry.objects.all()} == {"user.create", "email_domain.rule"}
+
+
+def test_a_changed_person_keeps_the_password_and_the_entry_names_what_changed(
+    browser: Client, tenant: Tenant
+) -> None:
+    person = User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
+    group = Group.objects.get(name=roles.SUPPORT)
+    form = {"email": "asha@shop.example", "tenant": str(tenant.pk), "role": "owner", "is_active": "on"}
+    browser.post(f"/admin/tenants/user/{person.pk}/change/", {**form, "is_staff": "on", "groups": [group.pk]})
+    person.refresh_from_db()
+    assert person.check_password("a long enough password")
+    entry = AuditEntry.objects.get(action="user.change")
+    assert entry.details == {"email": "asha@shop.example", "is_staff": "True", "groups": "support"}
+    for path, form in (
+        ("add", {"domain": "zoho.com", "verdict": "block"}),
+        ("zoho.com/delete", {"post": "yes"}),
+    ):
+        browser.post(f"/admin/tenants/emaildomainrule/{path}/", form)
+        entry = AuditEntry.objects.latest("id")
+        assert (entry.target_id, entry.details) == ("zoho.com", {"verdict": "block"})
+
+
+def test_the_audit_list_names_who_acted_and_is_filtered_by_action(
+    browser: Client, staff: User, key: api_keys.NewKey
+) -> None:
+    actors: dict[str, dict[str, Any]] = {
+        f"API key {key.row.prefix}…": {"acting_key_id": key.row.id},
+        staff.email: {"actor_user_id": staff.pk},
+        "Person 99 (removed)": {"actor_user_id": 99},
+        "The gateway": {},
+    }
+    for shown, actor in actors.items():
+        audit.record(action="app.create", target_type="app", target_id=shown.partition(" ")[0], **actor)
+    audit.record(action="tenant.close", target_type="tenant", target_id="another-target")
+    page = html.unescape(browser.get("/admin/tenants/auditentry/?action=app.create").content.decode())
+    rows = page.partition("<tbody")[2].split("<tbody")
+    for shown, row in zip(reversed(actors), rows, strict=True):
+        assert shown in row
+        assert f">{shown.partition(' ')[0]}</a>" in row
+    assert "another-target" not in page
+
+
+def test_a_keys_page_names_its_owner_and_offers_only_what_is_possible(
+    browser: Client, tenant: Tenant, key: api_keys.NewKey, app_key: api_keys.NewKey, platform_app: PlatformApp
+) -> None:
+    def offered(row: ApiKey) -> tuple[set[str], str]:
+        page = browser.get(f"/admin/tenants/apikey/{row.pk}/change/").content.decode()
+        return set(re.findall(rf"{row.pk}/(rotate|revoke)_key", page)), page
+
+    for row, acts, owner in (
+        (key.row, {"revoke"}, tenant.name),
+        (app_key.row, {"revoke", "rotate"}, f"App {platform_app.name}"),
+    ):
+        found, page = offered(row)
+        assert (found, owner in page) == (acts, True)
+        api_keys.revoke(keys=ApiKey.objects.all(), key_id=row.pk)
+        assert offered(row)[0] == set()
+
+
+def test_the_list_of_apps_counts_tenants_and_sandboxes(browser: Client, platform_app: PlatformApp) -> None:
+    for sandbox in (True, False, False):
+        Tenant.objects.create(name="Shop", app=platform_app, sandbox=sandbox)
+    page = browser.get("/admin/tenants/platformapp/").content.decode()
+    assert "3, 1 of 100 sandboxes" in page
+    browser.post(
+        f"/admin/tenants/platformapp/{platform_app.pk}/new_key/",
+        {"_form_submitted": "on", "name": "server", "environment": "test"},
+    )
+    assert ApiKey.objects.get().environment == "test"
 
 
 LISTS = {
@@ -243,6 +404,47 @@ def test_the_overview_counts_what_needs_attention(browser: Client, waiting: Tena
     assert "Waiting for approval" in page
     assert "Messages per hour" in page
     assert "unsafe-eval" in browser.get("/admin/")["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    ("code", "searched"),
+    [
+        ("duplicate_tax_id", "29AAACI1681G1ZL"),
+        ("duplicate_pan", "AAACI1681G"),
+        ("duplicate_email_domain", "traders.example"),
+        ("duplicate_website", "https://shop.example"),
+        ("previously_rejected", "AAACI1681G"),
+        ("role_email", None),
+        ("many_signups_same_ip", None),
+    ],
+)
+def test_each_flag_about_others_searches_for_what_they_share(
+    browser: Client, tenant: Tenant, code: str, searched: str | None
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(
+        tax_id="29AAACI1681G1ZL",
+        email_domain="traders.example",
+        website="https://shop.example",
+        flags=[{"code": code, "severity": "high", "detail": "Others."}],
+    )
+    page = browser.get(f"/admin/tenants/tenant/{tenant.pk}/change/").content.decode()
+    links = re.findall(r'href="/admin/tenants/tenant/\?q=([^"]+)">Show them', page)
+    assert [unquote(link) for link in links] == [searched] * (searched is not None)
+
+
+def test_the_queue_shows_whose_website_and_tax_id_it_is(browser: Client, waiting: Tenant) -> None:
+    def row() -> str:
+        page = browser.get(f"/admin/tenants/tenant/?q={waiting.pk}").content.decode()
+        return " ".join(re.sub(r"<[^>]*>", " ", page.partition("<tbody")[2]).split())
+
+    assert "other.in ≠ email at infosys.com" in row()
+    assert "29AAACI1681G1ZL Company" in row()
+    Tenant.objects.update(website="https://infosys.com", tax_id=(without_pan := with_check("0717USA00012UN")))
+    assert "infosys.com ✓ same domain: infosys.com" in row()
+    assert f"{without_pan} no PAN" in row()
+    assert re.search(r"Pending approval \d+ minutes", row()), "how long it waits"
+    Tenant.objects.update(status="active")
+    assert "Active –" in row()
 
 
 def test_a_flag_that_names_others_leads_to_them(browser: Client, tenant: Tenant) -> None:
