@@ -343,11 +343,6 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
         case RequestDataTooBig():
             return PayloadTooLarge(str(exception))
         case UnreadablePostError():
-            match exception.__cause__:
-                case BlockingIOError():
-                    return ServiceUnavailable("Too many large requests are arriving at once. Try again.")
-                case TimeoutError():
-                    return RequestTimeout()
             return InvalidRequest("The body could not be read to its end.")
         case SuspiciousOperation():
             return InvalidRequest()
