@@ -356,7 +356,7 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
 def _method_not_allowed(view: Any) -> MethodNotAllowed:
     if view is None:
         return MethodNotAllowed()
-    return MethodNotAllowed.of(*(method for method in view.allowed_methods if method != "OPTIONS"))
+    return MethodNotAllowed.of(*view.allowed_methods)
 
 
 def _unsupported_media_type(view: Any) -> UnsupportedMediaType:
