@@ -10,15 +10,19 @@ from typing import Any
 import orjson
 import pytest
 import redis
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, TooManyFieldsSent
 from django.db import OperationalError, connection
-from django.test import Client
+from django.http import Http404, UnreadablePostError
+from django.test import Client, RequestFactory
 from django.urls import resolve
+from rest_framework import exceptions as drf
 
 from gateway.api import limits, pagination
 from gateway.api.authentication import TENANT_HEADER
+from gateway.api.errors import PayloadTooLarge, exception_handler
 from gateway.api.health_views import database_answers
 from gateway.clock import now
+from gateway.urls import handler500
 from gateway.valkey import connection as valkey_module
 from tenants import platform_apps, tenant_settings
 from tenants.credentials import api_keys
@@ -30,7 +34,12 @@ pytestmark = pytest.mark.django_db
 
 def test_an_unknown_path_and_a_wrong_method_have_the_error_shape(api: Api) -> None:
     assert_error(api.get("/v1/nothing/here"), 404, "not_found")
-    assert_error(api.delete("/v1/tenant"), 405, "method_not_allowed")
+    answer = api.delete("/v1/tenant")
+    error = assert_error(answer, 405, "method_not_allowed")
+    assert (answer["Allow"], error["message"]) == (
+        "GET, PATCH, HEAD, OPTIONS",
+        "This resource supports only GET, PATCH, HEAD.",
+    )
     assert_error(api.get("/upstream/nothing"), 404, "not_found")
 
 
@@ -67,6 +76,88 @@ def test_an_unreachable_database_is_503_and_says_when_to_come_back(
     answer = api.patch("/v1/tenant", {"name": "x"})
     assert_error(answer, 503, "service_unavailable")
     assert answer["Retry-After"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "code"),
+    [
+        (drf.NotAuthenticated(), 401, "unauthorized"),
+        (drf.AuthenticationFailed(), 401, "unauthorized"),
+        (drf.PermissionDenied(), 403, "forbidden"),
+        (PermissionDenied(), 403, "forbidden"),
+        (drf.NotFound(), 404, "not_found"),
+        (Http404(), 404, "not_found"),
+        (drf.MethodNotAllowed("PUT"), 405, "method_not_allowed"),
+        (drf.UnsupportedMediaType("text/csv"), 415, "unsupported_media_type"),
+        (RequestDataTooBig("too big"), 413, "payload_too_large"),
+        (UnreadablePostError("gone"), 400, "invalid_request"),
+        (TooManyFieldsSent(), 400, "invalid_request"),
+        (drf.ParseError("no JSON"), 400, "invalid_request"),
+        (drf.ValidationError("wrong"), 400, "invalid_request"),
+        (OperationalError("gone"), 503, "service_unavailable"),
+        (KeyError("x"), 500, "internal_error"),
+        (PayloadTooLarge(), 413, "payload_too_large"),
+    ],
+)
+def test_what_a_view_raises_is_answered_by_its_kind(raised: Exception, status: int, code: str) -> None:
+    answer = exception_handler(raised, {})
+    assert (answer.status_code, orjson.loads(answer.content)["error"]["code"]) == (status, code)
+
+
+def test_what_is_wrong_with_a_body_is_said_in_the_readers_words() -> None:
+    for raised in (RequestDataTooBig("At most 5 bytes."), drf.ParseError("Not JSON.")):
+        assert orjson.loads(exception_handler(raised, {}).content)["error"]["message"] == str(raised)
+
+
+@pytest.mark.parametrize(
+    ("path", "raised", "status", "code"),
+    [
+        ("/oauth/token", OperationalError("gone"), 503, "service_unavailable"),
+        ("/oauth/token", KeyError("x"), 500, "internal_error"),
+        ("/internal/x", KeyError("x"), 500, "internal_error"),
+        ("/login", OperationalError("gone"), 500, None),
+    ],
+)
+def test_a_crash_outside_of_the_api_is_json_for_programs(
+    path: str, raised: Exception, status: int, code: str | None
+) -> None:
+    try:
+        raise raised
+    except (OperationalError, KeyError):
+        answer = handler500(RequestFactory().get(path))
+    assert answer.status_code == status
+    if code is None:
+        assert answer["Content-Type"].startswith("text/html")
+    else:
+        assert orjson.loads(answer.content)["error"]["code"] == code
+
+
+def test_problems_in_nested_objects_and_lists_are_named_by_their_place() -> None:
+    detail = {"a": [{"b": ["x", "y"]}, {}, {"b": {"c": ["z"]}}], "d": ["q"]}
+    for problems, fields in (
+        (detail, {"a[0].b": ["x", "y"], "a[2].b.c": ["z"], "d": ["q"]}),
+        (["w"], {"body": ["w"]}),
+    ):
+        answer = exception_handler(drf.ValidationError(problems), {})  # type: ignore[arg-type]
+        assert orjson.loads(answer.content)["error"]["details"] == {"fields": fields}
+
+
+def test_an_id_in_the_path_of_another_kind_is_sent_to_its_own(api: Api) -> None:
+    own = {
+        "wamid.1": "/v1/messages/",
+        "bat_1": "/v1/messages/batch/",
+        "sch_1": "/v1/messages/scheduled/",
+        "evt_1": "/v1/events/",
+        "dlv_1": "/v1/webhook-deliveries/",
+        "cs_1": "/v1/connect-sessions/",
+        "req_1": "/v1/requests/",
+    }
+    for name, place in own.items():
+        prefix = name.removesuffix("1")
+        for path in {"/v1/events/", "/v1/requests/", place}:
+            hint = assert_error(api.get(f"{path}{name}"), 404, "not_found")["hint"]
+            says = f"An id that begins with `{prefix}` belongs to {place}{{id}}."
+            assert (hint == says) == (path != place), (name, path)
 
 
 @pytest.mark.parametrize(

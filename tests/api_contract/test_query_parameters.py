@@ -1,7 +1,18 @@
 """Every route accepts exactly the query parameters in the document."""
 
-import pytest
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
 
+import pytest
+from django.test import RequestFactory
+from rest_framework.request import Request
+
+from gateway import ids
+from gateway.api import query
+from gateway.api.errors import InvalidRequest
 from gateway.api.viewsets import DeclaredQuery, declared_query
 from tenants.credentials import api_keys
 from tests.api_contract.authorisation import Route, registered_routes
@@ -121,3 +132,80 @@ def test_an_unknown_path_names_the_likely_one(api: Api, path: str, likely: str) 
 def test_a_browser_gets_a_page_for_an_unknown_path(api: Api) -> None:
     answer = api.get("/nothing", Accept="text/html,application/xhtml+xml")
     assert (answer.status_code, answer["Content-Type"]) == (404, "text/html; charset=utf-8")
+
+
+REFUSED = object()
+_LONG = partial(query.text, longest=3)
+_HOUR = partial(query.integer, least=2, most=23)
+_WORDS = partial(query.choices, allowed=["read", "sent"])
+_EVENT = partial(query.public_id, prefix=ids.EVENT)
+_ID = UUID("01930d2c-0000-7000-8000-00000000000a")
+_HALF_PAST_FOUR = datetime(2026, 11, 2, 4, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        *((query.flag, text, True) for text in ("true", "TRUE", "1")),
+        *((query.flag, text, False) for text in ("false", "False", "0")),
+        *((query.flag, text, REFUSED) for text in ("", "2", "yes", "on")),
+        *((_HOUR, text, int(text)) for text in ("2", "02", "23")),
+        *(
+            (_HOUR, text, REFUSED)
+            for text in ("1", "24", "", "-2", "+2", "2.0", " 2", "٣", "²", "0" * 18 + "2")
+        ),
+        *((_LONG, text, text) for text in ("", "abc", "äöü")),
+        (_LONG, "abcd", REFUSED),
+        (_WORDS, "read", ["read"]),
+        (_WORDS, "sent, read ", ["sent", "read"]),
+        *((_WORDS, text, REFUSED) for text in ("", "read,", "read;sent", "read,gone", "Read")),
+        *((query.uuid, text, _ID) for text in (str(_ID), str(_ID).upper(), _ID.hex)),
+        *((query.uuid, text, REFUSED) for text in ("", "1", f"{_ID}0")),
+        (_EVENT, ids.encode(ids.EVENT, _ID), _ID),
+        *((_EVENT, text, REFUSED) for text in ("", "evt_", str(_ID), ids.encode(ids.BATCH, _ID))),
+        (query.moment, "2026-11-02T10:00:00+05:30", _HALF_PAST_FOUR),
+        (query.moment, "2026-11-02T10:00:00 05:30", _HALF_PAST_FOUR),
+        (query.moment, "2026-11-02T04:30:00", _HALF_PAST_FOUR),
+        (query.moment, "9000-12-31T23:59:59Z", datetime(9000, 12, 31, 23, 59, 59, tzinfo=UTC)),
+        *((query.moment, text, REFUSED) for text in ("9001-01-01T00:00:00Z", "", "2026-13-02", "1793500000")),
+    ],
+)
+def test_a_query_parameter_is_read_or_named_as_wrong(
+    read: Callable[[Request, str], Any], text: str, value: object
+) -> None:
+    request = Request(RequestFactory().get("/", {"name": text}))
+    if value is not REFUSED:
+        assert read(request, "name") == value
+        return
+    with pytest.raises(InvalidRequest) as refused:
+        read(request, "name")
+    assert list(dict(refused.value.details or {})["fields"]) == ["name"]
+
+
+@pytest.mark.parametrize("read", [query.flag, _HOUR, _LONG, _WORDS, query.uuid, _EVENT, query.moment])
+def test_a_query_parameter_that_is_absent_has_no_value(read: Callable[[Request, str], Any]) -> None:
+    assert not read(Request(RequestFactory().get("/")), "name")
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        *(
+            (text, "919812345678")
+            for text in (
+                "919812345678",
+                "+91 98123 45678",
+                " 91 98123 45678",
+                "(91)-98123.45678",
+                "91\u00a09812345678",
+            )
+        ),
+        ("9" * 20, "9" * 20),
+        *(
+            (text, None)
+            for text in ("9" * 21, "", "+", "++919812345678", "91+9812345678", "IN.1", "٩٨", "91/98")
+        ),
+    ],
+)
+def test_a_customers_number_is_read_in_every_usual_form(text: str, digits: str | None) -> None:
+    assert query.phone_digits(text) == digits
