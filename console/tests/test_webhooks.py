@@ -2,7 +2,7 @@
 
 import html
 import re
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,6 +17,7 @@ from pytest_django import Settings
 from gateway import ids
 from gateway.clock import now
 from gateway.database import bounded_walk
+from messaging.models import MessageTemplate
 from messaging.tests.incoming import number_of
 from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Tenant, User
@@ -500,19 +501,25 @@ def test_the_receivers_shown_are_those_that_the_documentation_tests() -> None:
 
 
 @pytest.mark.usefixtures("within_half_an_hour")
+def figure(owner: Tenant, **values: Any) -> None:
+    """Create a count of this hour."""
+    hour = int(now().timestamp()) // 3600
+    counted = {"environment": "live", "hour": hour, "phone_number_id": "1", "template": "", "value": ""}
+    Figure.objects.create(tenant_id=owner.id, **{**counted, **values})
+
+
+def days(page: str) -> list[list[str]]:
+    """The days of the table of figures as displayed, each with its date and its figures."""
+    return [re.findall("<td[^>]*>([^<]*)", row) for row in re.findall('<tr><td class="short">.*?</tr>', page)]
+
+
 def test_figures_count_days_and_show_the_tenants_own_alone(
     browser: Client, tenant: Tenant, other_tenant: Tenant
 ) -> None:
-    hour = int(now().timestamp()) // 3600
-
-    def figure(owner: Tenant = tenant, **values: Any) -> None:
-        counted = {"environment": "live", "hour": hour, "phone_number_id": "", "template": "", "value": ""}
-        Figure.objects.create(tenant_id=owner.id, **{**counted, **values})
-
     for owner, environment, count in ((tenant, "live", 41), (tenant, "test", 52), (other_tenant, "live", 63)):
         for measure in ("sent", "delivered"):
             sent = {"direction": "outbound", "measure": measure, "count": count}
-            figure(owner, environment=environment, phone_number_id="1", **sent)
+            figure(owner, environment=environment, **sent)
     page = text(browser, "/console/figures")
     assert '<td class="amount">41</td>' in page
     assert '<td class="amount">52</td>' not in page
@@ -521,21 +528,19 @@ def test_figures_count_days_and_show_the_tenants_own_alone(
     midnight = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=0, minute=0, second=0, microsecond=0)
     across = int(midnight.timestamp()) // 3600
     for at, count in ((across, 17), (across - 1, 19)):
-        figure(hour=at, phone_number_id="1", direction="inbound", measure="received", count=count)
-    days = re.findall(
-        r'class="short">([^<]+)</td><td class="amount">(\d+)<', text(browser, "/console/figures")
-    )
+        figure(tenant, hour=at, direction="inbound", measure="received", count=count)
+    shown = [day[:2] for day in days(text(browser, "/console/figures"))]
     yesterday = midnight - timedelta(days=1)
-    assert days[:2] == [(f"{midnight:%-d %b %Y}", "17"), (f"{yesterday:%-d %b %Y}", "19")], "days of India"
+    assert shown[:2] == [[f"{midnight:%-d %b %Y}", "17"], [f"{yesterday:%-d %b %Y}", "19"]], "days of India"
     assert "days of IST" in page
     assert text(browser, "/console/figures?days=30").count('<tr><td class="short">') == 30
     assert text(browser, "/console/figures?days=999").count('<tr><td class="short">') == 7
     for measure, value, count in (("delivered", "", 7), ("failed", "", 2), ("delivered_ms", "250", 7)):
-        figure(direction="webhook", measure=measure, value=value, count=count)
+        figure(tenant, direction="webhook", measure=measure, value=value, count=count)
     webhooks = text(browser, "/console/figures").partition("<h2>Webhook deliveries</h2>")[2]
     today = f"{midnight:%-d %B}"
-    for shown in (f"7 delivered on {today}", f"2 failed on {today}", f"250 ms on {today}"):
-        assert f"<title>{shown}</title>" in webhooks
+    for title in (f"7 delivered on {today}", f"2 failed on {today}", f"250 ms on {today}"):
+        assert f"<title>{title}</title>" in webhooks
     home = text(browser, "/console")
     assert "the highest bar is 41 a day" in home
     assert home.count('height="120"') == 2, "the bars of 41 sent and 41 delivered reach the top"
@@ -551,6 +556,87 @@ def test_the_filters_of_figures_offer_some_numbers_and_the_chosen_one(
     page = text(browser, "/console/figures?phone_number_id=7003")
     offered = re.findall(r'<option value="(700\d)"( selected)?', page)
     assert offered == [("7001", ""), ("7003", " selected")]
+
+
+def test_the_newest_day_of_figures_is_the_day_of_the_member(
+    browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour after midnight in India, it is still the day before in UTC."""
+    at = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=1, minute=0)
+    monkeypatch.setattr("console.analytics.now", lambda: at.astimezone(UTC))
+    figure(tenant, hour=int(at.timestamp()) // 3600, direction="outbound", measure="sent", count=3)
+    newest, *older = days(text(browser, "/console/figures"))
+    assert (newest[0], newest[2]) == (f"{at:%-d %b %Y}", "3")
+    assert {day[2] for day in older} == {"0"}
+    assert f"3 sent on {at:%-d %B}" in text(browser, "/console")
+
+
+def test_a_day_has_each_of_its_figures_and_its_most_frequent_codes(browser: Client, tenant: Tenant) -> None:
+    for direction, measure, value, count in (
+        ("inbound", "received", "", 11),
+        ("outbound", "sent", "", 1_012),
+        ("outbound", "delivered", "", 13),
+        ("outbound", "read", "", 14),
+        *(("outbound", "failed", code, count) for code, count in (("1", 2), ("2", 9), ("3", 1), ("4", 3))),
+        ("webhook", "delivered", "", 16),
+        ("webhook", "failed", "", 17),
+        *(
+            ("webhook", "delivered_ms", value, count)
+            for value, count in (("100", 94), ("900", 4), ("2000", 2))
+        ),
+    ):
+        figure(tenant, direction=direction, measure=measure, value=value, count=count)
+    noon = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=12) - timedelta(days=1)
+    figure(tenant, hour=int(noon.timestamp()) // 3600, direction="outbound", measure="failed", count=5)
+    today, yesterday, *_ = days(text(browser, "/console/figures"))
+    codes = "2:\xa09, 4:\xa03, 1:\xa02"
+    assert today[1:] == ["11", "1,012", "13", "14", "15", codes, "16", "17", "900 ms"]
+    assert yesterday[1:] == ["0", "0", "0", "0", "5", "–", "0", "0", "–"], "these failed without a code"
+
+
+@pytest.mark.parametrize(
+    ("direction", "measure", "is_sent"),
+    [("inbound", "received", False), ("outbound", "sent", True), ("webhook", "delivered", False)],
+)
+def test_each_kind_of_traffic_opens_the_figures_and_what_is_sent_opens_the_chart_at_home(
+    browser: Client, tenant: Tenant, direction: str, measure: str, is_sent: bool
+) -> None:
+    assert "Nothing was sent or received" in text(browser, "/console/figures")
+    figure(tenant, direction=direction, measure=measure, count=1)
+    assert "Nothing was sent or received" not in text(browser, "/console/figures")
+    assert ("Messages of the last 7 days" in text(browser, "/console")) is is_sent
+
+
+def test_the_figures_name_the_ads_with_the_most_messages(
+    browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.analytics.MOST_ADS", 2)
+    figure(tenant, direction="inbound", measure="received", count=21)
+    for ad, count in (("501", 5), ("502", 9), ("503", 7)):
+        figure(tenant, direction="inbound", measure="referral", value=ad, count=count)
+    assert re.findall(r"referral=(\d+)", text(browser, "/console/figures")) == ["502", "503"]
+
+
+def test_the_filters_of_figures_offer_only_what_the_environment_has(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    for serial, (owner, environment) in enumerate(
+        ((tenant, "live"), (tenant, "test"), (other_tenant, "live"))
+    ):
+        number = number_of(
+            owner, waba_id=f"200{serial}", phone_number_id=f"700{serial}", environment=environment
+        )
+        MessageTemplate.objects.create(
+            tenant=owner,
+            account=number.account,
+            environment=environment,
+            template_id=str(serial),
+            name=f"order_{serial}",
+            document="{}",
+            changed_at=now(),
+        )
+    page = text(browser, "/console/figures")
+    assert re.findall(r'<option value="(700\d|order_\d)"', page) == ["7000", "order_0"]
 
 
 def test_a_home_page_opens_without_a_part_that_fails(
