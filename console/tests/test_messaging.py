@@ -16,7 +16,7 @@ from gateway import ids
 from gateway.clock import now
 from messaging.batches import lifecycle
 from messaging.message_templates import template_management
-from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
+from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate, ScheduledMessage
 from messaging.tests.incoming import notification, post
 from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending.test_send import sent_bodies
@@ -340,6 +340,188 @@ def test_failed_items_say_why(browser: Client, batch: Batch) -> None:
     page = text(browser, f"/console/batches/{batch.public_id}")
     assert "131030" in page
     assert "Not <allowed>" in page
+
+
+def test_the_page_of_a_batch_lists_its_first_failed_messages_in_order(
+    browser: Client, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.batches.FAILED_SHOWN", 2)
+    BatchItem.objects.filter(batch=batch).update(status="accepted", http_status=200)
+    for idx, status in ((7, "failed"), (3, "failed"), (5, "skipped"), (4, "failed"), (6, "pending")):
+        BatchItem.objects.create(batch=batch, idx=idx, status=status, body=b"", http_status=400 + idx)
+    Batch.objects.update(accepted=1, failed=2, total=6)
+
+    def listed() -> tuple[list[tuple[str, str]], bool]:
+        page = text(browser, f"/console/batches/{batch.public_id}")
+        assert f"{1 + Batch.objects.get().failed} of 6 done" in page
+        return re.findall(r'<tr><td class="amount">(\d+)</td><td>(\d+)</td>', page), "The first 2 are" in page
+
+    assert listed() == ([("4", "403"), ("5", "404")], False)
+    Batch.objects.update(failed=3)
+    assert listed() == ([("4", "403"), ("5", "404")], True)
+
+
+@pytest.mark.parametrize(
+    ("skips", "reasons", "status", "words"),
+    [
+        (False, ["opted_out"], "queued", None),
+        (True, ["opted_out", "opted_out", None], "completed", "2 left out."),
+        (True, [None], "completed", "Nobody left out."),
+        (True, [], "queued", "Nobody left out so far."),
+    ],
+)
+def test_a_batch_says_how_many_customers_were_left_out(
+    browser: Client, batch: Batch, skips: bool, reasons: list[str | None], status: str, words: str | None
+) -> None:
+    for idx, reason in enumerate(reasons, 1):
+        BatchItem.objects.create(batch=batch, idx=idx, status="skipped", body=b"", skip_reason=reason)
+    Batch.objects.update(skip_opted_out=skips, status=status)
+    found = re.findall(
+        r"<dt>Opt-outs</dt><dd>([^<]+?) *<", text(browser, f"/console/batches/{batch.public_id}")
+    )
+    assert found == ([words] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "buttons"),
+    [
+        ({}, None, ["Cancel what is not sent yet"]),
+        (
+            {"waiting_for": "scheduled", "send_at": now()},
+            "It waits until <time",
+            ["Change", "Send it", "Cancel"],
+        ),
+        ({"waiting_for": "scheduled", "send_at": now(), "started_at": now()}, "It waits until", ["Cancel"]),
+        ({"waiting_for": "number_not_connected"}, "until its number can send again", ["Cancel"]),
+        ({"waiting_for": "tenant_suspended"}, "until the suspension ends", ["Cancel"]),
+        ({"status": "completed", "failed": 1, "completed_at": now()}, None, ["Send again"]),
+        ({"status": "completed", "completed_at": now()}, None, []),
+        ({"status": "cancelled", "failed": 1, "completed_at": now()}, None, []),
+    ],
+)
+def test_a_batch_says_why_it_waits_and_has_the_buttons_of_its_status(
+    browser: Client, batch: Batch, fields: dict[str, Any], words: str | None, buttons: list[str]
+) -> None:
+    Batch.objects.update(**fields)
+    page = text(browser, f"/console/batches/{batch.public_id}").partition("<main")[2]
+    assert re.findall("It waits until", page) == (["It waits until"] if words else [])
+    assert words is None or words in page
+    found = re.findall(r"<button[^>]*>([^<]+)", page)
+    assert len(found) == len(buttons)
+    for shown, begins in zip(found, buttons, strict=True):
+        assert shown.startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("ended", "status", "polls"),
+    [
+        (None, "sent_at", "?open=1"),
+        (timedelta(hours=23), "sent_at", ""),
+        (timedelta(hours=23), "accepted_at", ""),
+        (timedelta(hours=23), "delivered_at", None),
+        (timedelta(hours=23), "failed_at", None),
+        (timedelta(hours=25), "sent_at", None),
+    ],
+)
+def test_an_open_page_follows_a_batch_until_a_day_after_its_end(
+    browser: Client, batch: Batch, ended: timedelta | None, status: str, polls: str | None
+) -> None:
+    event_id = ids.uuid7()
+    Message.objects.create(
+        tenant_id=batch.tenant_id,
+        environment="live",
+        key="wamid.1",
+        month=ids.month_of(event_id),
+        id=event_id,
+        direction="outbound",
+        batch_id=batch.id,
+        **{status: now()},
+    )
+    Batch.objects.update(completed_at=now() - ended if ended else None)
+    path = f"/console/batches/{batch.public_id}"
+    followed = re.findall(rf'hx-get="{path}/progress([^"]*)"', text(browser, path))
+    assert followed == ([] if polls is None else [polls])
+
+
+def test_a_batch_from_a_file_is_named_after_the_file(browser: Client, batch: Batch) -> None:
+    Batch.objects.update(client_ref=f"november.csv ({batch.id})")
+    for path in ("/console/batches", f"/console/batches/{batch.public_id}"):
+        assert re.search(r"[> ]november\.csv</(td|h1)>", text(browser, path)), path
+    Batch.objects.update(client_ref=None)
+    assert f'<h1 class="long">Batch {batch.public_id}</h1>' in text(
+        browser, f"/console/batches/{batch.public_id}"
+    )
+
+
+def test_the_next_scheduled_batch_is_first_and_messages_that_ended_are_hidden(
+    browser: Client, tenant: Tenant, other_tenant: Tenant, number: PhoneNumber
+) -> None:
+    for owner, environment, waits, hours in (
+        (tenant, "live", "scheduled", 2),
+        (tenant, "live", "scheduled", 1),
+        (tenant, "live", "scheduled", 3),
+        (tenant, "live", None, 4),
+        (tenant, "test", "scheduled", 5),
+        (other_tenant, "live", "scheduled", 6),
+    ):
+        Batch.objects.create(
+            tenant=owner,
+            environment=environment,
+            phone_number_id=number.phone_number_id,
+            total=1,
+            rate_per_sec=80,
+            waiting_for=waits,
+            send_at=now() + timedelta(hours=hours),
+            client_ref=None if hours == 3 else f"batch {hours}",
+        )
+    for place, status in enumerate(ScheduledMessage.Status.values):
+        for owner, environment in ((tenant, "live"), (tenant, "test"), (other_tenant, "live")):
+            ScheduledMessage.objects.create(
+                tenant_id=owner.id,
+                environment=environment,
+                phone_number_id=number.phone_number_id,
+                status=status,
+                send_at=now() + timedelta(hours=place),
+                body=b"{}",
+            )
+
+    def shown(query: str) -> tuple[list[str], list[str]]:
+        page = text(browser, f"/console/scheduled{query}")
+        return (
+            re.findall(r'<td class="long">([^<]+)</td>', page),
+            re.findall(r'<span class="badge[^"]*">([^<]+)</span>\s*</td>', page),
+        )
+
+    unnamed = Batch.objects.get(client_ref=None).public_id
+    waiting = ["batch 1", "batch 2", unnamed]
+    assert shown("") == (waiting, ["Sending", "Waits"])
+    assert shown("?all=1") == (waiting, ["Cancelled", "Failed", "Accepted by Meta", "Sending", "Waits"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown", "hidden"),
+    [
+        ({}, ["to IN.7788", "Waits", "Change the time", "Cancel it"], ["What happened to it"]),
+        ({"status": "sending"}, ["Sending"], ["Change the time", "Cancel it"]),
+        ({"status": "accepted", "wamid": "wamid.1"}, ["/console/messages/wamid.1"], ["Change the time"]),
+        (
+            {"status": "failed", "response": b'{"error":{"code":131026,"message":"Not <allowed>"}}'},
+            ["Failed", "Not <allowed>"],
+            ["Change the time", "What happened to it"],
+        ),
+        ({"status": "cancelled", "body": b""}, ["Cancelled"], ["Cancel it", "What WhatsApp will get"]),
+    ],
+)
+def test_a_scheduled_message_shows_its_outcome_and_the_buttons_of_its_status(
+    browser: Client, tenant: Tenant, fields: dict[str, Any], shown: list[str], hidden: list[str]
+) -> None:
+    made = {"status": "scheduled", "body": b'{"recipient":"IN.7788"}', "send_at": now(), **fields}
+    row = ScheduledMessage.objects.create(
+        tenant_id=tenant.id, environment="live", phone_number_id="77", **made
+    )
+    page = text(browser, f"/console/scheduled/{row.public_id}")
+    assert [words for words in shown if words not in page] == []
+    assert [words for words in hidden if words in page] == []
 
 
 def test_a_batch_says_what_became_of_its_messages(
