@@ -1,5 +1,6 @@
 """Connected apps: OAuth 2.1 from registration to revocation, and requests that must not get a token."""
 
+import html
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -209,6 +210,29 @@ def test_a_request_without_its_proof_is_refused_at_the_app(
     for answer in (browser.get(PAGE, query), browser.post(PAGE, query | {"environment": "test"})):
         assert answer_to(answer["Location"])["error"] == error
     assert not AppConnection.objects.exists()
+
+
+def test_the_form_submits_each_parameter_of_the_request_again(member: User, settings: Settings) -> None:
+    query = asked(client_of(), resource=f"{settings.BASE_URL}/mcp")
+    page = html.unescape(logged_in(member).get(PAGE, query).content.decode()).partition("<main")[2]
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
+    assert {name: value for name, value in hidden.items() if name != "csrfmiddlewaretoken"} == query
+
+
+@pytest.mark.parametrize(
+    ("uri", "source"),
+    [
+        ("https://assistant.example:8443/cb", "https://assistant.example:8443"),
+        ("http://127.0.0.1:33418/", "http:"),
+        ("cursor://mcp/oauth", "cursor:"),
+    ],
+)
+def test_the_form_may_lead_only_to_the_app(member: User, uri: str, source: str) -> None:
+    browser, query = logged_in(member), asked(client_of(uri))
+    for page in (browser.get(PAGE, query), browser.post(PAGE, query)):
+        policy = re.search("form-action ([^;]+)", page["Content-Security-Policy"])
+        assert policy is not None
+        assert policy[1] == f"'self' {source}"
 
 
 def test_a_member_refuses_an_app(member: User) -> None:
