@@ -10,10 +10,10 @@ import orjson
 import pytest
 from django.test import Client
 
-from console.tests.conversing import inbound
+from console.tests.conversing import inbound, outbound
 from console.tests.test_account import logged_call
 from gateway import ids
-from gateway.clock import now
+from gateway.clock import isoformat, now
 from messaging.batches import lifecycle
 from messaging.message_templates import template_management
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate, ScheduledMessage
@@ -28,7 +28,7 @@ from tenants.models import Tenant
 from tests.browsers import text
 from tests.fixtures import Api
 from tests.simulated import RunningSimulator
-from webhooks.models import Endpoint, Event, Message
+from webhooks.models import Delivery, Endpoint, Event, Message
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -342,6 +342,7 @@ def test_failed_items_say_why(browser: Client, batch: Batch) -> None:
     assert "Not <allowed>" in page
 
 
+@pytest.mark.django_db
 def test_the_page_of_a_batch_lists_its_first_failed_messages_in_order(
     browser: Client, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +362,7 @@ def test_the_page_of_a_batch_lists_its_first_failed_messages_in_order(
     assert listed() == ([("4", "403"), ("5", "404")], True)
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("skips", "reasons", "status", "words"),
     [
@@ -382,6 +384,7 @@ def test_a_batch_says_how_many_customers_were_left_out(
     assert found == ([words] if words else [])
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("fields", "words", "buttons"),
     [
@@ -412,6 +415,7 @@ def test_a_batch_says_why_it_waits_and_has_the_buttons_of_its_status(
         assert shown.startswith(begins)
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("ended", "status", "polls"),
     [
@@ -443,6 +447,7 @@ def test_an_open_page_follows_a_batch_until_a_day_after_its_end(
     assert followed == ([] if polls is None else [polls])
 
 
+@pytest.mark.django_db
 def test_a_batch_from_a_file_is_named_after_the_file(browser: Client, batch: Batch) -> None:
     Batch.objects.update(client_ref=f"november.csv ({batch.id})")
     for path in ("/console/batches", f"/console/batches/{batch.public_id}"):
@@ -453,6 +458,7 @@ def test_a_batch_from_a_file_is_named_after_the_file(browser: Client, batch: Bat
     )
 
 
+@pytest.mark.django_db
 def test_the_next_scheduled_batch_is_first_and_messages_that_ended_are_hidden(
     browser: Client, tenant: Tenant, other_tenant: Tenant, number: PhoneNumber
 ) -> None:
@@ -498,6 +504,7 @@ def test_the_next_scheduled_batch_is_first_and_messages_that_ended_are_hidden(
     assert shown("?all=1") == (waiting, ["Cancelled", "Failed", "Accepted by Meta", "Sending", "Waits"])
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("fields", "shown", "hidden"),
     [
@@ -625,6 +632,114 @@ def test_a_message_shows_why_it_failed_and_everything_that_happened(
         assert wamid in listed
         assert '<td class="title">+919812345678</td>' in listed
     assert wamid not in text(browser, "/console/messages?direction=inbound")
+
+
+def message_of(tenant: Tenant, **fields: Any) -> str:
+    """Create a message without events. Returns the path of its page."""
+    event_id = ids.uuid7()
+    made = {"environment": "live", "direction": "outbound", "wa_id": "919812345678", **fields}
+    row = Message.objects.create(
+        tenant_id=tenant.id, key=f"wamid.{event_id.hex}", month=ids.month_of(event_id), id=event_id, **made
+    )
+    return f"/console/messages/{row.key}"
+
+
+@pytest.mark.django_db
+def test_each_status_of_a_message_is_explained(browser: Client, tenant: Tenant) -> None:
+    for fields, badge, level, words in (
+        ({"direction": "inbound"}, "Received", "ok", "A customer sent it."),
+        ({"accepted_at": now()}, "Accepted", "warn", "Meta accepted it. No status has come yet."),
+        (
+            {"accepted_at": now(), "sent_at": now()},
+            "Sent",
+            "warn",
+            "Meta sent it. The phone has not confirmed",
+        ),
+        ({"sent_at": now(), "delivered_at": now()}, "Delivered", "ok", "It was delivered."),
+        ({"delivered_at": now(), "read_at": now()}, "Read", "ok", "It was read."),
+        ({"failed_at": now()}, "Failed", "bad", "It was not delivered: Meta gave no reason (code None)"),
+        (
+            {"failed_at": now(), "error_code": 9},
+            "Failed",
+            "bad",
+            "It was not delivered: Meta gave no reason (code 9)",
+        ),
+        ({"sent_at": now(), "failed_at": now(), "error_code": 131026}, "Failed", "bad", "(code 131026)"),
+        ({"error_code": 131026}, "Unknown", "bad", "(code 131026)"),
+    ):
+        page = text(browser, message_of(tenant, **fields))
+        found = re.search(
+            r'<p><span class="badge[^>]*>(\w+)</span>\s*</p>\s*<div class="note (\w+)"><p>(.*?)</p>', page
+        )
+        assert found is not None, fields
+        assert (found[1], found[2]) == (badge, level), fields
+        assert words in found[3], fields
+
+
+@pytest.mark.django_db
+def test_the_timeline_of_a_message_has_each_attempt_of_its_deliveries(
+    browser: Client, tenant: Tenant
+) -> None:
+    endpoint = verified_endpoint(tenant)
+    wamid = inbound(tenant)
+    event = Event.objects.get(wamid=wamid)
+    at = now() + timedelta(minutes=1)
+    attempts = ((200, None), (299, None), (300, "http_3xx"), (500, "http_5xx"), (None, "timeout"))
+    Delivery.objects.all().delete()
+    for endpoint_id, log in ((endpoint.id, attempts), (ids.uuid7(), ((204, None),))):
+        Delivery.objects.create(
+            id=ids.uuid7(),
+            tenant_id=tenant.id,
+            endpoint_id=endpoint_id,
+            event_id=event.id,
+            event_type=event.type,
+            attempt_log=[
+                {
+                    "at": isoformat(at + timedelta(seconds=place)),
+                    "http_status": status,
+                    "ms": 7,
+                    "error": error,
+                }
+                for place, (status, error) in enumerate(log)
+            ],
+        )
+        at += timedelta(minutes=1)
+    page = text(browser, f"/console/messages/{wamid}").partition('<ol class="timeline">')[2]
+    entry = (
+        r'<li class="(\w+)"><p><a [^>]*><strong>([^<]+)</strong>(?:(?!</li>).)*?<p class="lead long">([^<]+)<'
+    )
+    found = re.findall(entry, page)
+    said, own, gone = "message.inbound to your server", f"{endpoint.url}, 7 ms", "a deleted endpoint, 7 ms"
+    assert found == [
+        ("ok", f"{said}: HTTP 200", own),
+        ("ok", f"{said}: HTTP 299", own),
+        ("bad", f"{said}: HTTP 300", own),
+        ("bad", f"{said}: HTTP 500", own),
+        ("bad", f"{said}: timeout", own),
+        ("ok", f"{said}: HTTP 204", gone),
+    ]
+
+
+def test_the_reason_of_a_failure_has_the_title_and_the_details_once(
+    browser: Client, number: PhoneNumber
+) -> None:
+    for title, details, shown in (
+        ("Undeliverable", "No account", "Undeliverable: No account"),
+        ("Undeliverable", "undeliverable.", "undeliverable."),
+        ("Undeliverable", None, "Undeliverable"),
+        (None, "No account", "No account"),
+    ):
+        wamid = outbound(number.tenant)
+        error = {"code": 131026, "title": title, "error_data": {"details": details} if details else None}
+        change = status_change(wamid, "failed", at=int(now().timestamp()))
+        change["value"]["metadata"]["phone_number_id"] = number.phone_number_id
+        change["value"]["statuses"][0]["errors"] = [{name: value for name, value in error.items() if value}]
+        assert post(notification((number.account.waba_id, [change]))).status_code == 200
+        page = text(browser, f"/console/messages/{wamid}").partition('<ol class="timeline">')[2]
+        found = re.findall(
+            r'<li class="bad">.*?<strong>Failed</strong>.*?<p class="lead long">([^<]+)<', page
+        )
+        assert found == [shown], title
 
 
 def test_the_messages_of_a_batch_are_listed_and_a_wrong_filter_is_named(

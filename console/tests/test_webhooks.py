@@ -558,6 +558,7 @@ def test_the_filters_of_figures_offer_some_numbers_and_the_chosen_one(
     assert offered == [("7001", ""), ("7003", " selected")]
 
 
+@pytest.mark.django_db
 def test_the_newest_day_of_figures_is_the_day_of_the_member(
     browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -571,6 +572,7 @@ def test_the_newest_day_of_figures_is_the_day_of_the_member(
     assert f"3 sent on {at:%-d %B}" in text(browser, "/console")
 
 
+@pytest.mark.django_db
 def test_a_day_has_each_of_its_figures_and_its_most_frequent_codes(browser: Client, tenant: Tenant) -> None:
     for direction, measure, value, count in (
         ("inbound", "received", "", 11),
@@ -594,6 +596,7 @@ def test_a_day_has_each_of_its_figures_and_its_most_frequent_codes(browser: Clie
     assert yesterday[1:] == ["0", "0", "0", "0", "5", "–", "0", "0", "–"], "these failed without a code"
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("direction", "measure", "is_sent"),
     [("inbound", "received", False), ("outbound", "sent", True), ("webhook", "delivered", False)],
@@ -607,6 +610,7 @@ def test_each_kind_of_traffic_opens_the_figures_and_what_is_sent_opens_the_chart
     assert ("Messages of the last 7 days" in text(browser, "/console")) is is_sent
 
 
+@pytest.mark.django_db
 def test_the_figures_name_the_ads_with_the_most_messages(
     browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -617,6 +621,7 @@ def test_the_figures_name_the_ads_with_the_most_messages(
     assert re.findall(r"referral=(\d+)", text(browser, "/console/figures")) == ["502", "503"]
 
 
+@pytest.mark.django_db
 def test_the_filters_of_figures_offer_only_what_the_environment_has(
     browser: Client, tenant: Tenant, other_tenant: Tenant
 ) -> None:
