@@ -67,6 +67,20 @@ def test_a_connected_number_of_a_suspended_business_is_not_said_to_send(
         assert "It can send" not in page
 
 
+def test_the_messaging_limit_is_a_count_of_customers(browser: Client, number: PhoneNumber) -> None:
+    for tier, words in (
+        ("TIER_50", "50 customers a day"),
+        ("TIER_250", "250 customers a day"),
+        ("TIER_10K", "10,000 customers a day"),
+        ("TIER_UNLIMITED", "No limit of customers a day"),
+        ("TIER_NEW", "TIER_NEW"),
+        (None, "–"),
+    ):
+        PhoneNumber.objects.update(messaging_limit_tier=tier)
+        page = text(browser, f"/console/numbers/{number.phone_number_id}")
+        assert f"<dt>Limit</dt><dd>{words}" in page, tier
+
+
 def test_numbers_that_one_token_took_away_are_one_warning(browser: Client, number: PhoneNumber) -> None:
     PhoneNumber.objects.create(
         tenant=number.tenant, account=number.account, environment="live", phone_number_id="77"

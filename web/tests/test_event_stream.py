@@ -282,6 +282,21 @@ def test_it_goes_on_from_the_last_event_without_loss(listen: Open, tenant: Tenan
     assert [again.event()["id"] for _ in missed] == missed
 
 
+def test_stored_events_arrive_page_by_page_without_the_poll(
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = listen()
+    stream.close()
+    stored = [publish_one(tenant) for _ in range(reading.PAGE * 2 + 1)]
+    hub = stream_response._hub
+    assert hub is not None
+    wait_until(lambda: hub._is_subscribed, "the hub receives no signals")
+    monkeypatch.setattr(open_streams, "POLL_SECONDS", 600.0)
+    monkeypatch.setattr(open_streams, "YOUNG_SECONDS", 0.0)
+    again = listen(Last_Event_ID=stream.last_id)
+    assert [again.event()["id"] for _ in stored] == stored
+
+
 def test_it_goes_on_from_before_the_first_event(listen: Open, tenant: Tenant) -> None:
     stream = listen()
     stream.close()
@@ -636,6 +651,15 @@ def test_a_strangers_stream_is_refused(front: FrontClient) -> None:
 def test_its_headers_can_be_asked_for_alone(front: FrontClient, key: api_keys.NewKey) -> None:
     answer = front.ask("HEAD", "/v1/events/stream", Authorization=f"Bearer {key.key}")
     assert (answer.status_code, answer["Content-Type"]) == (200, "text/event-stream")
+
+
+def test_asking_for_its_headers_ends_no_open_stream(
+    listen: Open, tenant: Tenant, front: FrontClient, key: api_keys.NewKey
+) -> None:
+    stream = listen()
+    assert front.ask("HEAD", "/v1/events/stream", Authorization=f"Bearer {key.key}").status_code == 200
+    event_id = publish_one(tenant)
+    assert stream.event()["id"] == event_id
 
 
 def test_the_stream_is_read_by_its_index(tenant: Tenant) -> None:

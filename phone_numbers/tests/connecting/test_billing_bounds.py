@@ -1,5 +1,6 @@
 """A tenant with long overdue bills can connect its own numbers again, but cannot add a number."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from messaging.tests.conftest import connected_number
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
 from phone_numbers.tests.connecting.test_connect import PATH
+from phone_numbers.tests.test_connection import make_account, make_number
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.browsers import text
@@ -81,6 +83,34 @@ def test_no_session_opens_while_every_token_works(
     BusinessAccount.objects.update(token_invalid_at=None)
     closed(api.post(SESSIONS, RETURN))
     assert "Pay now" in text(browser, "/console/numbers")
+
+
+@pytest.mark.parametrize(
+    ("of_account", "of_number", "is_open"),
+    [
+        ({}, {}, False),
+        ({"token_invalid_at": now()}, {}, True),
+        ({"taken_away": "account_removed"}, {}, True),
+        ({}, {"taken_away": "account_removed"}, True),
+        ({"taken_away": "account_restricted"}, {"taken_away": "account_restricted"}, False),
+        ({"token_expires_at": now() + timedelta(days=6)}, {}, True),
+        ({"data_access_expires_at": now() + timedelta(days=6)}, {}, True),
+        ({"token_expires_at": now() + timedelta(days=8)}, {}, False),
+        ({"token_invalid_at": now(), "environment": "test"}, {}, False),
+        ({"token_invalid_at": now()}, None, False),
+    ],
+)
+def test_a_session_opens_only_for_an_account_with_numbers_that_needs_a_token(
+    api: Api, tenant: Tenant, other_tenant: Tenant, of_account: Any, of_number: Any, is_open: bool
+) -> None:
+    make_number(make_account(other_tenant))
+    BusinessAccount.objects.update(token_invalid_at=now())
+    account = make_account(tenant)
+    BusinessAccount.objects.filter(pk=account.pk).update(**of_account)
+    if of_number is not None:
+        PhoneNumber.objects.filter(pk=make_number(account).pk).update(**of_number)
+    Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
+    assert api.post(SESSIONS, RETURN).status_code == (201 if is_open else 403)
 
 
 def test_the_console_offers_the_repair(browser: Client, account: SimulatedAccount) -> None:

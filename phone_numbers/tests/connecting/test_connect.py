@@ -63,6 +63,27 @@ def test_a_second_call_takes_the_new_token_and_the_new_numbers(api: Api, simulat
     assert BusinessAccount.objects.get().access_token == fresh
 
 
+@pytest.mark.parametrize(
+    ("of_account", "of_number", "detail"),
+    [
+        ("account_removed", None, None),
+        (None, "account_removed", None),
+        (None, "account_restricted", None),
+        ("account_restricted", None, "account_restricted"),
+    ],
+)
+def test_connecting_again_brings_back_what_was_removed_and_lifts_no_ban_of_the_account(
+    api: Api, endpoint: Endpoint, simulator: RunningSimulator, of_account: str, of_number: str, detail: str
+) -> None:
+    account = simulator.account()
+    body = {"waba_id": account.waba_id, "access_token": account.access_token}
+    api.post(PATH, body)
+    BusinessAccount.objects.update(taken_away=of_account)
+    PhoneNumber.objects.update(taken_away=of_number)
+    (number,) = api.post(PATH, body).json()["numbers"]
+    assert number["connection_detail"] == detail
+
+
 @pytest.mark.parametrize("credentials", [{}, {"code": "c", "access_token": "t"}])
 def test_either_a_token_or_a_code(api: Api, credentials: dict[str, str]) -> None:
     error = assert_error(api.post(PATH, {"waba_id": "1", **credentials}), 400, "invalid_request")

@@ -271,6 +271,18 @@ def test_an_expired_link_shows_a_clear_page_and_takes_nothing(api: Api) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("status", ConnectSession.Status.values)
+def test_only_an_open_session_expires(api: Api, status: str) -> None:
+    made = make(api)
+    for left, expected in (
+        (timedelta(minutes=1), status),
+        (timedelta(), "expired" if status == "open" else status),
+    ):
+        ConnectSession.objects.update(status=status, expires_at=now() + left)
+        assert shown(api, made)["status"] == expected
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("link", ["nonsense", "cs_01M7YD7S84EEG9GNJDG03D6N7Z.signature"])
 def test_a_link_that_is_none_of_ours_is_unknown(link: str) -> None:
     client = Client()
