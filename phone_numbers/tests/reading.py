@@ -3,7 +3,9 @@
 from typing import Any
 
 import orjson
+from django.db.models import QuerySet
 
+from phone_numbers.models import AppData, BusinessAccount, PhoneNumber
 from tenants.models import Tenant
 from webhooks.models import Event, EventPayload
 
@@ -19,3 +21,13 @@ def moves(tenant: Tenant) -> list[tuple[str, str, str | None]]:
     """The state changes in a tenant's `number.connection` events as (from, to, detail), oldest first."""
     changes = published(tenant, "number.connection")
     return [(data["from"], data["to"], data["detail"]) for data in changes if data["from"] != data["to"]]
+
+
+def rows_besides(number: PhoneNumber) -> list[dict[str, Any]]:
+    """All columns of the numbers other than this one, of their syncs of app data, and of the other accounts."""
+    rows: tuple[QuerySet[Any], ...] = (
+        PhoneNumber.objects.exclude(pk=number.pk),
+        AppData.objects.exclude(number=number),
+        BusinessAccount.objects.exclude(pk=number.account_id),
+    )
+    return [dict(row) for each in rows for row in each.order_by("id").values()]

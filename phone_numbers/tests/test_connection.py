@@ -17,7 +17,7 @@ from phone_numbers.connection import state
 from phone_numbers.connection.state import ConnectionFacts, connection_of
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.conftest import verified_endpoint
-from phone_numbers.tests.reading import moves, published
+from phone_numbers.tests.reading import moves, published, rows_besides
 from tenants.models import Tenant
 from tests.fixtures import a_lock_is_waited_for, wait_until
 from tests.threads import at_once
@@ -221,6 +221,20 @@ def test_the_event_of_a_token_belongs_to_the_accounts_environment(
     BusinessAccount.objects.update(environment="test")
     state.token_failed(waba_id=account.waba_id)
     assert Event.objects.get(type="token.invalid").environment == "test"
+
+
+@pytest.mark.django_db
+def test_a_failing_token_is_that_of_its_account_alone(tenant: Tenant, endpoint: Endpoint) -> None:
+    first, failing, last = (make_number(make_account(tenant)) for _ in range(3))
+    state.recompute(tenant_id=tenant.id)
+    before = rows_besides(failing)
+    state.token_failed(waba_id=failing.account.waba_id)
+    assert rows_besides(failing) == before
+    assert [state_of(each)[0] for each in (first, failing, last)] == [
+        "connected",
+        "disconnected",
+        "connected",
+    ]
 
 
 @pytest.mark.django_db

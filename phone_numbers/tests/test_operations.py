@@ -10,8 +10,9 @@ from django.db import transaction
 from django.test.utils import CaptureQueriesContext
 
 from phone_numbers import onboarding
+from phone_numbers.connection.state import recompute
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.tests.reading import moves, published
+from phone_numbers.tests.reading import moves, published, rows_besides
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number
 from tenants.models import Tenant
 from tests.fixtures import Api, a_lock_is_waited_for, assert_error, assert_service_headers, wait_until
@@ -114,6 +115,30 @@ def test_the_two_step_pin_is_kept_for_the_next_registration(
     assert simulator.number(account.waba_id, account.phone_number_id)["pin"] == "314159"
     api.post(path(account, "deregister"))
     assert api.post(path(account, "register")).status_code == 200
+
+
+def test_an_operation_changes_nothing_of_other_numbers(
+    api: Api, tenant: Tenant, other_tenant: Tenant, account: SimulatedAccount
+) -> None:
+    number = PhoneNumber.objects.get()
+    for each in (number.account, make_account(tenant), make_account(other_tenant)):
+        make_number(each)
+    PhoneNumber.objects.exclude(pk=number.pk).update(pin="111111", pin_is_untold=True)
+    for owner in (tenant, other_tenant):
+        recompute(tenant_id=owner.id)
+    before = rows_besides(number)
+    for operation, body in (
+        ("deregister", None),
+        ("register", {"pin": "271828"}),
+        ("two-step", {"pin": "314159"}),
+        ("register", None),
+        ("subscribe", None),
+    ):
+        assert api.post(path(account, operation), body).status_code == 200
+        assert rows_besides(number) == before, operation
+    assert api.get(f"{path(account)}?refresh=true").status_code == 200
+    assert api.delete(path(account)).status_code == 200
+    assert rows_besides(number) == before
 
 
 def test_a_number_migrates_from_another_provider(

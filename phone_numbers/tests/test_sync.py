@@ -2,6 +2,7 @@
 others.
 """
 
+import random
 import threading
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ from phone_numbers import onboarding, sync, tasks, tokens
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from phone_numbers.sync import store_view
-from phone_numbers.tests.reading import moves, published
+from phone_numbers.tests.reading import moves, published, rows_besides
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number, state_of
 from phone_numbers.tokens import graph_of
 from tenants.audit import Actor
@@ -267,6 +268,71 @@ def test_a_claimed_account_is_not_claimed_again_until_its_lease_ends(
     assert len(queued) == 2
 
 
+@pytest.mark.parametrize(
+    ("due", "lease", "is_claimed"),
+    [
+        (-1, None, True),
+        (1, None, False),
+        (-1, -1, True),
+        (1, -1, True),
+        (-1, 1, False),
+        (1, 1, False),
+    ],
+)
+def test_an_account_is_claimed_when_it_is_due_or_its_lease_has_ended(
+    tenant: Tenant, queued: list[Any], due: int, lease: int | None, is_claimed: bool
+) -> None:
+    make_account(tenant)
+    ends = None if lease is None else now() + timedelta(minutes=lease)
+    BusinessAccount.objects.update(next_sync_at=now() + timedelta(minutes=due), sync_lease_until=ends)
+    assert (sync.start_due(), len(queued)) == (is_claimed, is_claimed)
+
+
+def test_the_accounts_that_are_due_for_longest_come_first(
+    tenant: Tenant, queued: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "BATCH", 2)
+    accounts = [make_account(tenant) for _ in range(3)]
+    for account, minutes in zip(accounts, (1, 3, 2), strict=True):
+        rows = BusinessAccount.objects.filter(pk=account.pk)
+        rows.update(next_sync_at=now() - timedelta(minutes=minutes))
+    assert [sync.start_due(), sync.start_due()] == [2, 1]
+    assert {account_id for account_id, _ in queued[:2]} == {accounts[1].pk, accounts[2].pk}
+
+
+@pytest.mark.parametrize(
+    ("failures", "minutes"), [(0, 1), (1, 2), (2, 4), (8, 256), (9, 360), (19, 360), (20, 360), (500, 360)]
+)
+def test_each_failure_doubles_the_wait_up_to_the_interval(
+    monkeypatch: pytest.MonkeyPatch, failures: int, minutes: int
+) -> None:
+    monkeypatch.setattr(random, "uniform", lambda *_: 1)
+    error = UpstreamUnreachable("timeout", 0.0, is_unsent=False)
+    expected = (min(failures + 1, 20), timedelta(minutes=minutes))
+    assert sync.after_failure(failures, error) == expected
+
+
+def test_a_sync_changes_nothing_of_other_accounts(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+) -> None:
+    """Meta's view of both accounts differs from the stored one, and only one is read."""
+    accounts = [connect(simulator, tenant) for _ in range(2)]
+    PhoneNumber.objects.update(quality_rating=None)
+    BusinessAccount.objects.update(
+        name="", taken_away="account_restricted", facts_changed_at=None, token_checked_at=None
+    )
+    for account in accounts:
+        simulator.change_account(account.waba_id, subscribed=False)
+    number = PhoneNumber.objects.get(phone_number_id=accounts[1].phone_number_id)
+    lease = now() + timedelta(minutes=1)
+    BusinessAccount.objects.update(sync_lease_until=lease)
+    before = rows_besides(number)
+    sync.run(account_id=number.account_id, lease=lease)
+    assert rows_besides(number) == before
+    row = BusinessAccount.objects.get(pk=number.account_id)
+    assert (row.subscribed, row.taken_away, row.sync_lease_until) == (False, None, None)
+
+
 def test_a_run_whose_lease_was_taken_over_does_nothing(
     simulator: RunningSimulator, tenant: Tenant, queued: list[Any]
 ) -> None:
@@ -318,11 +384,13 @@ def test_a_hint_during_a_run_has_the_account_read_once_more(
 def test_a_hint_begins_when_what_it_is_about_is_committed(
     tenant: Tenant, queued: list[Any], django_capture_on_commit_callbacks: Any
 ) -> None:
-    account = make_account(tenant)
+    account, other = make_account(tenant), make_account(tenant)
+    BusinessAccount.objects.update(next_sync_at=now() + timedelta(hours=1))
     with django_capture_on_commit_callbacks(execute=True):
         sync.request_sync(waba_id=account.waba_id)
         assert queued == []
     assert [account_id for account_id, _ in queued] == [account.pk]
+    assert BusinessAccount.objects.get(pk=other.pk).next_sync_at > now() + timedelta(minutes=59)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from gateway.clock import now
 from phone_numbers import sync
 from phone_numbers.connection import state
-from phone_numbers.models import BusinessAccount, PhoneNumber
-from phone_numbers.tests.reading import moves
+from phone_numbers.models import AppData, BusinessAccount, PhoneNumber
+from phone_numbers.tests.reading import moves, rows_besides
 from phone_numbers.tests.test_connection import make_account, make_number, state_of
 from tenants.models import Tenant
 from webhooks.models import Endpoint
@@ -48,6 +49,7 @@ DISABLE = {
             {"event": "PARTNER_APP_UNINSTALLED", "waba_info": {"partner_app_id": 900100200300400}},
             "account_removed",
         ),
+        ({"event": "PARTNER_APP_UNINSTALLED"}, "account_removed"),
         ({"event": "ACCOUNT_OFFBOARDED"}, "account_removed"),
         (DISABLE, "account_restricted"),
         (
@@ -71,6 +73,7 @@ def test_what_takes_the_account_away_disconnects(
     [
         {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": "SCHEDULE_FOR_DISABLE"}},
         {"event": "PARTNER_APP_UNINSTALLED", "partner_app_id": "1"},
+        {"event": "PARTNER_APP_UNINSTALLED", "waba_info": {"partner_app_id": "1"}},
         {"event": "PARTNER_REMOVED", "phone_number": "919899999999"},
         {"event": "ACCOUNT_RESTRICTION", "restriction_info": []},
         {"event": "VERIFIED_ACCOUNT"},
@@ -103,6 +106,63 @@ def test_offboarding_concerns_the_coexistence_numbers_alone(number: PhoneNumber,
     assert state_of(shared) == ("connected", None)
 
 
+@pytest.mark.parametrize("taken_away", [None, "account_removed", "account_restricted"])
+def test_a_notification_changes_nothing_of_other_accounts(
+    number: PhoneNumber, tenant: Tenant, other_tenant: Tenant, taken_away: str | None
+) -> None:
+    """The other accounts have numbers with the same digits."""
+    for each in (tenant, other_tenant):
+        neighbour = make_number(make_account(each), number.digits)
+        AppData.objects.create(number=neighbour, kind="history", ends_at=now())
+    PhoneNumber.objects.exclude(pk=number.pk).update(taken_away=taken_away, coexistence=True)
+    BusinessAccount.objects.exclude(pk=number.account_id).update(taken_away=taken_away)
+    for each in (tenant, other_tenant):
+        state.recompute(tenant_id=each.id)
+    before = rows_besides(number)
+    for event in ("ACCOUNT_DELETED", "PARTNER_REMOVED", "ACCOUNT_OFFBOARDED", "ACCOUNT_RECONNECTED"):
+        notify(number, {"event": event})
+        notify(number, {"event": event, "phone_number": number.digits})
+    for state_of_ban in ("DISABLE", "REINSTATE"):
+        notify(number, {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": state_of_ban}})
+    notify(number, {"max_daily_conversations_per_business": 2000}, "business_capability_update")
+    notify(number, {"current_limit": "TIER_10K"}, "phone_number_quality_update")
+    notify(number, {"decision": "APPROVED", "requested_verified_name": "Asha"}, "phone_number_name_update")
+    assert rows_besides(number) == before
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("account_update", {"event": "PARTNER_REMOVED", "phone_number": "+91 98000 00001"}),
+        ("account_update", {"event": "ACCOUNT_OFFBOARDED", "phone_number": "919800000001"}),
+        ("phone_number_quality_update", {"current_limit": "TIER_10K"}),
+        ("phone_number_name_update", {"decision": "APPROVED", "requested_verified_name": "Asha"}),
+    ],
+)
+def test_a_notification_about_one_number_changes_no_other_of_its_account(
+    number: PhoneNumber, tenant: Tenant, field: str, value: dict[str, Any]
+) -> None:
+    sibling = make_number(number.account, "919800000002")
+    AppData.objects.create(number=sibling, kind="history", ends_at=now())
+    PhoneNumber.objects.update(coexistence=True)
+    state.recompute(tenant_id=tenant.id)
+    before, own = rows_besides(number), PhoneNumber.objects.filter(pk=number.pk).values().get()
+    notify(number, value, field)
+    assert rows_besides(number) == before
+    assert PhoneNumber.objects.filter(pk=number.pk).values().get() != own
+    assert BusinessAccount.objects.get().taken_away is None
+
+
+def test_a_removal_that_names_no_number_takes_all_with_their_app_data(number: PhoneNumber) -> None:
+    shared = make_number(number.account, "919800000009")
+    PhoneNumber.objects.filter(pk=shared.pk).update(coexistence=True)
+    AppData.objects.create(number=shared, kind="history", ends_at=now())
+    notify(number, {"event": "PARTNER_REMOVED"})
+    assert [state_of(each) for each in (number, shared)] == [("disconnected", "account_removed")] * 2
+    assert BusinessAccount.objects.get().taken_away == "account_removed"
+    assert not AppData.objects.exists()
+
+
 def test_other_accounts_are_untouched(number: PhoneNumber, other_tenant: Tenant) -> None:
     sync.apply_notification(field="account_update", value={"event": "ACCOUNT_DELETED"}, waba_id="404")
     foreign = make_number(make_account(other_tenant))
@@ -119,7 +179,17 @@ def test_other_accounts_are_untouched(number: PhoneNumber, other_tenant: Tenant)
             {"event": "ONBOARDING", "max_daily_conversations_per_business": "TIER_2K"},
             "TIER_2K",
         ),
-        ("business_capability_update", {"max_daily_conversations_per_business": 2000}, "TIER_2K"),
+        *(
+            ("business_capability_update", {"max_daily_conversations_per_business": count}, tier)
+            for count, tier in (
+                (250, "TIER_250"),
+                (1000, "TIER_1K"),
+                (2000, "TIER_2K"),
+                (10_000, "TIER_10K"),
+                (100_000, "TIER_100K"),
+                (-1, None),
+            )
+        ),
         ("business_capability_update", {"max_daily_conversation_per_phone": "TIER_100K"}, "TIER_100K"),
         ("business_capability_update", {"max_phone_numbers_per_business": 2}, None),
         ("phone_number_quality_update", {"event": "FLAGGED", "current_limit": 7}, None),
