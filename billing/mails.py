@@ -108,11 +108,16 @@ def _pdf(document: Invoice | CreditNote) -> Attachment:
 def _invoice_issued(invoice: Invoice, pdf: Attachment) -> None:
     """Send the month's invoice. The mail says whether the amount will be debited, or the business must pay it."""
     mandate = Mandate.objects.for_tenant(invoice.tenant_id).filter(status=Mandate.Status.ACTIVE).first()
-    debited = mandate is not None and invoice.amount_due_paise <= mandate.max_amount_paise
+    due = invoice.amount_due_paise
+    debited = mandate is not None and 0 < due <= mandate.max_amount_paise
     _send(
         invoice.tenant,
         "invoice_issued",
-        {**_facts(invoice), "debited": debited, "above_cap": mandate is not None and not debited},
+        {
+            **_facts(invoice),
+            "debited": debited,
+            "above_cap": mandate is not None and due > mandate.max_amount_paise,
+        },
         pdf,
     )
 

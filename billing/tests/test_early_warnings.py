@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from billing import mails
+from billing import buyers, mails
 from billing.billing_run import run
-from billing.models import Mandate
-from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist
+from billing.invoices import credit_notes
+from billing.models import BillingProfile, Invoice, Mandate
+from billing.pricing.money import rupees
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
 from tenants.models import OutboundMail, Tenant
 from tests.simulated import RunningSimulator
@@ -70,6 +72,74 @@ def test_missing_buyer_data_is_mailed_once_from_ten_days_before(payer: Tenant) -
     run(ist(2026, 11, 30, 12))
     assert mailed("Billing details are missing") == 1
     assert "GSTIN or PAN" in OutboundMail.objects.get(subject__contains="details are missing").text
+
+
+@pytest.mark.parametrize(
+    ("billed", "lacks", "mailed_text"),
+    [
+        ({}, {"pin": ""}, "lacks: PIN code. An issued"),
+        ({}, {"address": ""}, "Without them we cannot issue your next invoice"),
+        ({}, {"phone": "", "tax_id": "", "tax_id_type": ""}, "lacks: GSTIN or PAN, phone number. An"),
+        ({}, {}, None),
+        ({"billing_status": "trialing", "trial_ends_at": ist(2026, 11, 29)}, {"pin": ""}, "PIN code"),
+        ({"billing_status": "trialing", "trial_ends_at": ist(2026, 12, 1)}, {"pin": ""}, None),
+        ({"billing_status": "exempt"}, {"pin": ""}, None),
+    ],
+)
+def test_missing_buyer_data_is_named_when_this_month_is_billed(
+    payer: Tenant, billed: dict[str, Any], lacks: dict[str, str], mailed_text: str | None
+) -> None:
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    BillingProfile.objects.update(**lacks)
+    Tenant.objects.update(**billed)
+    mails.send_early_warnings(ist(2026, 11, 25))
+    assert mailed("details are missing") == 0, "nothing is billed without a number"
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    mails.send_early_warnings(ist(2026, 11, 25))
+    found = OutboundMail.objects.filter(subject__contains="details are missing")
+    assert [mailed_text in mail.text for mail in found if mailed_text] == ([True] if mailed_text else [])
+    assert found.count() == bool(mailed_text)
+
+
+PAY, DEBITED, ABOVE = "See and pay the invoice", "mandate will be debited", "above the limit"
+
+
+@pytest.mark.parametrize(
+    ("status", "limit", "paid", "said"),
+    [
+        (None, 0, 0, [PAY]),
+        ("paused", 59_000, 0, [PAY]),
+        ("active", 59_000, 0, [DEBITED]),
+        ("active", 58_999, 0, [PAY, ABOVE]),
+        ("active", 58_999, 1_000, [DEBITED, "₹580.00 of it is still due"]),
+        ("active", 59_000, 59_000, ["Nothing of it is due"]),
+        (None, 0, 59_000, ["Nothing of it is due"]),
+    ],
+)
+def test_the_mail_of_an_invoice_says_how_it_is_paid(
+    invoice: Invoice, status: str | None, limit: int, paid: int, said: list[str]
+) -> None:
+    if status:
+        Mandate.objects.create(tenant=invoice.tenant, method="upi", status=status, max_amount_paise=limit)
+    invoice.amount_paid_paise = paid
+    mails.send_again(invoice)
+    text = OutboundMail.objects.latest("id").text
+    every = (PAY, DEBITED, ABOVE, "Nothing of it is due", "₹580.00 of it is still due")
+    assert [words for words in every if words in text] == said
+
+
+def test_the_mail_of_a_credit_note_says_what_is_still_due(invoice: Invoice) -> None:
+    for paise, said in (
+        (9_000, "₹500.00 of the invoice is still due."),
+        (50_000, "Nothing of the invoice is due."),
+    ):
+        note = credit_notes.issue(
+            invoice_id=invoice.id, total_paise=paise, reason="Outage", at=FIRST_OF_DECEMBER
+        )
+        assert mails.send_credit_notes(FIRST_OF_DECEMBER) == 1
+        mail = OutboundMail.objects.latest("id")
+        assert mail.subject == f"Credit note {note.number} of {rupees(paise)}"
+        assert f"{said}\n\nReason: Outage" in mail.text
 
 
 def test_a_payment_has_one_receipt(provider: RunningSimulator, payer: Tenant) -> None:
