@@ -11,9 +11,9 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import accounting, buyers, gstr1
+from billing import accounting, buyers, gstr1, usage
 from billing.billing_run import run
-from billing.invoices import credit_notes
+from billing.invoices import credit_notes, issuing
 from billing.models import BillingProfile, Invoice, PaymentAttempt
 from billing.payments import bank_transfers, payment_links
 from billing.pricing.periods import Period
@@ -87,6 +87,20 @@ def test_each_business_with_something_open_is_listed(payer: Tenant, other_tenant
     assert (left.due_paise, left.late_paise, left.oldest_due_at, left.balance_paise) == (0, 0, None, 100)
     bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=5_000, certificate="C1", at=late)
     assert accounting.debtors(late)[0].uncertified_paise == 0
+
+
+def test_who_owes_most_is_listed_first_with_the_oldest_due_date(payer: Tenant, other_tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=other_tenant.pk).update(billing_status="active", created_at=ist(2026, 10, 1))
+    for tenant, name in ((payer, "1"), (other_tenant, "1"), (other_tenant, "2")):
+        connected(tenant, name, (ist(2026, 11, 3), None))
+    for at in (FIRST_OF_DECEMBER, ist(2027, 1, 1, 0, 15)):
+        assert (usage.take_snapshots(at), issuing.issue_due(at)) == (2, 2)
+    oldest = Invoice.objects.order_by("due_at")[0].due_at
+    found = accounting.debtors(ist(2027, 1, 2))
+    assert [(one.name, one.due_paise, one.late_paise, one.oldest_due_at) for one in found] == [
+        (other_tenant.name, 177_000, 88_500, oldest),
+        (payer.name, 118_000, 59_000, oldest),
+    ]
 
 
 def test_refunds_are_shown_beside_collected_amounts(

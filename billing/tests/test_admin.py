@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
@@ -11,6 +12,7 @@ from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from billing import accounting, buyers, ledger
+from billing.admin import cards
 from billing.billing_run import run
 from billing.invoices import credit_notes, issuing
 from billing.models import (
@@ -224,6 +226,33 @@ def test_einvoices_go_out_and_come_back_by_their_page(browser: Client, staff: Us
     Invoice.objects.update(ack_at=now())
     assert browser.post(cancel, {**SUBMITTED, "reason": "Wrong"}).status_code == 302
     assert only_invoice(payer).irn_cancelled_at is not None
+
+
+ABROAD = {"country": "DE", "state_code": "", "pin": "", "tax_id": ""}
+
+
+@pytest.mark.parametrize(
+    ("profile", "tenant_values", "counted"),
+    [
+        ({}, {}, 0),
+        *(({name: ""}, {}, 1) for name in ("legal_name", "address", "city", "state_code", "pin", "tax_id")),
+        ({"phone": ""}, {}, 0),
+        (ABROAD, {}, 0),
+        ({**ABROAD, "city": ""}, {}, 1),
+        ({"pin": ""}, {"billing_status": "trialing"}, 1),
+        ({"pin": ""}, {"billing_status": "past_due"}, 1),
+        ({"pin": ""}, {"billing_status": "exempt"}, 0),
+        ({"pin": ""}, {"sandbox": True}, 0),
+        ({"pin": ""}, {"status": "suspended"}, 0),
+    ],
+)
+def test_staff_see_whose_next_invoice_lacks_buyer_data(
+    payer: Tenant, profile: dict[str, str], tenant_values: dict[str, Any], counted: int
+) -> None:
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    BillingProfile.objects.update(**profile)
+    Tenant.objects.filter(pk=payer.pk).update(**tenant_values)
+    assert cards.incomplete_profiles() == counted
 
 
 def test_finance_handles_money_and_decides_nothing_else(invoice: Invoice) -> None:

@@ -10,8 +10,9 @@ from pytest_django import Settings
 from billing import buyers
 from billing.billing_run import run
 from billing.invoices import documents
-from billing.models import BillingProfile, Invoice, PayLink, PaymentAttempt
+from billing.models import BillingProfile, BillingSnapshot, Invoice, PayLink, PaymentAttempt
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.test_money import late_attempt
 from billing.tests.test_payments import answer, deliver
 from gateway.api import limits
 from gateway.api.limits import Bulkhead
@@ -140,7 +141,10 @@ def test_the_profile_is_changed_with_an_audit_entry(api: Api, payer: Tenant) -> 
     ]
     body = api.patch("/v1/billing/profile", PROFILE).json()
     assert (body["complete"], body["tax_id_type"]) == (True, "gstin")
-    assert AuditEntry.objects.get(action="billing.profile").details["after"]["pin"] == "560025"
+    entry = AuditEntry.objects.get(action="billing.profile")
+    assert (entry.details["before"]["pin"], entry.details["after"]["pin"]) == ("", "560025")
+    assert api.patch("/v1/billing/profile", PROFILE).json() == body
+    assert AuditEntry.objects.filter(action="billing.profile").count() == 1, "nothing changed"
 
 
 @pytest.mark.parametrize(
@@ -200,6 +204,9 @@ def test_a_mandate_is_set_up(api: Api, provider: RunningSimulator, payer: Tenant
         {"max_amount_paise": 1_500_001},
         {"return_url": "ftp://x.example"},
         {"return_url": "http://shop.example"},
+        {"return_url": "javascript://localhost/%0aalert(1)"},
+        {"return_url": "https:///done"},
+        {"return_url": "https://shop.example/a b"},
         {"return_url": "https://u:p@shop.example"},
         {"return_url": "https://["},
         {"return_url": 5},
@@ -348,6 +355,15 @@ def test_paying_now(api: Api, provider: RunningSimulator, payer: Tenant, invoice
     )
 
 
+def test_an_invoice_that_is_being_debited_names_its_debit(api: Api, invoice: Invoice) -> None:
+    debit = late_attempt(invoice, "pat_1", kind="autopay", status="processing")
+    Invoice.objects.update(status="processing")
+    error = assert_error(
+        api.post(f"/v1/billing/invoices/{invoice.public_id}/pay"), 409, "invoice_not_payable"
+    )
+    assert error["details"] == {"status": "processing", "in_flight": debit.public_id}
+
+
 def test_the_mailed_page_leads_to_the_provider(provider: RunningSimulator, invoice: Invoice) -> None:
     browser = Client()
     path = PayLink.url_of(invoice).partition("127.0.0.1:8000")[2] or "/pay/x"
@@ -387,3 +403,36 @@ def test_staff_see_every_tenant_also_while_billing_is_off(
             }
         ],
     }
+
+
+def test_staff_see_the_longest_past_due_first_then_by_name(staff_api: Api) -> None:
+    for name, status, since in (
+        ("Zinc", "active", None),
+        ("Amber", "exempt", None),
+        ("Late", "past_due", ist(2026, 12, 8)),
+        ("Later", "past_due", ist(2026, 12, 9)),
+        ("Nobody", None, None),
+    ):
+        Tenant.objects.create(name=name, status="active", billing_status=status, past_due_since=since)
+    rows = staff_api.get("/v1/admin/billing").json()["tenants"]
+    assert [row["name"] for row in rows] == ["Late", "Later", "Amber", "Zinc"]
+    assert [row["last_snapshot"] for row in rows] == [None] * 4
+
+
+def test_staff_see_the_newest_month_and_what_is_unpaid(staff_api: Api, invoice: Invoice) -> None:
+    amounts = {"subtotal_paise": 1, "tax_paise": 2, "total_paise": 3}
+    for period in ("2027-01", "2026-12"):
+        BillingSnapshot.objects.create(
+            tenant=invoice.tenant,
+            period=period,
+            active_numbers=0,
+            numbers=[],
+            terms={},
+            taken_at=now(),
+            **amounts,
+        )
+    for status in Invoice.Status.values:
+        Invoice.objects.update(status=status)
+        [row] = staff_api.get("/v1/admin/billing").json()["tenants"]
+        assert row["open_invoices"] == (status in {"open", "processing", "failed"}), status
+    assert row["last_snapshot"] == {"period": "2027-01", "active_numbers": 0, "total_paise": 3}

@@ -13,10 +13,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import buyers
+from billing import buyers, tasks
 from billing.billing_run import run
 from billing.invoices import documents
-from billing.models import Invoice, Mandate, PayLink, PaymentAttempt
+from billing.models import Invoice, Mandate, PayLink, PaymentAttempt, ProviderEvent
 from billing.payments import bank_transfers, mandates, provider_notices
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
@@ -96,6 +96,35 @@ def test_a_signed_notice_with_a_nul_is_refused(provider: RunningSimulator) -> No
     signature = hmac.new(secret, body.encode(), hashlib.sha256).hexdigest()
     refused = post({"body": body, "signature": signature, "event_id": "evt_nul"})
     assert_error(refused, 400, "invalid_request")
+
+
+def test_a_notice_without_an_id_is_known_by_its_bytes(provider: RunningSimulator) -> None:
+    for name in ("payment.captured", "payment.failed", "payment.captured"):
+        body = json.dumps({"event": name, "payload": {}})
+        secret = service.RAZORPAY_WEBHOOK_SECRETS[0].encode()
+        signature = hmac.new(secret, body.encode(), hashlib.sha256).hexdigest()
+        assert post({"body": body, "signature": signature, "event_id": ""}).status_code == 200
+    stored = ProviderEvent.objects.order_by("id")
+    assert [event.type for event in stored] == ["payment.captured", "payment.failed"]
+    assert json.loads(bytes(stored[1].body))["event"] == "payment.failed"
+
+
+def test_while_billing_is_off_notices_are_applied_and_nothing_else_is_done(
+    payer: Tenant, settings: Settings
+) -> None:
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="trialing", trial_ends_at=ist(2026, 11, 1))
+    settings.BILLING_ENABLED = False
+    body = json.dumps({"event": "payment.captured", "payload": {}}).encode()
+    for name in ("1", "2", "3"):
+        ProviderEvent.objects.create(provider="razorpay", event_id=name, type="payment.captured", body=body)
+    waiting = ProviderEvent.objects.filter(processed_at__isnull=True).order_by("id")
+    tasks.apply_notice(event_id=waiting[1].pk)
+    assert list(waiting.values_list("event_id", flat=True)) == ["1", "3"]
+    tasks.run_billing()
+    payer.refresh_from_db()
+    assert (payer.billing_status, waiting.count()) == ("trialing", 2)
+    tasks.apply_notices()
+    assert not waiting.exists()
 
 
 def test_money_of_another_currency_is_not_counted(

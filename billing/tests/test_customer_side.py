@@ -7,13 +7,14 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import accounting, ledger
+from billing import accounting, ledger, tenant_overview
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents
 from billing.models import Invoice, PayLink, PaymentAttempt
 from billing.payments import attempts, bank_transfers, payment_links
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
 from billing.tests.test_ledger import transfer
+from billing.tests.test_money import late_attempt
 from billing.tests.test_payments import CHARGE, answer, deliver, set_up_mandate
 from gateway.api.errors import Conflict, RateLimited
 from tenants.models import OutboundMail, Tenant
@@ -200,6 +201,28 @@ def test_no_debit_begins_beside_a_link_of_everything(
     with pytest.raises(Conflict):
         payment_links.pay_now(invoice=two[0], at=AT)
     assert payment_links.pay_all(tenant_id=payer.id, at=AT).amount_paise == 59_000, "the other one alone"
+
+
+@pytest.mark.parametrize(
+    ("tried", "said"),
+    [
+        ([], None),
+        ([("autopay", "failed", "unknown_to_us")], None),
+        ([("autopay", "failed", "token_paused"), ("autopay", "failed", "unknown_to_us")], None),
+        ([("autopay", "failed", "insufficient_funds"), ("autopay", "failed", "token_paused")], "paused"),
+        ([("autopay", "failed", "token_paused"), ("autopay", "captured", "insufficient_funds")], "paused"),
+        ([("autopay", "failed", "token_paused"), ("link", "failed", "insufficient_funds")], "paused"),
+    ],
+)
+def test_the_reason_shown_is_of_the_last_debit_that_failed(
+    invoice: Invoice, tried: list[tuple[str, str, str]], said: str | None
+) -> None:
+    for place, (kind, status, reason) in enumerate(tried):
+        late_attempt(invoice, f"pat_{place}", kind=kind, status=status, error={"reason": reason})
+    shown = tenant_overview.debit_failed_because(tenant_overview.of(invoice.tenant, AT))
+    assert shown == (f"the mandate is {said}" if said else None)
+    Invoice.objects.update(status="paid")
+    assert tenant_overview.debit_failed_because(tenant_overview.of(invoice.tenant, AT)) is None
 
 
 def test_the_statement_says_what_is_owed_after_each_act(payer: Tenant, two: list[Invoice]) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 import zlib
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from billing import buyers, checks, einvoices, gstr1, ledger
+from billing import buyers, checks, einvoices, gstr1, ledger, usage
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents, issuing
 from billing.models import BillingMail, BillingProfile, CreditNote, Invoice, LedgerEntry
@@ -194,6 +194,29 @@ class TestState:
         run(ist(2026, 12, 3))
         assert only_invoice(payer).buyer["address"] == "12 Residency Road, Bengaluru"
 
+    @pytest.mark.parametrize(
+        ("profile", "waits"),
+        [
+            ({}, False),
+            ({"address": ""}, True),
+            ({"city": ""}, True),
+            ({"state_code": "", "pin": "", "phone": "", "legal_name": ""}, False),
+            ({"tax_id": "AAACI1681G", "tax_id_type": "pan", "state_code": ""}, True),
+            ({"tax_id": "AAACI1681G", "tax_id_type": "pan", "address": "", "city": ""}, False),
+            ({"tax_id": "", "tax_id_type": "", "state_code": "", "address": "", "country": "DE"}, False),
+        ],
+    )
+    def test_which_missing_details_hold_an_invoice_back(
+        self, payer: Tenant, profile: dict[str, str], waits: bool
+    ) -> None:
+        connected(payer, "1", (ist(2026, 11, 3), None))
+        BillingProfile.objects.filter(tenant=payer).update(**{**PROFILE, "tax_id_type": "gstin", **profile})
+        usage.take_snapshots(FIRST_OF_DECEMBER)
+        assert issuing.issue_due(FIRST_OF_DECEMBER) == (not waits)
+        if profile.get("legal_name") == "":
+            buyer = only_invoice(payer).buyer
+            assert (buyer["name"], buyer["state"], buyer["state_code"]) == (payer.name, "Karnataka", "29")
+
 
 class TestKindsOfBuyers:
     def test_a_special_zone_carries_its_endorsement(self, payer: Tenant) -> None:
@@ -249,6 +272,116 @@ class TestKindsOfBuyers:
             assert_error(api.patch("/v1/billing/profile", {"country": unknown}), 400, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    ("profile", "printed"),
+    [
+        (
+            {},
+            [
+                "Asha Traders Private Limited",
+                "12 Residency Road, Bengaluru 560025",
+                "Karnataka (29)",
+                "GSTIN 29AAACI1681G1ZL",
+            ],
+        ),
+        (
+            {"legal_name": "", "pin": ""},
+            ["Asha Traders", "12 Residency Road, Bengaluru", "Karnataka (29)", "GSTIN 29AAACI1681G1ZL"],
+        ),
+        (
+            {"tax_id": "AAACI1681G", "tax_id_type": "pan", "city": ""},
+            [
+                "Asha Traders Private Limited",
+                "12 Residency Road, 560025",
+                "Karnataka (29)",
+                "PAN AAACI1681G (not registered)",
+            ],
+        ),
+        (
+            {"tax_id": "", "tax_id_type": "", "address": "", "city": "", "pin": ""},
+            ["Asha Traders Private Limited", "Karnataka (29)", "Not registered"],
+        ),
+        (
+            {"tax_id": "DE 1", "tax_id_type": "foreign", "country": "DE"},
+            [
+                "Asha Traders Private Limited",
+                "12 Residency Road, Bengaluru 560025",
+                "Germany",
+                "Tax number DE 1",
+            ],
+        ),
+        (
+            {"country": "DE"},
+            ["Asha Traders Private Limited", "12 Residency Road, Bengaluru 560025", "Germany"],
+        ),
+    ],
+)
+def test_a_buyer_is_printed_as_it_is_registered(
+    payer: Tenant, profile: dict[str, str], printed: list[str]
+) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    BillingProfile.objects.filter(tenant=payer).update(**{**PROFILE, "tax_id_type": "gstin", **profile})
+    usage.take_snapshots(FIRST_OF_DECEMBER)
+    issuing.issue_due(FIRST_OF_DECEMBER)
+    assert documents.of_invoice(only_invoice(payer))["buyer"] == printed
+
+
+@pytest.mark.parametrize(
+    ("bank", "upi", "ways"),
+    [
+        ("", "", None),
+        ("Bank 1", "", ["To be paid", "Bank transfer", "Reference"]),
+        ("", "seller@bank", ["To be paid", "UPI", "Reference"]),
+    ],
+)
+def test_an_invoice_names_the_ways_to_pay_that_its_seller_has(
+    payer: Tenant, settings: Settings, bank: str, upi: str, ways: list[str] | None
+) -> None:
+    settings.BILLING_BANK_ACCOUNT, settings.BILLING_UPI_ID = bank, upi
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    usage.take_snapshots(FIRST_OF_DECEMBER)
+    issuing.issue_due(FIRST_OF_DECEMBER)
+    invoice = only_invoice(payer)
+    shown = documents.of_invoice(invoice)["payment"]
+    assert (shown and [name for name, _ in shown["rows"]]) == ways
+    assert bool(shown and shown["qr"]) == bool(upi)
+    invoice.amount_paid_paise = 59_000 - 99
+    assert documents.of_invoice(invoice)["payment"] is None, "less than a rupee is not asked for"
+
+
+def test_an_invoice_shows_what_was_paid_deducted_and_credited_but_not_as_issued(invoice: Invoice) -> None:
+    assert documents.of_invoice(invoice)["settled"] == []
+    bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=5_000, certificate="", at=CHARGE)
+    bank_transfers.record(invoice_id=invoice.id, amount_paise=20_000, reference="U1", at=CHARGE)
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="Outage", at=CHARGE)
+    invoice.refresh_from_db()
+    shown, issued = documents.of_invoice(invoice), documents.of_invoice(invoice, as_issued=True)
+    assert shown["settled"] == [
+        ("Paid", "₹200.00"),
+        ("Tax deducted at source", "₹40.00"),
+        ("Credited", "₹118.00"),
+        ("Due", "₹232.00"),
+    ]
+    assert shown["notes"] == [f"Credit note {note.number} of ₹118.00: Outage"]
+    assert (issued["settled"], issued["notes"], issued["badge"]) == ([], [], "")
+
+
+@pytest.mark.parametrize(
+    ("status", "before", "after"),
+    [
+        ("open", "To be paid", "Overdue since 8 Dec 2026"),
+        ("failed", "Payment failed", "Overdue since 8 Dec 2026"),
+        ("processing", "Payment under way", "Payment under way"),
+        ("void", "Cancelled", "Cancelled"),
+        ("paid", "Paid on 3 Dec 2026", "Paid on 3 Dec 2026"),
+    ],
+)
+def test_an_invoice_says_how_it_stands(invoice: Invoice, status: str, before: str, after: str) -> None:
+    invoice.status, invoice.paid_at = status, ist(2026, 12, 3)
+    moments = (invoice.due_at - timedelta(microseconds=1), invoice.due_at)
+    assert [documents.payment_state(invoice, at).text for at in moments] == [before, after]
+
+
 class TestCreditNotes:
     @pytest.mark.usefixtures("_typeset")
     def test_it_is_printed_mailed_and_the_tenants_own(self, api: Api, other_api: Api, payer: Tenant) -> None:
@@ -266,6 +399,31 @@ class TestCreditNotes:
         shown = documents.of_credit_note(note)
         assert dict(shown["facts"])["Corrects invoice"] == "WG/2627/000001"
         assert [line["cells"] for line in shown["lines"]] == [["998315", "₹76.27"]]
+
+    def test_what_was_credited_in_full_is_not_replaced(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer)
+        credit_notes.issue(invoice_id=invoice.id, total_paise=59_000, reason="All", at=FIRST_OF_DECEMBER)
+        with pytest.raises(Conflict, match="already replaced or credited"):
+            issuing.replace(invoice_id=invoice.id, reason="Wrong", at=ist(2026, 12, 3))
+        assert (Invoice.objects.count(), CreditNote.objects.count()) == (1, 1)
+
+    def test_a_registration_is_cancelled_only_while_nothing_is_credited(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer)
+        Invoice.objects.update(irn="1" * 64, ack_no="1", ack_at=FIRST_OF_DECEMBER)
+        credit_notes.issue(invoice_id=invoice.id, total_paise=100, reason="Part", at=FIRST_OF_DECEMBER)
+        with pytest.raises(Conflict, match="with nothing credited"):
+            credit_notes.cancel(invoice_id=invoice.id, reason="Wrong", at=FIRST_OF_DECEMBER)
+        assert only_invoice(payer).irn_cancelled_at is None
+
+    def test_a_part_is_one_line_also_when_it_credits_the_rest(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer)
+        for paise in (11_800, 47_200):
+            note = credit_notes.issue(
+                invoice_id=invoice.id, total_paise=paise, reason="x", at=FIRST_OF_DECEMBER
+            )
+            [line] = note.lines.all()
+            assert (line.description, line.sac) == ("Part of the monthly price", "998315")
+            assert line.amount_paise == note.taxable_paise == paise * 100 // 118
 
     def test_a_full_credit_has_the_invoices_lines(self, payer: Tenant) -> None:
         invoice = invoice_of(payer)
@@ -316,6 +474,25 @@ def test_a_credit_note_after_the_time_of_the_law_carries_no_tax(payer: Tenant) -
     )
 
 
+@pytest.mark.parametrize(
+    ("issued", "last"), [(ist(2027, 3, 1), ist(2027, 12, 1)), (ist(2027, 4, 1), ist(2028, 12, 1))]
+)
+def test_the_time_of_the_law_is_counted_from_the_financial_year(
+    payer: Tenant, issued: datetime, last: datetime
+) -> None:
+    """An invoice of March is in the year that ends with March, one of 1 April in the next year."""
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    at = issued + timedelta(minutes=15)
+    assert (usage.take_snapshots(at), issuing.issue_due(at)) == (1, 1)
+    invoice = only_invoice(payer)
+    notes = [
+        credit_notes.issue(invoice_id=invoice.id, total_paise=1_180, reason="x" * 500, at=at)
+        for at in (last - timedelta(microseconds=1), last)
+    ]
+    assert [note.tax_paise for note in notes] == [180, 0]
+    assert [note.is_commercial for note in CreditNote.objects.order_by("id")] == [False, True]
+
+
 class TestReplacing:
     def test_an_unpaid_invoice_is_replaced(self, payer: Tenant) -> None:
         invoice = invoice_of(payer)
@@ -335,6 +512,7 @@ class TestReplacing:
             "intra_state",
             59_000,
         )
+        assert ("Replaces", f"{invoice.number} of 1 Dec 2026") in documents.of_invoice(new)["facts"]
         assert AuditEntry.objects.get(action="billing.replace").actor_user_id == 7
         with pytest.raises(Conflict):
             issuing.replace(invoice_id=invoice.id, reason="Again", at=ist(2026, 12, 3))

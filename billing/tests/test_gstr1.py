@@ -11,10 +11,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from billing import buyers, gstr1, plan
+from billing import buyers, gstr1, plan, usage
 from billing.billing_run import run
 from billing.einvoices import parsed, record
-from billing.invoices import credit_notes
+from billing.invoices import credit_notes, issuing
 from billing.models import BillingProfile, CreditNote, Invoice, PlanVersion
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, connected, ist
@@ -148,6 +148,23 @@ def test_each_supply_is_in_its_table(settings: Settings, lut: str) -> None:
             }
         ]
     }
+
+
+@pytest.mark.parametrize(
+    ("price", "state", "table"),
+    [(8_474_576, "33", "b2cs"), (8_474_577, "33", "b2cl"), (8_474_577, "27", "b2cs")],
+)
+def test_above_one_lakh_a_consumer_of_another_state_is_listed(
+    payer: Tenant, price: int, state: str, table: str
+) -> None:
+    """One lakh with tax is not above it: ₹84,745.76 and 18 %."""
+    terms = PlanVersion(tenant=payer, gst_percent=None, **{**LARGE, "first_number_paise": price})
+    plan.add_version(terms, at=ist(2026, 10, 20))
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    BillingProfile.objects.update(state_code=state)
+    assert (usage.take_snapshots(FIRST_OF_DECEMBER), issuing.issue_due(FIRST_OF_DECEMBER)) == (1, 1)
+    assert Invoice.objects.get().total_paise - 10_000_000 == price - 8_474_576
+    assert {"b2b", "b2cl", "b2cs", "exp"} & of_december().keys() == {table}
 
 
 def test_credit_notes_are_in_their_tables_and_lower_the_sums() -> None:

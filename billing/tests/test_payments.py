@@ -12,7 +12,7 @@ from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
 from billing.payments import debits, mandates, payment_links, provider_notices
-from billing.payments.provider import ProviderUnreachable
+from billing.payments.provider import MandateRegistration, MandateState, ProviderUnreachable
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import PROFILE, ist, only_invoice
 from gateway.api.errors import Conflict, InvalidRequest
@@ -286,6 +286,90 @@ def test_a_new_mandate_replaces_the_old_one_at_the_provider_too(
         token["recurring_details"]["status"] for token in provider.control("GET", "payments")["tokens"]
     ]
     assert statuses == ["cancelled", "confirmed"]
+
+
+def mandate_of(tenant: Tenant, status: str, **values: Any) -> Mandate:
+    """A mandate without a page at the provider."""
+    known = {"method": "upi", "max_amount_paise": 100_000, "created_at": CHARGE, "status": status}
+    return Mandate.objects.create(tenant=tenant, **(known | values))
+
+
+@pytest.mark.parametrize(
+    ("before", "said", "after", "mails", "ends"),
+    [
+        ("pending", "active", "active", 0, False),
+        ("pending", "paused", "pending", 0, False),
+        ("pending", "rejected", "rejected", 0, False),
+        ("active", "paused", "paused", 1, False),
+        ("active", "cancelled", "cancelled", 1, False),
+        ("paused", "active", "active", 0, False),
+        ("paused", "cancelled", "cancelled", 0, False),
+        ("expired", "active", "expired", 0, True),
+        ("expired", "paused", "expired", 0, False),
+        ("cancelled", "active", "cancelled", 0, True),
+    ],
+)
+def test_what_the_provider_says_of_a_mandate(
+    payer: Tenant, monkeypatch: pytest.MonkeyPatch, before: str, said: str, after: str, mails: int, ends: bool
+) -> None:
+    """One that was approved too late has to end at the provider (`ends`)."""
+
+    def away(*_: Any, **__: Any) -> None:
+        raise ProviderUnreachable("timeout")
+
+    state = MandateState("token_1", said, "b***@okaxis", expires_at=ist(2027, 1, 1))
+    monkeypatch.setattr(Razorpay, "find_mandate", lambda *_, **__: state)
+    monkeypatch.setattr(Razorpay, "cancel_mandate", away)
+    mandate = mandate_of(payer, before, provider_order_id="order_1", provider_customer_id="cust_1")
+    mandates.sync(mandate.pk, CHARGE)
+    mandate.refresh_from_db()
+    assert (mandate.status, mandate.cancel_at_provider) == (after, ends)
+    assert OutboundMail.objects.filter(subject=f"Your autopay mandate is {after}").count() == mails
+    if before in {"pending", "active", "paused"}:
+        assert (mandate.provider_token_id, mandate.instrument) == ("token_1", "b***@okaxis")
+        assert mandate.expires_at == ist(2027, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("oldest_first", "shown"),
+    [
+        (["active", "pending"], 0),
+        (["paused", "pending"], 0),
+        (["paused", "cancelled"], 0),
+        (["cancelled", "expired"], 1),
+        ([], None),
+    ],
+)
+def test_the_mandate_in_force_is_shown_else_the_newest(
+    payer: Tenant, oldest_first: list[str], shown: int | None
+) -> None:
+    made = [mandate_of(payer, status) for status in oldest_first]
+    assert mandates.current(payer.id) == (None if shown is None else made[shown])
+
+
+@pytest.mark.parametrize(
+    ("method", "most"), [("upi", 1_500_000), ("card", 1_500_000), ("emandate", 100_000_000)]
+)
+def test_each_method_has_its_largest_limit(
+    payer: Tenant, monkeypatch: pytest.MonkeyPatch, method: str, most: int
+) -> None:
+    pages = (
+        MandateRegistration("inv_1", f"order_{n}", "cust_1", f"https://rzp.example/{n}") for n in range(2)
+    )
+    monkeypatch.setattr(Razorpay, "register_mandate", lambda *_, **__: next(pages))
+    at = ist(2026, 11, 2)
+    mandate = ask_for_mandate(payer, method=method, max_amount_paise=most)
+    assert (mandate.authorization_url, mandate.authorization_expires_at) == (
+        "https://rzp.example/0",
+        at + timedelta(days=7),
+    )
+    with pytest.raises(InvalidRequest):
+        ask_for_mandate(payer, method=method, max_amount_paise=most + 1)
+    again = [
+        ask_for_mandate(payer, method=method, max_amount_paise=most, at=at + timedelta(days=7, seconds=s))
+        for s in (-1, 0)
+    ]
+    assert [one == mandate for one in again] == [True, False], "its page is over after a week"
 
 
 def test_the_mandate_of_a_tenant_that_closes_ends_at_the_provider_too(

@@ -1,5 +1,7 @@
 """The client against Razorpay's documented contract, and with answers that the simulator never gives."""
 
+import hashlib
+import hmac
 import json
 import re
 from collections.abc import Callable
@@ -15,10 +17,13 @@ from django.conf import settings as service
 
 from billing.models import ProviderTrouble
 from billing.payments.provider import (
+    MandateState,
     Payer,
+    Payment,
     ProviderRefused,
     ProviderRefusesService,
     ProviderUnreachable,
+    Settled,
     Settlement,
 )
 from billing.payments.razorpay import Razorpay
@@ -247,3 +252,164 @@ def test_a_list_is_read_to_its_end_in_pages(rows: int) -> None:
 
     responses.add_callback(responses.GET, "https://razorpay.example/v1/settlements", callback=page)
     assert [each.id for each in Razorpay().settlements()] == [f"setl_{place}" for place in range(rows)]
+
+
+API = "https://razorpay.example/v1"
+PAID = {"id": "pay_1", "amount": 59_000, "currency": "INR", "amount_refunded": 100, "token_id": "token_1"}
+SAID = {"error_code": "BAD", "error_reason": "payment_declined", "error_description": "Declined"}
+FAILED = {"code": "BAD", "reason": "payment_declined", "message": "Declined"}
+
+
+@pytest.mark.parametrize(
+    ("status", "read", "error"),
+    [
+        ("created", "processing", None),
+        ("authorized", "processing", None),
+        ("captured", "captured", None),
+        ("refunded", "captured", None),
+        ("failed", "failed", FAILED),
+        ("unheard_of", "processing", None),
+    ],
+)
+@responses.activate
+def test_the_status_of_a_payment_is_read(status: str, read: str, error: dict[str, str] | None) -> None:
+    responses.get(f"{API}/payments/pay_1", json={**PAID, **SAID, "status": status})
+    assert CLIENT.payment("pay_1") == Payment("pay_1", read, 59_000, 100, "token_1", error)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("status", "read"),
+    [
+        ("created", "live"),
+        ("partially_paid", "live"),
+        ("paid", "paid"),
+        ("expired", "ended"),
+        ("cancelled", "ended"),
+    ],
+)
+@responses.activate
+def test_the_status_of_a_link_is_read_and_the_refunds_of_its_payments(status: str, read: str) -> None:
+    payment = {"payment_id": "pay_1", "status": "captured", "amount": 59_000}
+    made = {"id": "plink_1", "short_url": "https://rzp.example/l", "status": status, "payments": [payment]}
+    responses.get(f"{API}/payment_links/plink_1", json=made)
+    responses.get(f"{API}/payments/pay_1", json={**PAID, "status": "captured"})
+    link = CLIENT.link("plink_1")
+    assert (link.id, link.url, link.status) == ("plink_1", "https://rzp.example/l", read)
+    assert [payment.refunded_paise for payment in link.payments] == [100]
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "instrument"),
+    [
+        ({"recurring_details": {"status": "initiated"}}, "pending", None),
+        ({"recurring_details": None, "vpa": None}, "pending", None),
+        ({"recurring_details": {"status": "unheard_of"}}, "pending", None),
+        ({"recurring_details": {"status": "rejected"}}, "rejected", None),
+        ({"recurring_details": {"status": "paused"}}, "paused", None),
+        ({"recurring_details": {"status": "cancelled"}, "bank": "HDFC"}, "cancelled", "HDFC"),
+        (
+            {"recurring_details": {"status": "confirmed"}, "card": {"network": "Visa", "last4": "4242"}},
+            "active",
+            "Visa •••• 4242",
+        ),
+        (
+            {"recurring_details": {"status": "confirmed"}, "vpa": {"username": "gita", "handle": "okaxis"}},
+            "active",
+            "g***@okaxis",
+        ),
+    ],
+)
+@responses.activate
+def test_the_state_of_a_mandate_is_read_and_its_account_is_masked(
+    token: dict[str, Any], status: str, instrument: str | None
+) -> None:
+    ends = int(LATER.timestamp())
+    responses.get(
+        f"{API}/customers/cust_1/tokens/token_1", json={"id": "token_1", "expired_at": ends, **token}
+    )
+    found = CLIENT.find_mandate(order_id="order_1", customer_id="cust_1", token_id="token_1")
+    assert found == MandateState("token_1", status, instrument, LATER, [])
+
+
+@responses.activate
+def test_a_mandate_is_of_the_payment_that_approved_it_which_is_posted_once_captured() -> None:
+    made = [
+        {**PAID, "id": f"pay_{place}", "token_id": token, "status": status, "created_at": place}
+        for place, token, status in (
+            (3, "token_3", "captured"),
+            (1, "token_1", "failed"),
+            (2, None, "failed"),
+        )
+    ]
+    responses.get(f"{API}/orders/order_1/payments", json={"items": made})
+    responses.get(f"{API}/customers/cust_1/tokens/token_3", json={"id": "token_3"})
+    found = CLIENT.find_mandate(order_id="order_1", customer_id="cust_1", token_id=None)
+    assert found is not None
+    assert (found.token_id, [check.id for check in found.checks]) == ("token_3", ["pay_3"])
+
+
+@pytest.mark.parametrize(
+    ("status", "read"),
+    [
+        ("pending", "processing"),
+        ("processed", "processed"),
+        ("failed", "failed"),
+        ("unheard_of", "processing"),
+    ],
+)
+@responses.activate
+def test_the_status_of_a_refund_is_read(status: str, read: str) -> None:
+    rows = [{"id": "rfnd_1", "receipt": "rfd_1", "status": status}]
+    responses.get(f"{API}/payments/pay_1/refunds", json={"items": rows})
+    [found] = CLIENT.refunds_of("pay_1")
+    assert (found.id, found.receipt, found.status) == ("rfnd_1", "rfd_1", read)
+
+
+@responses.activate
+def test_a_settlement_has_its_items_of_two_indian_days() -> None:
+    """Settled on 8 December at 23:00 UTC, which is 9 December in India."""
+    row = {"type": "payment", "currency": "INR", "settlement_id": "setl_1", "amount": 100, "fee": 3, "tax": 1}
+    by_day = {
+        "09": [
+            {**row, "entity_id": "pay_1", "credit": 97, "debit": 0},
+            {**row, "entity_id": "pay_other", "settlement_id": "setl_2", "credit": 97, "debit": 0},
+        ],
+        "10": [
+            {**row, "entity_id": "pay_1", "credit": 97, "debit": 0},
+            {**row, "entity_id": "rfnd_1", "type": "refund", "credit": 0, "debit": 100},
+            {**row, "entity_id": "pay_usd", "currency": "USD", "credit": 97, "debit": 0},
+        ],
+    }
+
+    def listed(request: requests.PreparedRequest) -> tuple[int, dict[str, str], str]:
+        query = parse_qs(urlsplit(str(request.url)).query)
+        assert (query["year"], query["month"]) == (["2026"], ["12"])
+        return 200, {}, json.dumps({"items": by_day[query["day"][0]]})
+
+    responses.add_callback(responses.GET, f"{API}/settlements/recon/combined", callback=listed)
+    settlement = Settlement("setl_1", -3, "UTR1", datetime(2026, 12, 8, 23, tzinfo=UTC))
+    assert CLIENT.settled_of(settlement) == [
+        Settled("pay_1", "setl_1", "payment", 100, 3, 1, 97),
+        Settled("rfnd_1", "setl_1", "refund", 100, 3, 1, -100),
+    ]
+
+
+@responses.activate
+def test_only_a_settlement_that_reached_the_bank_counts() -> None:
+    rows = [
+        {"id": f"setl_{status}", "status": status, "amount": 97, "utr": "UTR1", "created_at": 1_796_688_000}
+        for status in ("created", "processed", "failed")
+    ]
+    responses.get(f"{API}/settlements", json={"items": rows})
+    assert list(CLIENT.settlements()) == [
+        Settlement("setl_processed", 97, "UTR1", datetime(2026, 12, 8, tzinfo=UTC))
+    ]
+
+
+@pytest.mark.parametrize(("secret", "signed"), [("new", True), ("old", True), ("", False), ("other", False)])
+def test_a_notice_is_signed_with_one_of_the_secrets(settings: Any, secret: str, signed: bool) -> None:
+    settings.RAZORPAY_WEBHOOK_SECRETS = ["new", "old", ""]
+    signature = hmac.new(secret.encode(), b"{}", hashlib.sha256).hexdigest()
+    assert CLIENT.is_signed(b"{}", {"X-Razorpay-Signature": signature}) is signed
+    assert not CLIENT.is_signed(b"{} ", {"X-Razorpay-Signature": signature})
+    assert not CLIENT.is_signed(b"{}", {})

@@ -3,18 +3,22 @@
 A change between a check and the lock is detected, so no debit or refund exceeds its limit.
 """
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from billing import usage
 from billing.invoices import issuing
-from billing.models import Invoice, Mandate, PaymentAttempt, Refund
-from billing.payments import attempts, debits, refunds
+from billing.models import Invoice, Mandate, PaymentAttempt, ProviderEvent, ProviderTrouble, Refund
+from billing.payments import attempts, bank_transfers, debits, refunds
 from billing.payments.provider import Payment, ProviderUnreachable
+from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import ist
 from billing.tests.test_money import late_attempt
-from gateway.api.errors import InvalidRequest
+from gateway.api.errors import Conflict, InvalidRequest
+from gateway.monitoring import admin_health
 from tenants.models import Tenant
 
 pytestmark = pytest.mark.django_db
@@ -67,6 +71,72 @@ def test_collected_money_is_neither_failed_nor_in_flight_again(invoice: Invoice)
     attempts.record_processing(attempt_id=attempt.id, payment_id="pay_1", at=AT)
     attempts.fail(attempt_id=attempt.id, error=None, at=AT)
     assert state(attempt) == ("captured", "paid", 59_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "is_late"),
+    [
+        ("autopay", "open", "failed", True),
+        ("autopay", "processing", "failed", True),
+        ("autopay", "failed", "failed", True),
+        ("autopay", "paid", "paid", False),
+        ("autopay", "void", "void", False),
+        ("link", "open", "open", False),
+        ("link", "failed", "failed", False),
+    ],
+)
+def test_only_a_debit_that_fails_makes_an_unpaid_invoice_late(
+    invoice: Invoice, kind: str, before: str, after: str, is_late: bool
+) -> None:
+    attempt = attempt_of(invoice, kind, "processing")
+    Invoice.objects.filter(pk=invoice.pk).update(status=before)
+    error = {"reason": "payment_declined"}
+    attempts.fail(attempt_id=attempt.id, error=error, at=AT)
+    assert state(attempt)[:2] == ("failed", after)
+    assert (attempt.invoice.overdue_since, attempt.completed_at) == (AT if is_late else None, AT)
+    assert attempt.error == error
+    tenant = Tenant.objects.get(pk=invoice.tenant_id)
+    assert tenant.billing_status == ("past_due" if is_late else "active")
+    captured(attempt, 59_000)
+    attempt.refresh_from_db()
+    assert (attempt.error, attempt.provider_payment_id) == (None, "pay_1"), "the bank paid after all"
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        ("autopay", "open", "processing"),
+        ("autopay", "failed", "processing"),
+        ("autopay", "paid", "paid"),
+        ("autopay", "void", "void"),
+        ("link", "open", "open"),
+        ("link", "failed", "failed"),
+    ],
+)
+def test_only_a_debit_under_way_holds_an_unpaid_invoice(
+    invoice: Invoice, kind: str, before: str, after: str
+) -> None:
+    attempt = attempt_of(invoice, kind, "created")
+    Invoice.objects.filter(pk=invoice.pk).update(status=before)
+    attempts.record_processing(attempt_id=attempt.id, payment_id="pay_1", at=AT)
+    assert state(attempt)[:2] == ("processing", after)
+    assert attempt.provider_payment_id == "pay_1"
+
+
+def test_of_several_payments_the_last_says_how_an_attempt_goes_on(invoice: Invoice) -> None:
+    attempt = attempt_of(invoice, "autopay", "created")
+    failed = [Payment(f"pay_{name}", "failed", 59_000, error={"reason": name}) for name in "ab"]
+    under_way = [Payment(f"pay_{name}", "processing", 59_000) for name in "cd"]
+    attempts.apply_payments(attempt_id=attempt.id, payments=[*under_way, *failed], at=AT)
+    attempt.refresh_from_db()
+    assert (attempt.status, attempt.provider_payment_id) == ("processing", "pay_d")
+    attempts.apply_payments(attempt_id=attempt.id, payments=failed, at=AT)
+    attempt.refresh_from_db()
+    assert (attempt.status, attempt.provider_payment_id, attempt.error) == (
+        "failed",
+        "pay_b",
+        {"reason": "b"},
+    )
 
 
 @pytest.mark.parametrize("status", PaymentAttempt.Status.values)
@@ -141,3 +211,79 @@ def test_a_balance_that_is_being_paid_back_pays_no_invoice() -> None:
     january = ist(2027, 1, 1, 0, 15)
     assert (usage.take_snapshots(january), issuing.issue_due(january)) == (1, 1)
     assert Invoice.objects.latest("id").amount_due_paise == 50_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "collected", "by_provider", "by_bank"),
+    [
+        ("autopay", 59_000, True, False),
+        ("link", 59_000, True, False),
+        ("link", 0, False, False),
+        ("manual", 59_000, False, True),
+        ("tds", 59_000, False, False),
+    ],
+)
+def test_a_payment_goes_back_the_way_it_came(
+    invoice: Invoice,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    collected: int,
+    by_provider: bool,
+    by_bank: bool,
+) -> None:
+    """A surplus of ₹590.00 is paid back from one rupee on by the provider, and from one paisa on by bank transfer."""
+
+    def away(*_: Any) -> None:
+        raise ProviderUnreachable("timeout")
+
+    monkeypatch.setattr(Razorpay, "refunds_of", away)
+    captured(attempt_of(invoice, "autopay", "processing"), 118_000)
+    paid = late_attempt(
+        invoice,
+        "paid",
+        kind=kind,
+        status="captured",
+        captured_paise=collected,
+        provider_payment_id="pay_2",
+    )
+    accepted = {
+        (name, paise): not refuses(back, attempt_id=paid.id, amount_paise=paise, at=AT, **more)
+        for name, back, more in (
+            ("provider", refunds.pay_back, {}),
+            ("bank", bank_transfers.give_back, {"reference": "U1"}),
+        )
+        for paise in (59_001, 99, 100)
+    }
+    assert accepted == {
+        ("provider", 59_001): False,
+        ("provider", 99): False,
+        ("provider", 100): by_provider,
+        ("bank", 59_001): False,
+        ("bank", 99): by_bank,
+        ("bank", 100): by_bank,
+    }
+
+
+def refuses(act: Callable[..., object], **values: Any) -> bool:
+    try:
+        act(**values)
+    except (Conflict, InvalidRequest):
+        return True
+    return False
+
+
+def test_operators_see_notices_that_wait_and_payments_without_an_answer(invoice: Invoice) -> None:
+    for status in PaymentAttempt.Status.values:
+        if status not in PaymentAttempt.IN_FLIGHT or status == "unknown":
+            attempt_of(invoice, "link", status)
+    for name, done in (("1", None), ("2", None), ("3", AT)):
+        ProviderEvent.objects.create(
+            provider="razorpay", event_id=name, type="x", body=b"", processed_at=done
+        )
+    for name, since in (("second", AT), ("razorpay", AT - timedelta(days=1))):
+        ProviderTrouble.objects.create(provider=name, since=since, status=401, text="")
+    assert admin_health.report()["billing"] == {
+        "provider_refuses_since": AT - timedelta(days=1),
+        "notices_waiting": 2,
+        "payments_unknown": 1,
+    }

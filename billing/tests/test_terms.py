@@ -103,6 +103,23 @@ def test_a_tenants_own_terms_have_everybodys_rate_and_end(two: Tenant, other_ten
     ]
 
 
+def test_of_two_starts_the_later_one_counts_also_if_it_was_set_first(two: Tenant) -> None:
+    add(starts="2027-01", first_number_paise=70_000)
+    add()
+    months = [plan.terms_for(two.id, Period(*month)) for month in ((2026, 12), (2027, 1))]
+    assert [terms.first_number_paise for terms in months] == [60_000, 70_000]
+
+
+def test_without_general_terms_ones_own_have_the_first_rate(two: Tenant) -> None:
+    add(tenant=two, gst_percent=None, starts="2026-11", ends="2026-11")
+    terms = [plan.terms_for(two.id, period) for period in (NOVEMBER.previous, NOVEMBER, NOVEMBER.next)]
+    assert [(one.gst_percent, one.first_number_paise) for one in terms] == [
+        (18, 50_000),
+        (18, 60_000),
+        (18, 50_000),
+    ]
+
+
 def test_of_two_versions_of_a_month_the_later_one_counts(two: Tenant) -> None:
     add()
     add(first_number_paise=70_000)

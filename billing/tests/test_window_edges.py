@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from billing import buyers, einvoices, mails, restriction, usage
+from billing import buyers, einvoices, mails, next_invoice, restriction, usage
 from billing.billing_run import run
 from billing.error_isolation import SomeFailed
 from billing.invoices import issuing
 from billing.models import (
     BillingMail,
     BillingProfile,
+    BillingSnapshot,
     Invoice,
     Mandate,
     PaymentAttempt,
@@ -22,10 +23,11 @@ from billing.models import (
     Refund,
 )
 from billing.payments import attempts, debits, mandates, payment_links, provider_notices, refunds
-from billing.payments.provider import ProviderUnreachable
+from billing.payments.provider import ProviderUnreachable, require_pages_left
+from billing.payments.razorpay import Razorpay
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
-from gateway.api.errors import Conflict
+from gateway.api.errors import Conflict, RateLimited
 from gateway.clock import now
 from tenants.models import OutboundMail, Tenant
 from tests.simulated import RunningSimulator
@@ -68,10 +70,52 @@ def test_a_business_is_restricted_from_21_days_on(overdue: Invoice) -> None:
     assert around(overdue.due_at + 21 * DAY, is_restricted) == [False, True]
 
 
+def test_a_business_is_late_since_its_oldest_overdue_invoice(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    for at in (FIRST_OF_DECEMBER, ist(2027, 1, 1, 0, 15)):
+        assert (usage.take_snapshots(at), issuing.issue_due(at)) == (1, 1)
+    first, second = Invoice.objects.order_by("id")
+    restriction.mark_overdue(second.due_at)
+
+    def state() -> tuple[object, ...]:
+        restriction.refresh(tenant_id=payer.id, at=second.due_at)
+        found = Tenant.objects.get(pk=payer.pk)
+        return found.billing_status, found.past_due_since, found.billing_restricted
+
+    assert state() == ("past_due", first.due_at, True)
+    Invoice.objects.filter(pk=first.pk).update(status="paid")
+    assert state() == ("past_due", second.due_at, False)
+    Invoice.objects.update(status="paid")
+    assert state() == ("active", None, False)
+
+
 @pytest.mark.parametrize(("sent", "days"), [(0, 0), (1, 3), (2, 7), (3, 14), (4, 21)])
 def test_a_reminder_goes_out_from_its_day_on(overdue: Invoice, sent: int, days: int) -> None:
     Invoice.objects.filter(pk=overdue.pk).update(reminders_sent=sent)
     assert around(overdue.due_at + days * DAY, mails.send_reminders) == [0, 1]
+
+
+@pytest.mark.parametrize("status", Invoice.Status.values)
+def test_only_an_invoice_that_somebody_has_to_pay_has_reminders(overdue: Invoice, status: str) -> None:
+    """A debit that is under way may still pay the invoice."""
+    Invoice.objects.filter(pk=overdue.pk).update(status=status)
+    assert mails.send_reminders(overdue.due_at) == (status in {"open", "failed"})
+
+
+def test_several_missed_reminders_are_one_mail(overdue: Invoice) -> None:
+    days = (8, 13, 14, 40, 41)
+    assert [mails.send_reminders(overdue.due_at + day * DAY) for day in days] == [1, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("left", "is_late"), [(99, False), (100, True)])
+def test_less_than_a_rupee_is_never_late(invoice: Invoice, left: int, is_late: bool) -> None:
+    Invoice.objects.filter(pk=invoice.pk).update(amount_paid_paise=59_000 - left)
+    assert restriction.mark_overdue(invoice.due_at) == is_late
+    assert len(payment_links.payable(invoice.tenant_id)) == is_late
+    Invoice.objects.filter(pk=invoice.pk).update(overdue_since=invoice.due_at)
+    assert mails.send_reminders(invoice.due_at) == is_late
+    restriction.refresh(tenant_id=invoice.tenant_id, at=invoice.due_at)
+    assert Tenant.objects.get(pk=invoice.tenant_id).billing_status == ("past_due" if is_late else "active")
 
 
 @pytest.mark.parametrize(("before", "days"), [(0, 3), (1, 7)])
@@ -82,6 +126,66 @@ def test_a_failed_debit_is_retried_from_its_day_on(overdue: Invoice, before: int
         return debits._retries_due(overdue, mandate, at)
 
     assert around(overdue.due_at + days * DAY, due) == [before, before + 1]
+
+
+def active_mandate(tenant: Tenant, **values: Any) -> Mandate:
+    known = {"method": "upi", "status": "active", "max_amount_paise": 59_000}
+    return Mandate.objects.create(tenant=tenant, **(known | values))
+
+
+@pytest.mark.parametrize(
+    ("invoice_values", "mandate_values", "begins"),
+    [
+        ({}, {}, True),
+        ({"status": "failed"}, {}, True),
+        ({"status": "processing"}, {}, False),
+        ({"status": "paid"}, {}, False),
+        ({"status": "void"}, {}, False),
+        ({"amount_paid_paise": 58_900}, {}, True),
+        ({"amount_paid_paise": 58_901}, {}, False),
+        ({"reopened_at": FIRST_OF_DECEMBER}, {}, False),
+        ({}, {"status": "paused"}, False),
+        ({}, {"status": "cancelled"}, False),
+        ({}, {"max_amount_paise": 58_999}, False),
+        ({"amount_paid_paise": 1}, {"max_amount_paise": 58_999}, True),
+    ],
+)
+def test_what_a_mandate_is_debited_for(
+    invoice: Invoice, invoice_values: dict[str, Any], mandate_values: dict[str, Any], begins: bool
+) -> None:
+    Invoice.objects.filter(pk=invoice.pk).update(**invoice_values)
+    mandate = active_mandate(invoice.tenant, **mandate_values)
+    begun = debits._begin_debit(invoice.pk, mandate, FIRST_OF_DECEMBER)
+    assert [attempt.pk for attempt in PaymentAttempt.objects.all()] == ([begun] if begins else [])
+    invoice.refresh_from_db()
+    wanted = "processing" if begins else invoice_values.get("status", "open")
+    assert (begun is not None, invoice.status) == (begins, wanted)
+
+
+@pytest.mark.parametrize(
+    ("method", "of_this_mandate", "started", "begins"),
+    [("upi", True, 0, True), ("upi", True, 1, False), ("card", True, 0, False), ("card", False, 0, True)],
+)
+def test_after_a_failed_debit_another_is_due_by_its_mandate(
+    overdue: Invoice, method: str, of_this_mandate: bool, started: int, begins: bool
+) -> None:
+    """Three days after the failure: the first retry, unless it was begun; a card has none; a new mandate is tried."""
+    Invoice.objects.filter(pk=overdue.pk).update(status="failed", retries_started=started)
+    mandate = active_mandate(overdue.tenant, method=method)
+    other = active_mandate(overdue.tenant, status="cancelled")
+    failed = attempts.insert(
+        overdue, "autopay", FIRST_OF_DECEMBER, mandate=mandate if of_this_mandate else other
+    )
+    PaymentAttempt.objects.filter(pk=failed.pk).update(status="failed")
+    begun = debits._begin_debit(overdue.pk, mandate, overdue.due_at + 3 * DAY)
+    assert (begun is not None) is begins
+    overdue.refresh_from_db()
+    assert overdue.retries_started == (1 if method == "upi" else 0)
+
+
+def test_debits_begin_at_nine_in_india(invoice: Invoice, provider: RunningSimulator) -> None:
+    active_mandate(invoice.tenant, provider_token_id="token_1", provider_customer_id="cust_1")
+    assert around(ist(2026, 12, 2, 9), debits.charge_due) == [0, 1]
 
 
 def test_an_invoice_without_a_state_waits_20_days(payer: Tenant) -> None:
@@ -111,6 +215,43 @@ def test_a_month_is_counted_from_ten_minutes_after_its_end_on() -> None:
     assert around(NOVEMBER.end + timedelta(minutes=10), counted) == [[NOVEMBER.previous], [NOVEMBER]]
 
 
+def test_a_trial_is_over_at_its_end(payer: Tenant) -> None:
+    Tenant.objects.update(billing_status="trialing", trial_ends_at=FIRST_OF_DECEMBER)
+    assert around(FIRST_OF_DECEMBER, usage.end_trials) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "counted"),
+    [
+        ({"created_at": NOVEMBER.end - MOMENT}, True),
+        ({"created_at": NOVEMBER.end}, False),
+        ({"trial_ends_at": NOVEMBER.end - MOMENT}, True),
+        ({"trial_ends_at": NOVEMBER.end}, False),
+        ({"trial_ends_at": None}, True),
+        ({"billing_status": "past_due"}, True),
+        ({"billing_status": "trialing"}, False),
+    ],
+)
+def test_a_month_is_counted_of_who_was_a_customer_in_it(
+    payer: Tenant, values: dict[str, Any], counted: bool
+) -> None:
+    Tenant.objects.filter(pk=payer.pk).update(**values)
+    assert usage.take_snapshots(FIRST_OF_DECEMBER) == counted
+
+
+@pytest.mark.parametrize(("hours", "billed"), [(24, [86_400]), (23, [])])
+def test_a_month_is_billed_from_the_end_of_the_trial(payer: Tenant, hours: int, billed: list[int]) -> None:
+    ends = NOVEMBER.end - timedelta(hours=hours)
+    Tenant.objects.filter(pk=payer.pk).update(trial_ends_at=ends)
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    charge = next_invoice.estimate(Tenant.objects.get(pk=payer.pk), NOVEMBER.end - MOMENT)
+    usage.take_snapshots(FIRST_OF_DECEMBER)
+    numbers = BillingSnapshot.objects.get().numbers
+    assert [number["connected_seconds"] for number in numbers] == billed
+    assert charge is not None
+    assert (charge.period, charge.numbers) == ("2026-11", len(billed))
+
+
 @pytest.mark.parametrize("registered", [False, True])
 def test_an_invoice_is_mailed_until_its_age(invoice: Invoice, registered: bool, settings: Any) -> None:
     """The law allows 30 days for a registration, so mails of registered invoices may be late."""
@@ -123,6 +264,18 @@ def test_an_invoice_is_mailed_until_its_age(invoice: Invoice, registered: bool, 
 def test_a_receipt_is_mailed_for_two_days(invoice: Invoice) -> None:
     Invoice.objects.update(status=Invoice.Status.PAID, paid_at=FIRST_OF_DECEMBER)
     assert until(FIRST_OF_DECEMBER + 2 * DAY, mails.send_receipts) == [1, 0]
+
+
+def test_an_invoice_that_is_paid_again_on_another_day_has_another_receipt(invoice: Invoice) -> None:
+    """For example after a refund made it due again."""
+    sent = []
+    for hours in (1, 2, 24):
+        at = FIRST_OF_DECEMBER + timedelta(hours=hours)
+        Invoice.objects.update(status=Invoice.Status.PAID, paid_at=at)
+        sent.append(mails.send_receipts(at))
+    assert sent == [1, 0, 1]
+    Invoice.objects.update(status=Invoice.Status.VOID, paid_at=at + DAY)
+    assert mails.send_receipts(at + DAY) == 0
 
 
 def test_a_limit_too_low_is_mailed_in_the_last_ten_days_of_a_month(payer: Tenant) -> None:
@@ -167,6 +320,46 @@ def test_a_debit_that_ended_is_checked_until_its_age(
 ) -> None:
     attempt_of(invoice, status=status, next_check_at=FIRST_OF_DECEMBER)
     assert until(FIRST_OF_DECEMBER + checked_for, attempts.reconcile) == [1, 0]
+
+
+@pytest.mark.parametrize(("method", "hours"), [("upi", 30), ("card", 72), ("emandate", 120)])
+def test_a_debit_that_never_arrived_fails_once_its_method_had_time(
+    invoice: Invoice, monkeypatch: pytest.MonkeyPatch, method: str, hours: int
+) -> None:
+    monkeypatch.setattr(Razorpay, "payments_of", lambda *_: [])
+    monkeypatch.setattr(Razorpay, "find_mandate", lambda *_, **__: None)
+    asked = attempt_of(invoice, status="unknown")
+    Mandate.objects.update(method=method)
+
+    def status(at: datetime) -> str:
+        attempts.refresh(asked.id, at)
+        return PaymentAttempt.objects.get().status
+
+    assert around(FIRST_OF_DECEMBER + timedelta(hours=hours), status) == ["unknown", "failed"]
+    assert (PaymentAttempt.objects.get().error or {})["reason"] == "not_received"
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "invoice_status", "checked"),
+    [
+        *(("autopay", status, "open", True) for status in PaymentAttempt.IN_FLIGHT),
+        ("link", "created", "open", True),
+        *(("autopay", "failed", status, True) for status in Invoice.UNPAID),
+        ("autopay", "failed", "paid", False),
+        ("autopay", "failed", "void", False),
+        ("link", "failed", "open", False),
+        ("autopay", "captured", "paid", True),
+        ("link", "captured", "paid", True),
+        ("manual", "captured", "paid", False),
+        ("tds", "captured", "paid", False),
+    ],
+)
+def test_which_payments_are_checked_with_the_provider(
+    invoice: Invoice, provider: RunningSimulator, kind: str, status: str, invoice_status: str, checked: bool
+) -> None:
+    attempt_of(invoice, kind=kind, status=status, next_check_at=FIRST_OF_DECEMBER)
+    Invoice.objects.filter(pk=invoice.pk).update(status=invoice_status)
+    assert attempts.reconcile(FIRST_OF_DECEMBER) == checked
 
 
 @pytest.mark.parametrize(
@@ -232,6 +425,28 @@ def test_a_notice_that_cannot_be_read_is_given_up_after_a_week(provider: Running
     assert around(FIRST_OF_DECEMBER + 7 * DAY, is_done) == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("active", "expired"), ("paused", "expired"), ("pending", "pending")]
+)
+def test_a_mandate_ends_on_its_day_without_a_notice(
+    payer: Tenant, monkeypatch: pytest.MonkeyPatch, before: str, after: str
+) -> None:
+    Mandate.objects.create(
+        tenant=payer,
+        method="card",
+        status=before,
+        max_amount_paise=100,
+        created_at=FIRST_OF_DECEMBER,
+        expires_at=FIRST_OF_DECEMBER,
+    )
+
+    def status(at: datetime) -> str:
+        mandates.reconcile(at)
+        return Mandate.objects.get().status
+
+    assert around(FIRST_OF_DECEMBER, status) == [before, after]
+
+
 def test_a_mandate_whose_page_was_never_made_expires_after_a_week(
     payer: Tenant, provider: RunningSimulator
 ) -> None:
@@ -260,3 +475,19 @@ def test_a_mandate_that_is_being_made_holds_up_another_for_a_minute(
         return False
 
     assert around(FIRST_OF_DECEMBER + timedelta(minutes=1), is_refused) == [True, False]
+
+
+def test_a_fourth_page_can_be_asked_for_a_day_after_the_first(payer: Tenant) -> None:
+    for hours in (2, 1, 0):
+        made_at = FIRST_OF_DECEMBER + timedelta(hours=hours)
+        Mandate.objects.create(tenant=payer, method="upi", max_amount_paise=100, created_at=made_at)
+
+    def waits(at: datetime) -> str | None:
+        try:
+            require_pages_left(Mandate.objects.all(), at, "mandates")
+        except RateLimited as error:
+            return error.headers["Retry-After"]
+        return None
+
+    assert around(FIRST_OF_DECEMBER + DAY, waits) == ["1", None]
+    assert waits(FIRST_OF_DECEMBER + timedelta(hours=2)) == str(22 * 3600 + 1)
