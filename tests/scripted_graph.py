@@ -46,9 +46,9 @@ class ScriptedGraph:
         """Add an answer. A body of bytes is sent unchanged, any other as JSON."""
         self.script[method, path].append(_answer(body, status, content_type))
 
-    def always_answers(self, body: Any) -> None:
+    def always_answers(self, body: Any, *, status: int = 200) -> None:
         """Set the answer to all other calls."""
-        self.otherwise = [_answer(body, 200, "application/json")]
+        self.otherwise = [_answer(body, status, "application/json")]
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

@@ -20,6 +20,7 @@ from messaging.cloud_api.parameters import WRITTEN_AS_JSON, graph_send
 from messaging.models import KnownMedia, KnownNode, MessageTemplate
 from messaging.tests.conftest import connected_number
 from messaging.tests.test_cloud_api import error_of
+from phone_numbers.models import BusinessAccount
 from tenants.models import Tenant
 from tests.fixtures import Api, shared_rows
 from tests.receiver import Receiver
@@ -65,6 +66,9 @@ EVERYTHING = orjson.dumps(
         "mime_type": "image/jpeg",
     }
 )
+TOKEN_REFUSED = {
+    "error": {"message": "Invalid token", "type": "OAuthException", "code": 190, "fbtrace_id": "A"}
+}
 
 
 @pytest.fixture
@@ -129,6 +133,24 @@ def test_a_sample_that_the_listener_answers_goes_up_unchanged_or_is_refused(
     for sample in filter(_is_answered_by_listener, SAMPLES):
         with subtests.test(_name(sample)):
             _check(sample, api, world, receiver)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_token_is_checked_whichever_call_meta_refuses_for_it(
+    api: Api, world: ScriptedGraph, receiver: Receiver, subtests: pytest.Subtests
+) -> None:
+    world.always_answers(TOKEN_REFUSED, status=401)
+    unlike = {
+        (_name(sample), *sorted(sample.keys() & {"form", "json", "multipart"})): sample for sample in SAMPLES
+    }
+    for sample in unlike.values():
+        BusinessAccount.objects.update(token_questioned_at=None, token_invalid_at=None)
+        world.received.clear()
+        _replayed(api, sample, receiver)
+        authorised = [call.headers.get("authorization") for call in world.received]
+        if "Bearer EAAsample" in authorised:
+            with subtests.test(_name(sample)):
+                assert world.received[-1].path == "/debug_token"
 
 
 def _check(sample: dict[str, Any], api: Api, world: ScriptedGraph, receiver: Receiver) -> None:
