@@ -136,6 +136,64 @@ def test_old_mails_are_deleted(db: None) -> None:
     assert not OutboundMail.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("earlier", "seconds"), [(0, 60), (1, 120), (2, 240), (3, 480), (6, 3840), (7, None), (8, None)]
+)
+def test_a_failed_mail_waits_twice_as_long_each_time_and_is_given_up_at_the_eighth(
+    smtp: None, monkeypatch: pytest.MonkeyPatch, earlier: int, seconds: int | None
+) -> None:
+    send()
+    OutboundMail.objects.update(attempts=earlier)
+    monkeypatch.setattr(mail, "get_connection", lambda **_: BrokenServer())
+    began = now()
+    assert not mail.deliver(OutboundMail.objects.get().id)
+    row = OutboundMail.objects.get()
+    assert row.attempts == earlier + 1
+    if seconds is None:
+        assert row.next_attempt_at is None
+    else:
+        assert row.next_attempt_at is not None
+        assert (
+            timedelta(0) <= row.next_attempt_at - began - timedelta(seconds=seconds) < timedelta(seconds=30)
+        )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("is_sent", "is_due", "is_kept"),
+    [(True, False, False), (False, False, False), (False, True, True)],
+    ids=["sent", "given up", "waiting"],
+)
+def test_after_a_week_only_a_mail_that_waits_is_kept(is_sent: bool, is_due: bool, is_kept: bool) -> None:
+    send()
+    later = now() + timedelta(minutes=1)
+    OutboundMail.objects.update(
+        sent_at=later if is_sent else None,
+        next_attempt_at=later if is_due else None,
+        created_at=now() - timedelta(days=7, minutes=1),
+    )
+    mail.deliver_waiting()
+    assert OutboundMail.objects.exists() is is_kept
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_oldest_mail_goes_first_with_its_files_in_order(smtp: None) -> None:
+    files = [mail.Attachment(f"{name}.pdf", "application/pdf", name.encode()) for name in ("b", "a")]
+    for to in ("first@a.example", "second@a.example"):
+        mail.queue(to=to, subject="Invoice", text="x", attachments=files)
+    assert mail.deliver_waiting() == 2
+    assert [message.to for message in django_mail.outbox] == [["first@a.example"], ["second@a.example"]]
+    assert django_mail.outbox[0].attachments == [
+        (file.name, file.content, file.content_type) for file in files
+    ]
+
+
+def test_a_links_punctuation_is_not_part_of_it() -> None:
+    text = "See https://a.example/x?y=1, <http://b.example/>. Or https://c.example/a.b."
+    assert mail.links_in(text) == ["https://a.example/x?y=1", "http://b.example/", "https://c.example/a.b"]
+
+
 @pytest.mark.django_db
 def test_a_tenant_without_an_address_gets_no_mail(tenant: Tenant) -> None:
     mail.send_to_tenant(tenant=tenant, template="approved")

@@ -167,6 +167,59 @@ def test_sign_ups_are_limited_by_address_of_the_caller(browser: Client) -> None:
     assert answers == [302] * 20 + [429]
 
 
+@pytest.mark.parametrize(
+    ("typed", "phone"),
+    [
+        ("98000 00001", "+919800000001"),
+        ("098000-00001", "+919800000001"),
+        ("6000000000", "+916000000000"),
+        ("+91 (98000) 00.001", "+919800000001"),
+        ("+1234567 8", "+12345678"),
+        ("+123456789012345", "+123456789012345"),
+        *(
+            (wrong, None)
+            for wrong in ("5800000001", "009800000001", "919800000001", "+0980000000", "+1234567")
+        ),
+        *((wrong, None) for wrong in ("+1234567890123456", "+91 98000 0000x", "９８０００00001", "")),
+    ],
+)
+def test_a_phone_number_is_stored_with_its_country_code(typed: str, phone: str | None) -> None:
+    if phone is None:
+        with pytest.raises(sign_ups.InvalidPhoneError):
+            sign_ups.parse_phone(typed)
+    else:
+        assert sign_ups.parse_phone(typed) == phone
+
+
+@pytest.mark.parametrize(
+    ("state", "subject"),
+    [
+        ("waiting", "Confirm"),
+        ("of another address", None),
+        ("too old", None),
+        ("confirmed", "already"),
+        ("none", None),
+        ("none, with an account", "already"),
+    ],
+)
+def test_the_mail_is_sent_again_only_for_what_this_browser_waits_for(
+    browser: Client, state: str, subject: str | None
+) -> None:
+    sign_up(browser)
+    row = SignUp.objects.get()
+    if state in {"confirmed", "none, with an account"}:
+        browser.post(last_link())
+    SignUp.objects.filter(email=row.email).update(
+        email="b@other.in" if state == "of another address" else row.email,
+        created_at=now() - timedelta(hours=25 if state == "too old" else 23),
+    )
+    OutboundMail.objects.all().delete()
+    sign_ups.start_again(None if state.startswith("none") else row.pk, email=row.email)
+    subjects = list(OutboundMail.objects.values_list("subject", "to"))
+    assert [to for _, to in subjects] == [row.email] * (subject is not None)
+    assert all(subject in each for each, _ in subjects if subject)
+
+
 def test_one_mailbox_is_not_flooded(browser: Client) -> None:
     answers = [sign_up(browser).status_code for _ in range(6)]
     assert answers == [302] * 5 + [429]
@@ -240,6 +293,33 @@ def test_each_oddity_of_a_sign_up_is_one_flag(changes: dict[str, str], code: str
     assert flags_of(**changes) == {code}
 
 
+@pytest.mark.parametrize(
+    ("company", "holder"),
+    [
+        *(
+            (name, "C")
+            for name in ("Asha Limited", "ASHA LTD", "Asha Pvt Ltd", "Asha Pvt. Ltd.", "Asha Inc.")
+        ),
+        *((name, "C") for name in ("Asha Private Limited.", "Asha pvt. ltd")),
+        *((name, "F") for name in ("Asha LLP", "Asha & Sons llp.")),
+        *((name, None) for name in ("Asha", "Limited Editions", "LLP Shop", "Asha Trust")),
+    ],
+)
+def test_the_name_of_a_company_or_firm_must_fit_its_pan(company: str, holder: str | None) -> None:
+    pans = {"C": "AAACI1681G", "F": "AAPFU0939F"}
+    flagged = {
+        letter
+        for letter, pan in pans.items()
+        if "pan_holder_type_vs_name" in flags_of(company=company, tax_id=pan)
+    }
+    assert flagged == (set() if holder is None else pans.keys() - {holder})
+
+
+@pytest.mark.parametrize("state", ["97", "99"])
+def test_a_gstin_of_no_state_fits_every_address(state: str) -> None:
+    assert flags_of(tax_id=with_check(f"{state}AAACI1681G1Z")) == set()
+
+
 def test_duplicates_are_flagged_and_do_not_block(existing: Tenant) -> None:
     assert flags_of() == {"duplicate_tax_id", "duplicate_email_domain", "duplicate_website"}
     assert "duplicate_pan" in flags_of(tax_id="AAACI1681G")
@@ -249,11 +329,44 @@ def test_a_tax_id_without_a_pan_has_nobodys(existing: Tenant) -> None:
     assert "duplicate_pan" not in flags_of(tax_id=with_check("07DELH08881E1D"))
 
 
-def test_an_earlier_rejection_is_flagged(existing: Tenant) -> None:
+OTHER = {"tax_id": "AAPFU0939F", "email": "x@other.in", "website": "https://other.in", "company": "Other"}
+
+
+@pytest.mark.parametrize(
+    ("shared", "is_flagged"),
+    [
+        ({"tax_id": "29AAACI1681G1ZL"}, True),
+        ({"tax_id": "AAACI1681G"}, True),
+        ({"email": "x@mail.infosys.com"}, True),
+        ({"tax_id": with_check("07DELH08881E1D")}, True),
+        ({"website": "https://www.infosys.com"}, False),
+        ({}, False),
+    ],
+)
+def test_an_earlier_rejection_is_flagged(existing: Tenant, shared: dict[str, str], is_flagged: bool) -> None:
+    Tenant.objects.create(name="Without a PAN", tax_id=with_check("07DELH08881E1D"))
+    assert "previously_rejected" not in flags_of(**OTHER | shared), "it was not rejected yet"
     Tenant.objects.update(status=Tenant.Status.REJECTED, rejected_reason="a shell")
-    assert "previously_rejected" in flags_of(
-        tax_id="AAACI1681G", email="x@other.in", website="https://other.in"
-    )
+    assert ("previously_rejected" in flags_of(**OTHER | shared)) is is_flagged
+
+
+def test_a_flag_about_others_names_three_of_them_and_the_latest_rejection() -> None:
+    for name in ("First", "Second", "Third", "Fourth"):
+        Tenant.objects.create(
+            name=name, tax_id="AAPFU0939F", website="https://o.in", rejected_reason=f"The {name.lower()}."
+        )
+    found = screening.compute(SignUp.objects.create(**OTHER | {"website": "https://o.in", "phone": "+91"}))
+    said = {flag["code"]: flag["detail"] for flag in found}
+    assert said["duplicate_tax_id"] == "Also with this tax id: First, Second, Third."
+    assert said["previously_rejected"] == "Fourth: The fourth."
+
+
+def test_sign_ups_of_the_same_person_or_from_elsewhere_are_not_counted() -> None:
+    for email, ip in (("a", "192.0.2.7"), ("a", "192.0.2.7"), ("c", "192.0.2.7"), ("d", "192.0.2.8")):
+        found = flags_of(email=f"{email}@infosys.com", ip=ip)
+    assert "many_signups_same_ip" not in found
+    assert "many_signups_same_ip" not in flags_of(email="c@infosys.com"), "the same person again"
+    assert "many_signups_same_ip" in flags_of(email="e@infosys.com")
 
 
 def test_hosts_below_no_public_suffix_are_not_each_others(existing: Tenant) -> None:
@@ -270,12 +383,15 @@ def test_many_sign_ups_from_one_address_are_flagged() -> None:
 COMPANY = {name: value for name, value in FORM.items() if name not in {"email", "password"}}
 
 
+def tenant_reason(status: str) -> str | None:
+    return "Wrong tax id." if status == "rejected" else None
+
+
 def confirmed(browser: Client, status: str) -> Tenant:
     sign_up(browser)
     browser.post(last_link())
     tenant = Tenant.objects.get()
-    reason = "Wrong tax id." if status == "rejected" else None
-    Tenant.objects.filter(pk=tenant.pk).update(status=status, rejected_reason=reason)
+    Tenant.objects.filter(pk=tenant.pk).update(status=status, rejected_reason=tenant_reason(status))
     browser.force_login(User.objects.get())
     return tenant
 
@@ -296,6 +412,42 @@ def test_an_applicant_corrects_the_form_and_applies_again(browser: Client, statu
     assert (entry.action, entry.actor_user_id) == ("tenant.apply_again", User.objects.get().pk)
     assert entry.details["before"]["company"] == "Infosys Limited"
     assert entry.details["before"]["rejected_reason"] == ("Wrong tax id." if status == "rejected" else None)
+
+
+@pytest.mark.parametrize("status", ["rejected", "pending_approval"])
+def test_a_correction_replaces_every_answer_and_the_entry_has_both(browser: Client, status: str) -> None:
+    tenant = confirmed(browser, status)
+    before = sign_up_of(tenant)
+    browser.post(
+        "/console/application",
+        {
+            "company": "Asha LLP", "website": "asha.in/shop", "tax_id": "AAPFU0939F", "address": "1 Road",
+            "city": "Pune", "pin_code": "411001", "state_code": "27", "phone": "+4915100000000",
+        },
+    )  # fmt: skip
+    tenant.refresh_from_db()
+    after = {
+        "company": "Asha LLP", "website": "https://asha.in/shop", "tax_id": "AAPFU0939F", "tax_id_type": "pan",
+        "address": "1 Road", "city": "Pune", "pin_code": "411001", "state_code": "27", "phone": "+4915100000000",
+    }  # fmt: skip
+    assert (tenant.name, tenant.website) == (after["company"], after["website"])
+    assert (tenant.tax_id, tenant.tax_id_type) == (after["tax_id"], after["tax_id_type"])
+    assert sign_up_of(tenant) == after
+    details = AuditEntry.objects.latest("id").details
+    reason = tenant_reason(status)
+    assert details["before"] == before | {"status": status, "rejected_reason": reason}
+    assert details["after"] == after | {"status": "pending_approval"}
+    flags = {flag["code"]: flag["detail"] for flag in tenant.flags}
+    assert {"email_domain_differs_from_website", "non_indian_phone"} <= flags.keys()
+    assert flags.get("previously_rejected") == (f"This business: {reason}" if reason else None)
+
+
+def sign_up_of(tenant: Tenant) -> dict[str, str]:
+    """The answers of a tenant's application."""
+    answers: dict[str, str] = (
+        SignUp.objects.filter(tenant=tenant).values(*sign_ups.Application.__slots__).get()
+    )
+    return answers
 
 
 @pytest.mark.parametrize("status", ["active", "suspended"])

@@ -17,6 +17,7 @@ from tenants.connected_apps import connections
 from tenants.credentials import bearer_tokens
 from tenants.models import AppConnection, AuditEntry, Invitation, OutboundMail, Tenant, User
 from tenants.team import invitations, members
+from tenants.tests.connected_apps import connection_of, tokens_of
 from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
 from tests.threads import at_once
@@ -133,6 +134,42 @@ class TestInvitation:
         sent = {"email": "d@traders.example", "role": "developer"}
         assert other.post("/console/team", sent).status_code == 302
 
+    def test_who_left_and_mails_of_yesterday_take_no_place(
+        self, owner: User, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def invite(name: str) -> Invitation:
+            return invitations.invite(
+                tenant_id=tenant.id, email=f"{name}@t.example", role="agent", actor_user_id=owner.pk
+            )
+
+        User.objects.create_user("gone@traders.example", tenant=tenant, is_active=False)
+        monkeypatch.setattr(members, "MOST_PEOPLE", 2)
+        monkeypatch.setattr(invitations, "MAILS_A_DAY", 1)
+        first = invite("a")
+        with pytest.raises(Conflict, match="at most 2 people"):
+            invite("b")
+        Invitation.objects.filter(pk=first.pk).update(created_at=now() - timedelta(hours=23))
+        monkeypatch.setattr(members, "MOST_PEOPLE", 3)
+        with pytest.raises(Conflict, match="At most 1 invitations"):
+            invite("b")
+        Invitation.objects.filter(pk=first.pk).update(created_at=now() - timedelta(hours=25))
+        assert invite("b").email == "b@t.example"
+
+    @pytest.mark.parametrize("role", ["owner", "developer", "agent", "billing", "read_only"])
+    def test_an_invitation_sent_again_has_the_same_address_and_role(
+        self, owner: User, tenant: Tenant, role: str
+    ) -> None:
+        act: Any = {"tenant_id": tenant.id, "actor_user_id": owner.pk}
+        other = invitations.invite(email="b@t.example", role="agent", **act)
+        first = invitations.invite(email="a@t.example", role=role, **act)
+        again = invitations.send_again(invitation_id=first.pk, **act)
+        assert (again.email, again.role, again.invited_by) == ("a@t.example", role, owner)
+        assert set(Invitation.objects.open()) == {again, other}
+        invitations.withdraw(invitation_id=again.pk, **act)
+        assert set(Invitation.objects.open()) == {other}
+        entry = AuditEntry.objects.get(action="team.withdraw")
+        assert entry.details == {"email": "a@t.example", "role": role}
+
     @pytest.mark.parametrize("status", ["pending_approval", "suspended"])
     def test_a_business_that_is_not_active_has_no_invitation_mailed(
         self, browser: Client, tenant: Tenant, status: str
@@ -202,6 +239,64 @@ class TestMembers:
         browser.post(f"/console/team/people/{person(tenant, 'developer').pk}/remove")
         tenant.refresh_from_db()
         assert (tenant.contact_email, tenant.billing_email) == (owner.email, accountant)
+
+    def test_a_removal_ends_nothing_of_the_others(self, owner: User, tenant: Tenant) -> None:
+        leaver, developer = person(tenant, "owner", "ravi"), person(tenant, "developer")
+        for sender in (owner, leaver):
+            invitations.invite(
+                tenant_id=tenant.id, email=f"by-{sender.pk}@t.example", role="agent", actor_user_id=sender.pk
+            )
+        kept, _ = connection_of(tenant), tokens_of(leaver)
+        Tenant.objects.filter(pk=tenant.pk).update(
+            contact_email="office@t.example", billing_email="b@t.example"
+        )
+        members.remove(tenant_id=tenant.id, user_id=leaver.pk, actor_user_id=owner.pk)
+        assert [row.invited_by for row in Invitation.objects.open()] == [owner]
+        assert list(AppConnection.objects.all()) == [kept]
+        tenant.refresh_from_db()
+        assert (tenant.contact_email, tenant.billing_email) == ("office@t.example", "b@t.example")
+        assert User.objects.filter(pk=developer.pk).exists()
+
+    def test_the_first_of_the_other_owners_gets_the_mails(self, tenant: Tenant) -> None:
+        person(tenant, "developer")
+        User.objects.create_user("gone@traders.example", tenant=tenant, role="owner", is_active=False)
+        leaver, heir, youngest = (person(tenant, "owner", name) for name in ("ravi", "meena", "nila"))
+        Tenant.objects.filter(pk=tenant.pk).update(contact_email="Ravi@traders.example")
+        members.remove(tenant_id=tenant.id, user_id=leaver.pk, actor_user_id=youngest.pk)
+        tenant.refresh_from_db()
+        assert tenant.contact_email == heir.email
+
+    def test_the_same_role_again_is_no_change(self, owner: User, tenant: Tenant) -> None:
+        for role in ("owner", "owner"):
+            members.change_role(tenant_id=tenant.id, user_id=owner.pk, role=role, actor_user_id=owner.pk)
+        assert not AuditEntry.objects.exists()
+
+    def test_a_business_that_closes_loses_everybody_and_keeps_its_addresses(
+        self, owner: User, tenant: Tenant, other_tenant: Tenant
+    ) -> None:
+        stays = person(other_tenant, "owner", "meena")
+        User.objects.create_user("gone@traders.example", tenant=tenant, is_active=False)
+        colleague = User.objects.create_user("s@service.example", tenant=tenant, is_staff=True)
+        for actor in (owner, stays):
+            assert actor.tenant is not None
+            invitations.invite(
+                tenant_id=actor.tenant.id, email="a@t.example", role="agent", actor_user_id=actor.pk
+            )
+        Tenant.objects.filter(pk=tenant.pk).update(contact_email=owner.email, billing_email=owner.email)
+        assert members.remove_all(tenant_id=tenant.id, actor_user_id=None) == 3
+        assert set(User.objects.values_list("email", "tenant")) == {
+            (stays.email, other_tenant.pk),
+            (colleague.email, None),
+        }
+        assert [row.tenant for row in Invitation.objects.open()] == [other_tenant]
+        removed = AuditEntry.objects.filter(action="team.remove", tenant_id=tenant.id)
+        assert [entry.details["email"] for entry in removed.order_by("id")] == [
+            owner.email,
+            "gone@traders.example",
+            colleague.email,
+        ]
+        tenant.refresh_from_db()
+        assert (tenant.contact_email, tenant.billing_email) == (owner.email, owner.email)
 
     def test_staff_who_are_removed_stay_staff(self, browser: Client, tenant: Tenant) -> None:
         colleague = User.objects.create_superuser(

@@ -9,6 +9,7 @@ from tenants.models import Tenant
 from tenants.signup import screening
 
 pytestmark = pytest.mark.django_db
+PARKED = (b"Domain is for sale", b"BUY this domain", b"Parked free", b"domain parking", b"SedoParking")
 
 
 @pytest.mark.parametrize(
@@ -17,8 +18,11 @@ pytestmark = pytest.mark.django_db
         (200, None, b"<h1>Shop</h1>", []),
         (301, "http_3xx", b"", []),
         (None, "dns_error", b"", ["website_unreachable"]),
+        (None, "egress_proxy_away", b"", []),
+        (399, "http_3xx", b"", []),
+        (400, "http_4xx", b"", ["website_unreachable"]),
         (500, "http_5xx", b"", ["website_unreachable"]),
-        (200, None, b"<title>This Domain is for SALE</title>", ["website_parked"]),
+        *((200, None, b"<p>%s!</p>" % words, ["website_parked"]) for words in PARKED),
     ],
 )
 def test_what_the_website_answers_becomes_a_flag(
@@ -38,3 +42,16 @@ def test_a_tenant_without_a_website_is_left_alone(tenant: Any) -> None:
     screening.check(tenant.id)
     tenant.refresh_from_db()
     assert tenant.flags == []
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_website_is_checked_only_where_the_setting_says_so(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any, is_on: bool
+) -> None:
+    settings.WEBSITE_CHECK = is_on
+    tenant, enqueued = Tenant.objects.create(name="Shop"), []
+    monkeypatch.setattr(screening, "enqueue", lambda task, **arguments: enqueued.append((task, arguments)))
+    with django_capture_on_commit_callbacks(execute=True):
+        screening.after_commit(tenant)
+        assert enqueued == [], "the worker must find the committed row"
+    assert enqueued == [("tenants.tasks.check_website", {"tenant_id": str(tenant.id)})] * is_on
