@@ -2,7 +2,7 @@
 mail blocks nothing.
 """
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -87,6 +87,9 @@ def test_a_refused_token_is_one_mail_for_its_numbers_and_one_a_day(tenant: Tenan
         state.recompute(tenant_id=tenant.id)
     assert subjects() == ["Meta refuses the token of a WhatsApp account of “Asha Traders”"]
     assert "+91 98000 00000, +91 98000 00001" in OutboundMail.objects.get().text
+    BusinessAccount.objects.update(token_mailed_at=now() - timedelta(days=1))
+    state.token_failed(waba_id=account.waba_id)
+    assert len(subjects()) == 2
 
 
 def test_the_end_of_a_token_is_mailed_in_advance(tenant: Tenant) -> None:
@@ -95,6 +98,55 @@ def test_the_end_of_a_token_is_mailed_in_advance(tenant: Tenant) -> None:
     assert tokens.warn_of_ends() == 1
     assert tokens.warn_of_ends() == 0
     assert ["ends on" in subject for subject in subjects()] == [True]
+
+
+@pytest.mark.parametrize(
+    ("of_account", "of_number", "reason"),
+    [
+        ({"subscribed": False}, {}, "Its account does not send events to the gateway."),
+        ({}, {"registered": False}, "It was deregistered. Register it again to send."),
+        ({}, {"taken_away": "account_removed"}, "The access to its account was withdrawn at Meta."),
+        ({"taken_away": "account_restricted"}, {}, "Meta restricted its account."),
+        ({"token_invalid_at": now()}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_a_disconnection_is_mailed_with_its_reason_and_nothing_else_is(
+    tenant: Tenant, of_account: dict[str, Any], of_number: dict[str, Any], reason: str | None
+) -> None:
+    """A rejected token has its own mail. Without an endpoint, a number is only pending."""
+    connected(tenant)
+    with state.facts_change(tenant_id=tenant.id):
+        BusinessAccount.objects.update(**{"subscribed": True, **of_account})
+        PhoneNumber.objects.update(**{"display_phone_number": "", **of_number})
+    mailed = [row.text for row in OutboundMail.objects.all()]
+    assert [(f"Why: {reason}" in text, "Number: 100\n" in text) for text in mailed] == [(True, True)] * bool(
+        reason
+    )
+    PhoneNumber.objects.update(disconnect_mailed_at=None)
+    other = "account_restricted" if "removed" in str(of_number) else "account_removed"
+    with state.facts_change(tenant_id=tenant.id):
+        PhoneNumber.objects.update(taken_away=other)
+    mails_of_a_further_reason = len(subjects()) - len(mailed)
+    assert mails_of_a_further_reason == (not of_account and not of_number)
+
+
+def test_mails_about_a_token_name_the_numbers_of_its_account(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mails, "MOST_NUMBERS", 2)
+    account = connected(tenant, count=3)
+    PhoneNumber.objects.filter(phone_number_id="100").update(display_phone_number="")
+    other = BusinessAccount.objects.create(tenant=tenant, environment="live", waba_id="201")
+    PhoneNumber.objects.filter(phone_number_id="101").update(account=other)
+    ends = datetime(2031, 3, 1, 20, tzinfo=UTC)
+    mails.token_ends(account, ends)
+    mails.token_refused(account)
+    mails.token_ends(account, None)
+    for row in OutboundMail.objects.all():
+        assert "Account: 200\nNumbers: 100, +91 98000 00002\n" in row.text
+    assert "ends on 2 March 2031, 01:30 IST" in OutboundMail.objects.earliest("id").text
+    assert len(subjects()) == 2
 
 
 def test_the_test_environment_is_silent(tenant: Tenant) -> None:

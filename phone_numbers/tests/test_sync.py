@@ -5,14 +5,14 @@ others.
 import random
 import threading
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection as database
 
-from gateway.clock import now
+from gateway.clock import isoformat, now
 from gateway.monitoring import admin_health
 from gateway.upstream import oauth
 from gateway.upstream.calls import UpstreamUnreachable
@@ -483,12 +483,158 @@ def test_two_beats_at_once_report_an_end_once(tenant: Tenant, monkeypatch: pytes
     assert len(published(tenant, "token.expiring")) == 1
 
 
-@pytest.mark.parametrize(("ended", "is_due"), [("after the check", True), ("before it", False)])
-def test_a_token_is_asked_for_again_once_it_has_ended(tenant: Tenant, ended: str, is_due: bool) -> None:
+MOMENT, DAY = timedelta(microseconds=1), timedelta(days=1)
+
+
+@pytest.mark.parametrize("column", ["token_expires_at", "data_access_expires_at"])
+@pytest.mark.parametrize(
+    ("warned", "ends_in", "warnings"),
+    [
+        (None, 7 * DAY + MOMENT, []),
+        (None, 7 * DAY, [7]),
+        (None, DAY, [1]),
+        (None, -DAY, [1]),
+        (7, DAY + MOMENT, []),
+        (7, DAY, [1]),
+        (1, timedelta(hours=1), []),
+        (1, 7 * DAY, []),
+    ],
+)
+def test_each_warning_of_a_tokens_end_comes_once(
+    tenant: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+    column: str,
+    warned: int | None,
+    ends_in: timedelta,
+    warnings: list[int],
+) -> None:
+    account, moment = make_account(tenant), now().replace(microsecond=0)
+    monkeypatch.setattr(tokens, "now", lambda: moment)
+    rows, end = BusinessAccount.objects.filter(pk=account.pk), moment + ends_in
+    rows.update(token_expires_at=moment + 90 * DAY, data_access_expires_at=moment + 90 * DAY)
+    for invalid_at in (moment, None):
+        rows.update(**{column: end, "token_invalid_at": invalid_at, "token_warned_days": warned})
+        assert tokens.warn_of_ends() == (0 if invalid_at else len(warnings))
+    assert published(tenant, "token.expiring") == [
+        {"waba_id": account.waba_id, "expires_at": isoformat(end)} for _ in warnings
+    ]
+    account.refresh_from_db()
+    assert account.token_warned_days == (warnings[0] if warnings else warned)
+
+
+@pytest.mark.parametrize(
+    ("checked", "end", "invalid", "is_due"),
+    [
+        (None, None, False, True),
+        (timedelta(hours=23), None, False, False),
+        (timedelta(hours=23) + MOMENT, None, False, True),
+        (MOMENT, None, True, True),
+        (timedelta(hours=1), timedelta(), False, True),
+        (timedelta(hours=1), -MOMENT, False, False),
+        (timedelta(hours=1), timedelta(hours=1), False, False),
+        (timedelta(hours=1), timedelta(hours=1) - MOMENT, False, True),
+    ],
+)
+def test_a_token_is_checked_daily_and_once_after_its_end(
+    tenant: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+    checked: timedelta | None,
+    end: timedelta | None,
+    invalid: bool,
+    is_due: bool,
+) -> None:
+    """`checked` and `end` are how long ago."""
+    moment = now()
+    monkeypatch.setattr(tokens, "now", lambda: moment)
     account = make_account(tenant)
-    account.token_checked_at = now() - timedelta(hours=1)
-    account.token_expires_at = now() - timedelta(hours=0.5 if ended == "after the check" else 2)
+    account.token_checked_at = None if checked is None else moment - checked
+    account.data_access_expires_at = None if end is None else moment - end
+    account.token_invalid_at = moment if invalid else None
     assert tokens.check_is_due(account) is is_due
+
+
+@pytest.mark.parametrize(
+    ("facts", "opens", "is_invalid"),
+    [
+        ({"is_valid": True}, 200, False),
+        ({"is_valid": True}, 190, True),
+        ({"is_valid": True}, 131000, False),
+        ({"is_valid": True, "app_id": "1"}, 200, True),
+        ({"is_valid": False}, 200, True),
+        (None, 200, False),
+    ],
+)
+def test_a_doubted_token_fails_only_when_meta_refuses_it_again(
+    tenant: Tenant,
+    graph: ScriptedGraph,
+    settings: Any,
+    facts: dict[str, Any] | None,
+    opens: int,
+    is_invalid: bool,
+) -> None:
+    number = make_number(make_account(tenant))
+    make_number(make_account(tenant))
+    expires = int((now() + timedelta(days=3)).timestamp())
+    data = {"app_id": settings.META_APP_ID, "expires_at": expires, **(facts or {})}
+    error = {"error": {"code": opens, "message": "No"}}
+    graph.answers("GET", "/debug_token", {"data": data} if facts else error, status=200 if facts else 500)
+    account, ok = number.account, opens == 200
+    graph.answers("GET", f"/{account.waba_id}", {"id": "1"} if ok else error, status=200 if ok else 400)
+    before = rows_besides(number)
+    tokens.question(waba_id=account.waba_id, token=account.access_token)
+    account.refresh_from_db()
+    assert (account.token_invalid_at is not None) is is_invalid
+    assert (account.token_expires_at is not None) is (facts is not None and not is_invalid)
+    assert rows_besides(number) == before
+    asked = len(graph.received)
+    BusinessAccount.objects.update(token_questioned_at=None)
+    tokens.question(waba_id=account.waba_id, token=account.access_token)
+    assert (len(graph.received) == asked) is is_invalid
+
+
+@pytest.mark.parametrize(
+    ("before", "view", "after"),
+    [
+        ((False, None), {"platform_type": "CLOUD_API", "status": "CONNECTED"}, (True, "read")),
+        (
+            (False, None),
+            {
+                "platform_type": "CLOUD_API",
+                "status": "CONNECTED",
+                "last_onboarded_time": "2026-01-02T03:04:05+0000",
+            },
+            (True, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ),
+        (
+            (True, datetime(2025, 1, 1, tzinfo=UTC)),
+            {"platform_type": "CLOUD_API", "status": "CONNECTED"},
+            (True, datetime(2025, 1, 1, tzinfo=UTC)),
+        ),
+        (
+            (True, datetime(2025, 1, 1, tzinfo=UTC)),
+            {"status": "DISCONNECTED"},
+            (False, datetime(2025, 1, 1, tzinfo=UTC)),
+        ),
+        ((True, None), {}, (True, None)),
+        ((True, None), {"status": "DISCONNECTED"}, (False, None)),
+        ((False, None), {}, (False, None)),
+    ],
+)
+def test_a_view_of_meta_sets_the_registration(
+    tenant: Tenant, before: Any, view: dict[str, Any], after: Any
+) -> None:
+    number, read_at = make_number(make_account(tenant)), now()
+    PhoneNumber.objects.update(registered=before[0], registered_at=before[1])
+    view = {**view, "verified_name": "N" * 300, "quality_rating": "Q" * 30, "name_status": None}
+    store_view(number, view, read_at=read_at)
+    number.refresh_from_db()
+    assert (number.registered, number.registered_at) == (
+        after[0],
+        read_at if after[1] == "read" else after[1],
+    )
+    assert (number.verified_name, number.quality_rating) == ("N" * 255, "Q" * 20)
+    assert number.meta_snapshot == view
+    assert number.refreshed_at is not None
 
 
 def test_a_token_that_many_calls_doubt_at_once_is_asked_about_once(
