@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -40,6 +41,56 @@ def test_answers_are_counted_by_kind_and_status(settings: Any) -> None:
     }
     assert counted == {"notifications_4xx": 1, "sends_4xx": 1, "api_4xx": 1, "pages_4xx": 1}
     assert grown["gateway_answer_own_seconds_count"] == 3
+
+
+KINDS = [
+    ("POST", "/v1/messages", "sends"),
+    ("POST", "/{node}/messages", "sends"),
+    ("POST", "/{version}/{node}/messages", "sends"),
+    ("GET", "/v1/messages", "api"),
+    ("POST", "/v1/messages/batch", "api"),
+    ("POST", "/{node}/media", "api"),
+    ("POST", "/upload:{session}", "api"),
+    ("POST", "/{version}/upload:{session}", "api"),
+    ("POST", "/mcp", "api"),
+    ("POST", "/internal/razorpay/webhook", "api"),
+    ("GET", "/upstream/webhook", "notifications"),
+    ("POST", "/upstream/webhook", "notifications"),
+    ("GET", "/login", "pages"),
+    ("GET", "/v1/health", None),
+    ("GET", "/v1/health/ready", None),
+    ("GET", "/metrics", None),
+]
+
+
+@pytest.mark.django_db
+def test_each_route_counts_as_its_kind_and_probes_do_not_count(settings: Any) -> None:
+    metrics.flush()
+    before = scrape(settings)
+    for method, route, _ in KINDS:
+        access_log.count(method, route, route, 299, 1.0)
+    for path in ("/v25.0/1/x", "/v1/nothing", "/nothing", "/1/messages"):
+        access_log.count("POST", None, path, 500, 1.0)
+    metrics.flush()
+    grown = Counter({name: int(value - before.get(name, 0)) for name, value in scrape(settings).items()})
+    expected = Counter(f"{kind}_2xx" for *_, kind in KINDS if kind)
+    expected += Counter({"api_5xx": 2, "pages_5xx": 2})
+    assert (
+        +Counter({name.split('"')[1]: count for name, count in grown.items() if "answers_total{" in name})
+        == expected
+    )
+    assert grown["gateway_answer_own_seconds_count"] == expected.total() - 3, "the time of pages is not"
+
+
+def test_the_time_of_an_answer_is_split_into_the_services_and_metas() -> None:
+    access_log.start_timing()
+    assert access_log.split_ms(12.34) == (12.3, 0.0)
+    access_log.add_upstream_ms(30.0)
+    access_log.add_upstream_ms(20.06)
+    assert access_log.split_ms(60.16) == (10.1, 50.1)
+    assert access_log.split_ms(40.0) == (0.0, 40.0), "calls beside each other wait longer than the whole"
+    access_log.start_timing()
+    assert access_log.split_ms(40.0) == (40.0, 0.0)
 
 
 @pytest.mark.django_db

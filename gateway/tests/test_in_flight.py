@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from copy import copy
 from functools import partial
 from typing import Any
@@ -13,10 +13,11 @@ from uuid import uuid4
 import pytest
 from django.db import connections
 from django.http import StreamingHttpResponse
+from django.test import RequestFactory
 
 from gateway.api import limits
-from gateway.api.errors import TooManyInFlight
-from gateway.api.limits import Bulkhead
+from gateway.api.errors import ServiceUnavailable, TooManyInFlight
+from gateway.api.limits import SMALL_BODY_BYTES, Bulkhead, LargeBodyMemory
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, wait_until
 from webhooks.endpoints import lifecycle
@@ -224,6 +225,45 @@ def test_each_route_that_waits_for_others_is_bounded(
     body = None if method == "GET" else {"from": "1"}
     ask = api.request if route not in FORMS else lambda _, *of: api.client.post(*of, headers=api.headers)
     assert_error(ask(method, path, body), 429, "too_many_in_flight")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/numbers/12345/health", None),
+        ("GET", "/v1/media/1?from=12345", None),
+        ("POST", "/v1/templates", {"from": "12345"}),
+        ("GET", "/v25.0/12345/whatsapp_business_profile", None),
+        ("POST", "/12345/register", {}),
+    ],
+)
+def test_a_call_counts_for_the_number_that_it_names(
+    api: Api, method: str, path: str, body: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "upstream", Bulkhead(per_number=0, per_tenant=9, crowded=9, in_all=9))
+    answer = api.request(method, path, body)
+    assert answer.status_code == 429, answer.content
+    if path.startswith("/v1/"):
+        error = assert_error(answer, 429, "too_many_in_flight")
+        assert error["details"] == {"scope": "number", "limit": 0}
+
+
+def test_large_bodies_may_fill_their_memory_to_the_last_byte() -> None:
+    memory = LargeBodyMemory(10)
+    memory.take(4)
+    memory.take(6)
+    for size in (1, 10):
+        with pytest.raises(ServiceUnavailable):
+            memory.take(size)
+    memory.release(4)
+    memory.take(4)
+    for length, is_taken in ((0, True), (SMALL_BODY_BYTES, True), (SMALL_BODY_BYTES + 1, False)):
+        request = RequestFactory().post("/", b"", "application/json", CONTENT_LENGTH=str(length))
+        with nullcontext() if is_taken else pytest.raises(ServiceUnavailable), memory.held_for(request):
+            pass
+    memory.release(10)
+    memory.take(10)
 
 
 @pytest.mark.django_db(transaction=True)
