@@ -1,5 +1,7 @@
 """Console pages of the account: its settings (retention, billing email), and its audit log."""
 
+import re
+
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -54,8 +56,8 @@ def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
 def audit_log(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Show the audit log, newest first."""
     rows = AuditEntry.objects.filter(tenant_id=visit.tenant.id).order_by("-id")
-    if (begin := request.GET.get(lists.BEFORE, "")).isdigit():
-        rows = rows.filter(id__lt=min(int(begin), 2**63 - 1))
+    if re.fullmatch("[0-9]{1,18}", begin := request.GET.get(lists.BEFORE, "")):
+        rows = rows.filter(id__lt=int(begin))
     page = lists.cut_page(list(rows[: lists.ROWS_PER_PAGE + 1]))
     people = people_by_id(visit, [row.actor_user_id for row in page.rows if row.actor_user_id is not None])
     shown = [

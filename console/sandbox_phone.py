@@ -269,7 +269,7 @@ def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, 
         number = control.number_of(visit.tenant.id, request.POST.get("number") or None)
         rows = _messages(visit, number, customer)
     bubble = next((one for one in bubbles_of(rows) if one.id == message_id), None)
-    if bubble is None or not place.isdigit() or int(place) >= len(bubble.choices):
+    if bubble is None or place not in map(str, range(len(bubble.choices))):
         raise Http404("There is no such choice.")
     says = bubble.choices[int(place)].says
     reply = (says.get("interactive") or {}).get("nfm_reply") or {}

@@ -389,6 +389,26 @@ def test_the_audit_log_shows_times_in_the_readers_zone_and_only_changed_values(
     assert "Trial ends at: – → 31 Dec 2026, 18:30 UTC" in page
 
 
+def test_the_audit_log_is_paged_and_has_only_own_entries(
+    browser: Client, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.lists.ROWS_PER_PAGE", 2)
+    for number in range(5):
+        for owner in (tenant, other_tenant):
+            target = f"{owner.name[0]}{number}"
+            audit.record(action="team.role", target_type="user", target_id=target, tenant_id=owner.id)
+    found: list[list[str]] = []
+    query: str | None = ""
+    while query is not None:
+        page = browser.get(f"/console/settings/audit{query}").content.decode()
+        found.append(re.findall(r"<code>([AB]\d)</code>", page))
+        older = re.search(r'<a href="(\?before=\d+)">Older', page)
+        query = older and older[1]
+    assert found == [["A4", "A3"], ["A2", "A1"], ["A0"]]
+    for odd in ("²", "9" * 5_000, "x"):
+        assert browser.get("/console/settings/audit", {"before": odd}).status_code == 200
+
+
 def test_warnings_of_one_app_that_fail_leave_the_home_page_and_the_warnings_of_the_others(
     browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,7 +79,7 @@ def test_buttons_and_lists_are_answered(tenant: Tenant, browser: Client, simulat
     answer = said(tenant)[0]["body"]
     assert answer["interactive"] == {"type": "button_reply", "button_reply": replies[1]["reply"]}
     assert answer["context"]["id"] == asked
-    for message, place in ((asked, "2"), (asked, "x"), ("wamid.none", "0")):
+    for message, place in ((asked, "2"), (asked, "x"), (asked, "²"), ("wamid.none", "0")):
         body = {"customer": CUSTOMER, "do": f"choose {place}", "message": message}
         assert browser.post("/console/phone/write", body).status_code == 404
 
