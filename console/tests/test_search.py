@@ -1,14 +1,18 @@
 """The console's search: a pasted text finds the tenant's own objects, never those of another tenant."""
 
 import html
+import re
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from console.tests.test_account import logged_call
+from messaging.models import MessageTemplate
 from tenants.models import Tenant, User
 from tests.browsers import text
 from tests.one_of_each import one_of_each
+from webhooks.models import Endpoint, Message
 
 pytestmark = pytest.mark.django_db
 
@@ -17,7 +21,11 @@ pytestmark = pytest.mark.django_db
 def things(tenant: Tenant) -> dict[str, Any]:
     """One object of each kind: search text → the path of its page."""
     made = one_of_each(tenant)
+    MessageTemplate.objects.update(environment="live")
+    Message.objects.update(wa_id="919812345678")
+    Endpoint.objects.update(uid="shop-1")
     event, delivery, batch = made.event.public_id, made.delivery.public_id, made.batch.public_id
+    call = logged_call(tenant).public_id
     return {
         event: f"/console/events/{event}",
         event.lower(): f"/console/events/{event}",
@@ -30,6 +38,13 @@ def things(tenant: Tenant) -> dict[str, Any]:
         str(made.endpoint.id): f"/console/webhooks/{made.endpoint.id}",
         made.key.key: f"/console/api-keys/{made.key.row.id}/rotate",
         "figures": "/console/figures",
+        call.lower(): f"/console/requests/{call}",
+        made.message.key: f"/console/messages/{made.message.key}",
+        "+91 98123-45678": "/console/messages?wa_id=919812345678",
+        "2001": "/console/numbers/1001",
+        " shop-1 ": f"/console/webhooks/{made.endpoint.id}",
+        "RDE": "/console/templates/41",
+        "41": "/console/templates/41",
     }
 
 
@@ -55,6 +70,19 @@ def test_another_tenant_the_other_environment_and_a_closed_role_find_nothing(
             assert answer.status_code == 200, asked
             assert "Nothing in the" in answer.content.decode()
     assert "Nothing in the" in text(billing, "/console/search?q=figures")
+
+
+def test_a_search_shows_the_newest_five_of_a_kind_for_two_characters_or_more(
+    browser: Client, tenant: Tenant
+) -> None:
+    for number in range(7):
+        Endpoint.objects.create(tenant=tenant, url=f"https://{number}.example/", event_types=["*"])
+
+    def found(asked: str) -> list[str]:
+        return re.findall(r"https://(\d)\.example", text(browser, f"/console/search/hits?q={asked}"))
+
+    assert found("example") == ["6", "5", "4", "3", "2"]
+    assert found("e") == []
 
 
 def test_what_is_not_found_is_taught(browser: Client) -> None:

@@ -559,6 +559,39 @@ def test_the_filters_of_figures_offer_some_numbers_and_the_chosen_one(
 
 
 @pytest.mark.django_db
+def test_home_warns_of_own_endpoints_that_fail_or_were_disabled(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    for serial, (owner, environment, status, is_failing) in enumerate(
+        (
+            (tenant, "live", "disabled", False),
+            (tenant, "live", "active", True),
+            (tenant, "live", "active", False),
+            (tenant, "live", "paused", True),
+            (tenant, "live", "pending", True),
+            (tenant, "test", "disabled", False),
+            (other_tenant, "live", "disabled", False),
+        )
+    ):
+        Endpoint.objects.create(
+            tenant=owner,
+            environment=environment,
+            url=f"https://{serial}.example/",
+            event_types=["*"],
+            status=status,
+            circuit_open_until=now() if is_failing else None,
+        )
+    found = re.findall(
+        r'<div class="note (\w+)"><p>https://(\d).example/ (.+?) <a href="[^"]+">([^<]+)',
+        text(browser, "/console"),
+    )
+    assert found == [
+        ("bad", "1", "is failing. Its deliveries wait and are retried.", "See why"),
+        ("bad", "0", "was disabled: it gets no events.", "Repair it"),
+    ]
+
+
+@pytest.mark.django_db
 def test_the_newest_day_of_figures_is_the_day_of_the_member(
     browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
