@@ -2,6 +2,7 @@
 
 import csv
 import io
+from datetime import timedelta
 
 import pytest
 from django.http import HttpResponseBase
@@ -9,14 +10,16 @@ from django.test import Client
 
 from console import exports
 from console.tests import conversing
-from gateway.clock import now
+from console.tests.test_account import logged_call
+from gateway import ids
+from gateway.clock import IST, now
 from messaging.models import MessageTemplate
 from tenants import audit
 from tenants.models import Export, OutboundMail, Tenant, User
 from tests.browsers import browser_of
 from tests.one_of_each import one_of_each
 from tests.threads import at_once
-from webhooks.models import Figure
+from webhooks.models import Figure, Message
 
 pytestmark = pytest.mark.django_db
 
@@ -73,11 +76,91 @@ def test_counts_are_those_of_the_number_or_template_that_is_chosen(tenant: Tenan
         assert f'<td class="amount">{sum(map(int, counts))}</td>' in page
 
 
-def test_counts_and_calls_have_their_columns(browser: Client) -> None:
-    for path in ("figures", "requests"):
-        answer = browser.get(f"/console/{path}/export.csv")
-        assert table(answer) == []
-        assert b"," in b"".join(answer)
+def test_each_column_of_a_file_has_its_own_value(tenant: Tenant, browser: Client) -> None:
+    at = now().replace(microsecond=0)
+
+    def shown(seconds: int) -> str:
+        return (at + timedelta(seconds=seconds)).astimezone(IST).isoformat()
+
+    steps = ("accepted", "sent", "delivered", "read", "failed")
+    batch_id, message_id = ids.uuid7(), ids.first_at(at)
+    Message.objects.create(
+        tenant_id=tenant.id,
+        environment="live",
+        key="wamid.1",
+        month=ids.month_of(message_id),
+        id=message_id,
+        direction="outbound",
+        user_id="IN.1",
+        phone_number_id="77",
+        type="template",
+        template="order",
+        template_language="en",
+        batch_id=batch_id,
+        error_code=131026,
+        **{f"{step}_at": at + timedelta(seconds=place) for place, step in enumerate(steps, 1)},
+    )
+    assert table(browser.get("/console/messages/export.csv")) == [
+        {
+            "time": shown(0),
+            "direction": "outbound",
+            "customer": "IN.1",
+            "phone_number_id": "77",
+            "status": "failed",
+            "error_code": "131026",
+            "type": "template",
+            "template": "order",
+            "language": "en",
+            **{f"{step}_at": shown(place) for place, step in enumerate(steps, 1)},
+            "batch": ids.encode(ids.BATCH, batch_id),
+            "message_id": "wamid.1",
+        }
+    ]
+    call = logged_call(
+        tenant, method="POST", route="/v1/messages", status=409, error_code="conflict", key_prefix="wb_live_ab",
+        own_ms=1.26, upstream_ms=20.04,
+    )  # fmt: skip
+    (row,) = table(browser.get("/console/requests/export.csv?method=POST"))
+    time = call.created_at.astimezone(IST).isoformat(timespec="seconds")
+    assert list(row.values()) == [
+        *(time, "POST", "/v1/messages", "409", "conflict", "wb_live_ab", "1.3", "20.0", call.public_id)
+    ]
+    assert table(browser.get("/console/requests/export.csv?method=GET")) == []
+
+
+def test_the_figures_of_each_number_and_template_are_rows_newest_day_first(
+    tenant: Tenant, browser: Client
+) -> None:
+    today = now().astimezone(IST)
+    days = [today.replace(hour=12) - timedelta(days=1), today]
+    for serial, day in enumerate(days):
+        for place, measure in enumerate(("received", "sent", "delivered", "read", "failed")):
+            Figure.objects.create(
+                tenant_id=tenant.id, environment="live", hour=int(day.timestamp()) // 3600, phone_number_id="1001",
+                template="order", direction="inbound" if measure == "received" else "outbound", measure=measure,
+                value="", count=10 * serial + place,
+            )  # fmt: skip
+    assert [list(row.values()) for row in table(browser.get("/console/figures/export.csv"))] == [
+        [f"{days[1]:%Y-%m-%d}", "1001", "order", "10", "11", "12", "13", "14"],
+        [f"{days[0]:%Y-%m-%d}", "1001", "order", "0", "1", "2", "3", "4"],
+    ]
+
+
+def test_a_file_has_each_own_row_once_newest_first(
+    tenant: Tenant, other_tenant: Tenant, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports, "PAGE", 2)
+    made: dict[str, list[str]] = {"messages": [], "requests": [], "settings/audit": []}
+    for owner in (tenant, other_tenant):
+        made["messages"] += [conversing.outbound(owner) for _ in range(5)][: 5 * (owner == tenant)]
+        made["requests"] += [logged_call(owner).public_id for _ in range(5)][: 5 * (owner == tenant)]
+        for number in range(5):
+            audit.record(action="team.role", target_type="user", target_id=number, tenant_id=owner.id)
+    made["settings/audit"] = list("01234")
+    columns = {"messages": "message_id", "requests": "request_id", "settings/audit": "target_id"}
+    for path, column in columns.items():
+        rows = table(browser.get(f"/console/{path}/export.csv"))
+        assert [row[column] for row in rows] == made[path][::-1], path
 
 
 @pytest.fixture
@@ -131,6 +214,9 @@ def test_a_person_has_one_file_under_way(browser: Client, long: list[str]) -> No
 def test_a_file_is_deleted_after_a_week(browser: Client, long: list[str]) -> None:
     browser.post("/console/exports", ASKED)
     exports.write_waiting()
+    Export.objects.update(created_at=now() - exports.KEPT + timedelta(minutes=1))
+    exports.write_waiting()
+    assert Export.objects.exists()
     Export.objects.update(created_at=now() - exports.KEPT)
     exports.write_waiting()
     assert not Export.objects.exists()

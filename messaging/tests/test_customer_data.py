@@ -1,5 +1,6 @@
 """Erasure of a customer's data, and data exports: deleted data, remaining data, and permissions."""
 
+import re
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -30,7 +31,7 @@ from messaging.models import (
 )
 from phone_numbers.models import PhoneNumber
 from tenants.models import AuditEntry, Export, ExportPart, Tenant
-from tests.browsers import browser_of
+from tests.browsers import browser_of, text
 from tests.fixtures import Api, assert_error, in_threads
 from webhooks.models import Delivery, Event, Message
 from webhooks.tests.publishing import endpoint_of, make, readable
@@ -196,6 +197,59 @@ def test_the_console_erases_only_after_a_confirmation(tenant: Tenant) -> None:
     assert not Erasure.objects.exists()
     browser.post("/console/settings/data", {"customer": WA_ID, "confirmed": "yes"})
     assert Erasure.objects.get().tenant_id == tenant.id
+
+
+@pytest.mark.django_db
+def test_the_page_has_the_newest_own_receipts_and_the_files_that_are_kept(
+    tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.customer_data.SHOWN", 2)
+    browser = browser_of(tenant)
+    assert "Nothing was erased yet." in text(browser, "/console/settings/data")
+    receipts = []
+    for serial, owner in enumerate((tenant, tenant, tenant, other_tenant)):
+        erased = {"events": 1_200, "messages": 0, "delivery_attempts": 3} if serial == 1 else None
+        row = Erasure.objects.create(tenant_id=owner.id, customer_hash=str(serial), erased=erased)
+        receipts.append(str(row.pk))
+    Erasure.objects.filter(erased__isnull=False).update(completed_at=now())
+    for kind, owner, age, rows in (
+        ("customer", tenant, timedelta(hours=1), 12),
+        ("account", tenant, exports.KEPT - timedelta(minutes=1), None),
+        ("account", tenant, exports.KEPT + timedelta(minutes=1), 77),
+        ("messages", tenant, timedelta(), 88),
+        ("customer", other_tenant, timedelta(), 99),
+    ):
+        made = {"tenant": owner, "environment": "live", "kind": kind, "query": "", "rows": rows}
+        Export.objects.create(**made, created_at=now() - age)
+    page = text(browser, "/console/settings/data")
+    assert re.findall(r"<td>([^<]*)</td><td><code>([^<]+)", page) == [
+        ("–", receipts[2]),
+        ("events: 1,200, delivery attempts: 3", receipts[1]),
+    ]
+    files = re.findall(
+        r'<td>(One customer|The account), live</td><td class="amount">(.+?)</td><td>(?:<a[^>]+>)?(\w+)', page
+    )
+    assert sorted(files) == [("One customer", "12", "Download"), ("The account", "–", "In")]
+
+
+@pytest.mark.parametrize(
+    ("typed", "customer"),
+    [
+        ("+91 98123-45678", "+919812345678"),
+        (" 91 98123 45678 ", "919812345678"),
+        ("IN.778 899", "IN.778899"),
+        ("98-1x", None),
+        ("IN.7788-99", None),
+    ],
+)
+@pytest.mark.django_db
+def test_a_customer_is_typed_as_people_write_numbers(
+    tenant: Tenant, typed: str, customer: str | None
+) -> None:
+    answer = browser_of(tenant).post("/console/settings/data", {"customer": typed})
+    assert answer.status_code == (200 if customer else 400)
+    found = re.findall(r"All data of <strong>([^<]+)", answer.content.decode())
+    assert found == ([customer] if customer else [])
 
 
 def test_a_replay_of_what_was_erased_is_not_sent(tenant: Tenant, api: Api) -> None:
