@@ -4,7 +4,7 @@ connected without an endpoint.
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -544,6 +544,91 @@ def test_a_delivery_says_which_status_of_whose_message(tenant: Tenant, browser: 
     status(tenant, wamid, "read")
     page = re.sub(r"<[^>]+>", " ", text(browser, f"/console/deliveries?endpoint={endpoint.id}"))
     assert "message.status read" in " ".join(page.split())
+
+
+@pytest.mark.django_db
+def test_the_cards_at_home_name_three_of_what_needs_attention(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.home.CONVERSATIONS_PER_PAGE", 5)
+    for serial in range(6):
+        at = now() - timedelta(minutes=9 - serial)
+        inbound(tenant, wa_id=f"91980000010{serial}", name=f"Customer{serial}", at=at)
+    for serial, state in enumerate(("connected", "disconnected", "pending", "disconnected", "connected")):
+        row = number_of(tenant, waba_id="100200300400500", phone_number_id=f"2{serial}")
+        PhoneNumber.objects.filter(pk=row.pk).update(
+            connection_state=state, display_phone_number=f"N{serial}"
+        )
+
+    def cards() -> str:
+        return " ".join(re.sub(r"<[^>]+>", " ", text(browser, "/console").partition("<main")[2]).split())
+
+    assert "Conversations 5+ unread Customer5 Where is my order? Customer4" in cards()
+    browser.get(f"{LIST}/{PNID}/919800000104")
+    assert "Conversations 4+ unread" in cards()
+    shown = re.findall(r"Customer\d|\bN\d", cards())
+    assert shown == ["Customer5", "Customer3", "Customer2", "N2", "N3", "N1"]
+    assert "Numbers 3 of 6 connected" in cards()
+    monkeypatch.setattr("console.home.CONVERSATIONS_PER_PAGE", 6)
+    assert "Conversations 5 unread" in cards()
+
+
+@pytest.mark.django_db
+def test_a_thread_is_divided_by_the_days_of_the_member(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    midnight = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=0, minute=0, second=0, microsecond=0)
+    monkeypatch.setattr("console.conversations.now", lambda: (midnight + timedelta(hours=1)).astimezone(UTC))
+    for said, hours in (("Four", 0.5), ("Three", -0.5), ("Two", -23.5), ("One", -24.5)):
+        inbound(tenant, said, at=midnight + timedelta(hours=hours))
+    found = re.findall(r'<h2 class="day">([^<]+)|<p dir="auto">(One|Two|Three|Four)', text(browser, THREAD))
+    earlier = midnight - timedelta(days=2)
+    days = [f"{earlier.day} {earlier:%B %Y}", "Yesterday", "Today"]
+    assert ["".join(each) for each in found] == [days[0], "One", days[1], "Two", "Three", days[2], "Four"]
+
+
+@pytest.mark.parametrize(
+    ("role", "may_turn_off", "may_erase"),
+    [
+        ("owner", True, True),
+        ("developer", True, False),
+        ("agent", False, False),
+        ("read_only", False, False),
+    ],
+)
+@pytest.mark.django_db
+def test_only_who_may_turn_off_or_erase_is_offered_it(
+    tenant: Tenant, here: PhoneNumber, role: str, may_turn_off: bool, may_erase: bool
+) -> None:
+    inbound(tenant)
+    member = browser_of(tenant, role)
+    assert ("Turn conversations off" in text(member, LIST)) is may_turn_off
+    assert ("erase …" in text(member, THREAD)) is may_erase
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    assert "Turn conversations off" not in text(member, LIST)
+    Endpoint.objects.all().delete()
+    assert "An owner or a developer can turn them on." in text(member, LIST)
+    Tenant.objects.filter(pk=tenant.pk).update(status="active")
+    assert ('action="/console/conversations/on"' in text(member, LIST)) is may_turn_off
+
+
+@pytest.mark.parametrize(
+    ("fields", "receives"),
+    [
+        ({}, True),
+        ({"status": "paused"}, False),
+        ({"verified_at": None}, False),
+        ({"kind": "sqs"}, False),
+        ({"environment": "test"}, False),
+    ],
+)
+@pytest.mark.django_db
+def test_turning_off_warns_unless_an_endpoint_receives_messages(
+    tenant: Tenant, browser: Client, here: PhoneNumber, fields: dict[str, Any], receives: bool
+) -> None:
+    endpoint = verified_endpoint(tenant)
+    Endpoint.objects.filter(pk=endpoint.pk).update(**fields)
+    assert ("You have no webhook endpoint" not in text(browser, f"{LIST}/off")) is receives
 
 
 def test_home_says_who_waits_and_how_the_numbers_are(

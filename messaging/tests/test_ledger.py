@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -131,6 +131,16 @@ def test_the_console_shows_the_ledger_of_a_day(tenant: Tenant, other_tenant: Ten
         assert "Balanced" not in page, "no other day's figures under the refusal"
     browser.post("/console/preferences", {"environment": "test"})
     assert "No events on" in text(browser, "/console/ledger")
+
+
+def test_the_ledger_opens_with_the_day_of_the_member(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour after midnight in India, it is still the day before in UTC."""
+    at = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=0, minute=1)
+    monkeypatch.setattr("console.daily_ledger.now", lambda: at.astimezone(UTC))
+    for query in ("", "?hour=0"):
+        assert f'name="day" value="{at:%Y-%m-%d}"' in text(browser, f"/console/ledger{query}")
 
 
 def test_the_console_says_when_a_day_cannot_be_counted(tenant: Tenant, browser: Client) -> None:
