@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from gateway.clock import isoformat, now
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tests.test_connection import make_account, make_number
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.scripted_graph import ScriptedGraph
@@ -110,3 +112,22 @@ def test_reasons_and_remedies_are_the_upstreams(
     graph.answers("GET", "/100", {"id": "100", "health_status": status})
     body = api.get("/v1/numbers/100/health").json()
     assert [entity["reasons"] for entity in body["entities"]] == expected
+
+
+def test_a_health_is_given_in_all_its_parts(api: Api, tenant: Tenant, graph: ScriptedGraph) -> None:
+    number = make_number(make_account(tenant))
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="deregistered")
+    known = {"entity_type": "WABA", "id": "200", "can_send_message": "LIMITED"}
+    odd = {"entity_type": 5, "id": 200, "can_send_message": None}
+    status = {"can_send_message": "LIMITED", "entities": [known, odd]}
+    graph.answers("GET", f"/{number.phone_number_id}", {"health_status": status})
+    before = now()
+    body = api.get(f"/v1/numbers/{number.phone_number_id}/health").json()
+    assert isoformat(before) <= body.pop("checked_at") <= isoformat(now())
+    assert body == {
+        "phone_number_id": number.phone_number_id,
+        "connection_state": "disconnected",
+        "connection_detail": "deregistered",
+        "can_send_message": "LIMITED",
+        "entities": [{**known, "reasons": []}, {**dict.fromkeys(known), "reasons": []}],
+    }

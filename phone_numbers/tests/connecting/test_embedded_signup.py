@@ -1,5 +1,6 @@
 """`POST /v1/numbers/embedded-signup`: it has five steps, and a repeated call continues where the last one stopped."""
 
+import hashlib
 import threading
 from typing import Any
 
@@ -7,10 +8,11 @@ import pytest
 
 from gateway.upstream import oauth
 from phone_numbers import onboarding
-from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from phone_numbers.tests.reading import moves, published
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 from tests.threads import outcomes
 from webhooks.models import Endpoint
@@ -278,6 +280,60 @@ def test_another_tenants_account_is_a_conflict(api: Api, other_api: Api, simulat
     )
     assert_error(answer, 409, "conflict")
     assert_error(other_api.get(f"/v1/numbers/{account.phone_number_id}"), 404, "not_found")
+
+
+def test_the_token_of_a_code_is_kept_for_its_tenant_and_environment(
+    tenant: Tenant, other_tenant: Tenant, graph: ScriptedGraph
+) -> None:
+    code_hash = hashlib.sha256(b"a code").hexdigest()
+    for owner, environment in ((other_tenant, "live"), (tenant, "test")):
+        RedeemedCode.objects.create(
+            tenant=owner, environment=environment, code_hash=code_hash, access_token="EAAof-another"
+        )
+    graph.answers("GET", "/oauth/access_token", {"access_token": "EAAown"})
+    for _ in range(2):
+        token = onboarding.exchange(tenant_id=tenant.id, environment="live", code="a code")
+        assert (token, len(graph.received)) == ("EAAown", 1)
+
+
+@pytest.mark.parametrize("answer", [{}, {"access_token": ""}, {"access_token": 7}])
+def test_a_code_without_a_token_is_refused(api: Api, graph: ScriptedGraph, answer: dict[str, Any]) -> None:
+    graph.answers("GET", "/oauth/access_token", answer)
+    body = {"code": "c", "waba_id": "1", "phone_number_id": "2"}
+    error = assert_error(api.post(PATH, body), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == ["code"]
+    assert not RedeemedCode.objects.exists()
+
+
+def test_only_another_pin_registers_a_number_again(api: Api, simulator: RunningSimulator) -> None:
+    account = simulator.account()
+    counts = []
+    for pin in ({"pin": "271828"}, {"pin": "271828"}, {}, {"pin": "314159"}):
+        simulator.change_number(account.phone_number_id, **pin)
+        assert signup(api, account, **pin).status_code == 200
+        counts.append(simulator.calls(account.phone_number_id).count("POST register"))
+    assert counts == [1, 1, 1, 2]
+    assert PhoneNumber.objects.get().pin == "314159"
+
+
+@pytest.mark.parametrize("scope", ["messaging", "management"])
+def test_a_token_that_opens_other_accounts_too_proves_no_number_of_theirs(
+    api: Api, graph: ScriptedGraph, settings: Any, scope: str
+) -> None:
+    """The token opens accounts 1 and 9. The number 7 belongs to account 9."""
+    scopes = [
+        {"scope": f"whatsapp_business_{name}", "target_ids": ["1", "9"] if name == scope else ["1"]}
+        for name in ("messaging", "management")
+    ]
+    facts = {"app_id": settings.META_APP_ID, "is_valid": True, "granular_scopes": scopes}
+    graph.answers("GET", "/oauth/access_token", {"access_token": "EAAx"})
+    graph.answers("GET", "/debug_token", {"data": facts})
+    graph.answers("GET", "/1/phone_numbers", {"data": [{"id": "2"}]})
+    graph.always_answers({"id": "7"})
+    error = assert_error(
+        api.post(PATH, {"code": "c", "waba_id": "1", "phone_number_id": "7"}), 400, "invalid_request"
+    )
+    assert list(error["details"]["fields"]) == ["phone_number_id"]
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,34 @@ def test_closing_again_does_what_a_crash_left(
     assert not BusinessAccount.objects.filter(tenant=tenant).exists()
 
 
+@pytest.mark.parametrize("delete_data", [False, True])
+def test_a_closing_reports_what_becomes_of_the_data(
+    tenant: Tenant, staff: User, capsys: pytest.CaptureFixture[str], delete_data: bool
+) -> None:
+    """The tenant was suspended before, and keeps the reason."""
+    Tenant.objects.filter(pk=tenant.pk).update(
+        contact_email="owner@shop.example", status="suspended", suspended_reason="billing", retention_days=9
+    )
+    options = ["--delete-data"] if delete_data else []
+    call_command("close_tenant", str(tenant.id), "--staff", staff.email, *options)
+    until = (now() + timedelta(days=9)).date()
+    said = capsys.readouterr().out
+    assert said.endswith(f"Its stored contents: {'deleted' if delete_data else f'kept until {until}'}.\n")
+    assert "numbers: 0\n" in said
+    entry = AuditEntry.objects.get(action="tenant.close")
+    assert entry.details["data"] == ("deleted" if delete_data else f"kept until {until}")
+    assert ("were deleted" in OutboundMail.objects.get(to="owner@shop.example").text) is delete_data
+    tenant.refresh_from_db()
+    assert tenant.suspended_reason == "billing"
+
+
+@pytest.mark.parametrize("former", [{"is_staff": False}, {"is_active": False}])
+def test_only_active_staff_close_a_tenant(tenant: Tenant, staff: User, former: dict[str, bool]) -> None:
+    User.objects.filter(pk=staff.pk).update(**former)
+    with pytest.raises(CommandError, match="not an active member of staff"):
+        call_command("close_tenant", str(tenant.id), "--staff", staff.email)
+
+
 def test_only_staff_close_and_only_a_tenant_that_exists(tenant: Tenant, staff: User) -> None:
     with pytest.raises(CommandError, match="not an active member of staff"):
         call_command("close_tenant", str(tenant.id), "--staff", "stranger@shop.example")

@@ -18,9 +18,11 @@ from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumb
 from phone_numbers.sandbox import control
 from phone_numbers.tests.conftest import verified_endpoint
 from phone_numbers.tests.reading import moves, published
+from phone_numbers.tests.test_connection import make_account, make_number
 from tenants.audit import Actor
 from tenants.models import AuditEntry, Tenant, User
 from tests.fixtures import Api, assert_error
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 from tests.threads import at_once
 from webhooks.models import Endpoint
@@ -208,6 +210,90 @@ def test_what_the_upstream_removed_and_its_owner_connects_again_keeps_its_rows(
     assert connect(api, account).status_code == 200
     assert list(PhoneNumber.objects.values_list("pk", "pin")) == before
     assert audited(tenant) == ["account.connect", "account.connect"]
+
+
+@pytest.mark.parametrize(
+    ("of_account", "unsubscribes"),
+    [
+        ({}, True),
+        ({"taken_away": "account_restricted"}, True),
+        ({"taken_away": "account_removed"}, False),
+        ({"token_invalid_at": now()}, False),
+    ],
+)
+def test_an_account_is_unsubscribed_while_meta_takes_its_token(
+    api: Api, tenant: Tenant, graph: ScriptedGraph, of_account: dict[str, Any], unsubscribes: bool
+) -> None:
+    account = make_account(tenant)
+    BusinessAccount.objects.update(**of_account)
+    graph.always_answers({"success": True})
+    assert api.delete(f"/v1/accounts/{account.waba_id}").status_code == 200
+    expected = [("DELETE", f"/{account.waba_id}/subscribed_apps")] if unsubscribes else []
+    assert [(call.method, call.path) for call in graph.received] == expected
+
+
+def test_a_release_deletes_the_sign_up_codes_of_its_tenant_and_environment_alone(
+    api: Api, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    owners = [(tenant, "live"), (tenant, "test"), (other_tenant, "live")]
+    for owner, environment in owners:
+        RedeemedCode.objects.create(tenant=owner, environment=environment, code_hash="x", access_token="EAAx")
+    account = make_account(tenant)
+    BusinessAccount.objects.update(taken_away="account_removed")
+    api.delete(f"/v1/accounts/{account.waba_id}")
+    kept = RedeemedCode.objects.order_by("id").values_list("tenant_id", "environment")
+    assert list(kept) == [(owner.id, environment) for owner, environment in owners[1:]]
+
+
+def test_a_release_is_audited_with_its_numbers_and_ends_their_intervals_alone(
+    api: Api, tenant: Tenant, endpoint: Endpoint
+) -> None:
+    leaves, stays = make_number(make_account(tenant)), make_number(make_account(tenant))
+    BusinessAccount.objects.update(token_invalid_at=now())
+    for invalid_at in (None, now()):
+        with state.facts_change(tenant_id=tenant.id):
+            BusinessAccount.objects.update(token_invalid_at=invalid_at)
+    first = NumberStateInterval.objects.get(number=leaves, to_at__isnull=False)
+    api.delete(f"/v1/numbers/{leaves.phone_number_id}")
+    entries = AuditEntry.objects.filter(target_type__in=["number", "account"]).order_by("id")
+    acting = "acting_key"
+    details = [{name: value for name, value in entry.details.items() if name != acting} for entry in entries]
+    assert [(entry.action, entry.target_id) for entry in entries] == [
+        ("number.release", leaves.phone_number_id),
+        ("account.release", leaves.account.waba_id),
+    ]
+    assert details == [{"waba_id": leaves.account.waba_id}, {"phone_number_ids": []}]
+    ended = NumberStateInterval.objects.filter(phone_number_id=leaves.phone_number_id).order_by("id")
+    shown = ("number_id", "display_phone_number", "environment", "connection_state")
+    copied = (None, leaves.display_phone_number, "live")
+    assert list(ended.values_list(*shown)) == [(*copied, "connected"), (*copied, "disconnected")]
+    assert ended[0].to_at == first.to_at
+    assert NumberStateInterval.objects.filter(number=stays, to_at__isnull=True).count() == 1
+
+
+@pytest.mark.parametrize("place", ["account", "number"])
+def test_what_meta_restricted_stays_with_its_tenant(
+    api: Api, other_api: Api, tenant: Tenant, simulator: RunningSimulator, place: str
+) -> None:
+    account = simulator.account()
+    connect(api, account)
+    rows = BusinessAccount.objects if place == "account" else PhoneNumber.objects
+    rows.update(taken_away="account_restricted")
+    assert_error(connect(other_api, account), 409, "conflict")
+    assert [number.tenant for number in PhoneNumber.objects.all()] == [tenant]
+
+
+def test_a_removed_number_that_moves_leaves_the_other_numbers_of_its_tenant(
+    other_api: Api, tenant: Tenant, other_tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    held = [make_number(make_account(tenant)) for _ in range(3)]
+    account = simulator.account()
+    moving = PhoneNumber.objects.filter(pk=held[1].pk)
+    moving.update(taken_away="account_removed", phone_number_id=account.phone_number_id)
+    assert connect(other_api, account).status_code == 200
+    assert list(PhoneNumber.objects.for_tenant(tenant.id).order_by("id")) == [held[0], held[2]]
+    entry = AuditEntry.objects.get(action="number.move")
+    assert (entry.tenant_id, entry.details["new_tenant_id"]) == (tenant.id, str(other_tenant.id))
 
 
 def test_one_number_held_elsewhere_does_not_block_the_rest(
