@@ -1,12 +1,16 @@
 """The gateway's status for each answer of Meta (upstream fact 2.5)."""
 
+import hmac
+from contextlib import nullcontext
+from typing import Any
+
 import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.api.errors import MetaUnreachable
-from gateway.upstream.calls import GraphAnswer, Verdict, classify
+from gateway.upstream.calls import AppSecretRefused, GraphAnswer, Verdict, classify, prepare, reply_of
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
@@ -86,8 +90,92 @@ def test_an_empty_object_is_an_answer_where_it_is_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body"), [(200, b""), (200, b"[]"), (200, b"<p>"), (302, b"{}"), (500, b"{}")]
+    ("status", "body"),
+    [
+        (200, b""),
+        (200, b"[]"),
+        (200, b"<p>"),
+        (300, b'{"a":1}'),
+        (302, b"{}"),
+        (399, b'{"error":{"code":1}}'),
+        (500, b"{}"),
+    ],
 )
 def test_what_says_nothing_is_no_usable_answer(status: int, body: bytes) -> None:
     with pytest.raises(MetaUnreachable):
         classify(GraphAnswer(status, body, {}, 1.0))
+
+
+REFUSED_PROOF = "(#100) Invalid appsecret_proof provided in the API argument"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "is_refused"),
+    [(100, REFUSED_PROOF, True), (190, REFUSED_PROOF, False), (100, "Invalid parameter", False)],
+)
+def test_a_refused_app_secret_is_the_services_own_fault(code: int, message: str, is_refused: bool) -> None:
+    body = orjson.dumps({"error": {"code": code, "message": message}})
+    with pytest.raises(AppSecretRefused) if is_refused else nullcontext():
+        assert classify(GraphAnswer(400, body, {}, 1.0)).code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "is_unsent"),
+    [
+        *((code, 400, True) for code in (130429, 131056, 131048, 190, 0, 131057)),
+        *((None, status, True) for status in (401, 429)),
+        *((code, 400, False) for code in (100, 131026, 131047, 131000, 1, None)),
+        *((None, status, False) for status in (403, 500, 503)),
+    ],
+)
+def test_a_message_that_was_refused_for_another_reason_than_itself_may_be_sent_again(
+    code: int | None, status: int, is_unsent: bool
+) -> None:
+    assert verdict_of(code, status).is_unsent is is_unsent
+
+
+def test_an_answer_goes_to_the_caller_with_the_headers_of_its_kind() -> None:
+    for sent, shown in (({"Content-Type": "text/x"}, "text/x"), ({}, "application/json")):
+        answer = GraphAnswer(201, b'{"a" : 1}', {**sent, "X-Other": "y"}, 1.0)
+        reply = reply_of(answer, classify(answer))
+        assert (reply.status, reply.headers, reply.body) == (201, {"Content-Type": shown}, b'{"a" : 1}')
+    common = {"Content-Type": "application/json", "X-Service-Error-Source": "meta"}
+    for code, status, headers in (
+        (131026, 400, {}),
+        (190, 401, {"WWW-Authenticate": "Bearer"}),
+        (131056, 429, {"Retry-After": "6"}),
+    ):
+        body = orjson.dumps({"error": {"code": code}})
+        answer = GraphAnswer(400, body, {"Content-Type": "text/x"}, 1.0)
+        reply = reply_of(answer, classify(answer))
+        assert (reply.status, reply.headers) == (status, {**common, **headers})
+        assert reply.body == b'{"source":"meta",' + body[1:]
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("1/messages", "1/messages"),
+        ("oauth/access_token", "oauth/access_token"),
+        ("upload:MTphd", "upload:MTphd"),
+        ("1?x=1&y", "1%3Fx%3D1%26y"),
+        ("1#x", "1%23x"),
+        ("a b/é", "a%20b/%C3%A9"),
+    ],
+)
+def test_no_text_in_a_path_or_parameter_becomes_a_parameter_of_its_own(path: str, sent: str) -> None:
+    call = prepare(environment="live", method="GET", path=path, token=None, params={"a&b": "c=d&e/é"})
+    assert call.url.endswith(f"/v25.0/{sent}?a%26b=c%3Dd%26e%2F%C3%A9")
+    bare = prepare(environment="live", method="GET", path=path, token=None)
+    assert bare.url.endswith(f"/v25.0/{sent}")
+
+
+def test_a_call_has_its_token_with_a_proof_and_a_type_for_its_body(settings: Any) -> None:
+    settings.META_APP_SECRET, settings.SANDBOX_APP_SECRET = "of-meta", "of-the-sandbox"
+    common = {"Accept": "application/json", "User-Agent": settings.SERVICE_NAME}
+    for environment, secret in (("live", "of-meta"), ("test", "of-the-sandbox")):
+        call = prepare(environment=environment, method="POST", path="1", token="t", body=b"{}")
+        json_type = {"Content-Type": "application/json"}
+        assert call.headers == {**common, "Authorization": "Bearer t", **json_type}
+        assert call.url.endswith(f"/1?appsecret_proof={hmac.digest(secret.encode(), b't', 'sha256').hex()}")
+    assert prepare(environment="live", method="GET", path="1", token=None).headers == common

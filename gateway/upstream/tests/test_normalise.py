@@ -8,6 +8,7 @@ import msgspec
 import orjson
 import pytest
 
+from gateway.upstream.notifications.change import MessageFacts
 from gateway.upstream.notifications.normalise import (
     MOST_ITEMS,
     MOST_MEMBERS,
@@ -120,6 +121,119 @@ def test_a_huge_identifier_gives_a_bounded_key_and_no_column() -> None:
     assert draft("w" * 255).wamid == "w" * 255
     assert json.loads(long.data)["message"]["id"] == "w" * 300
     assert len(one_draft(notification("f" * 300, {})).dedupe_key) < 255
+
+
+# Facts of messages
+
+
+def status_facts(**members: object) -> MessageFacts:
+    body = notification(
+        "messages", {**ENVELOPE, "statuses": [{"id": "wamid.1", "status": "sent", **members}]}
+    )
+    return facts_of(body)
+
+
+def facts_of(body: bytes) -> MessageFacts:
+    facts = one_draft(body).message
+    assert facts is not None
+    return facts
+
+
+def test_no_fact_is_longer_than_its_column() -> None:
+    """A longer text would make the database reject the whole notification."""
+    long = "w" * 600
+    referral = dict.fromkeys(("source_type", "source_id", "ctwa_clid"), long)
+    template = {"name": long, "language": {"code": long}}
+    item = message(type=long, referral=referral, template=template)
+    sent = facts_of(notification("messages", {**ENVELOPE, "messages": [item]}))
+    assert [
+        len(text or "")
+        for text in (
+            sent.type,
+            sent.template,
+            sent.template_language,
+            sent.referral_source_type,
+            sent.referral_source_id,
+            sent.referral_ctwa_clid,
+        )
+    ] == [40, 512, 20, 20, 255, 512]
+    status = status_facts(status=long, pricing={"category": long, "type": long})
+    assert (status.status, len(status.word or "")) == (None, 20)
+    assert (len(status.pricing_category or ""), len(status.pricing_type or "")) == (40, 40)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "at_ms"),
+    [
+        ("1793500000", 1_793_500_000_000),
+        (1793500000, 1_793_500_000_000),
+        ("1", 1000),
+        ("253402300799", 253_402_300_799_000),
+        *((each, None) for each in ("0", "-1", "253402300800", "9" * 13, "1.5", "٣", "", None, 1.5)),
+    ],
+)
+def test_a_time_that_is_none_is_left_to_the_event(timestamp: object, at_ms: int | None) -> None:
+    assert status_facts(timestamp=timestamp).at_ms == at_ms
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ({"errors": [{"code": 131047}, {"code": 1}]}, 131047),
+        ({"errors": [{"code": 0}]}, 0),
+        ({"errors": [{"code": 2**31 - 1}]}, 2**31 - 1),
+        ({"error": {"code": 7}}, 7),
+        ({"errors": [], "error": {"code": 7}}, 7),
+        ({"errors": [{"code": 5}], "error": {"code": 7}}, 5),
+        *(({"errors": [{"code": each}]}, None) for each in (-1, 2**31, "131047", 1.0, True, None)),
+        *(({"errors": each}, None) for each in ({"code": 5}, [5], "x")),
+    ],
+)
+def test_the_code_of_a_status_is_its_first_errors(errors: dict[str, object], code: int | None) -> None:
+    assert status_facts(**errors).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("said", "billable"), [(True, True), (False, False), ("true", None), (1, None), (None, None)]
+)
+def test_a_message_is_billable_only_where_meta_says_so(said: object, billable: bool | None) -> None:
+    assert status_facts(pricing={"billable": said}).billable is billable
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [
+        ("SENT", "sent"),
+        ("DELIVERED", "delivered"),
+        ("READ", "read"),
+        ("PLAYED", "read"),
+        ("PENDING", "accepted"),
+        ("ERROR", "failed"),
+        ("failed", "failed"),
+        ("NOVEL", "sent"),
+        (None, "sent"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("from_me", "sender", "is_own"),
+    [
+        (True, "919812345678", True),
+        (False, "919800000001", False),
+        (None, "919800000001", True),
+        (None, "919812345678", False),
+    ],
+)
+def test_an_old_message_has_its_direction_and_its_status_of_then(
+    from_me: bool | None, sender: str, is_own: bool, word: str | None, status: str
+) -> None:
+    item = message(**{"from": sender}, history_context={"status": word, "from_me": from_me})
+    metadata = {"phone_number_id": "2", "display_phone_number": "+91 98000 00001"}
+    threads = [{"id": "919812345678", "messages": [item]}]
+    body = notification("history", {"metadata": metadata, "history": [{"threads": threads}]})
+    facts = drafts_of(body)[1].message
+    assert facts is not None
+    assert (facts.direction, facts.status) == (("outbound", status) if is_own else ("inbound", "received"))
+    assert facts.is_history is True
 
 
 # Customers

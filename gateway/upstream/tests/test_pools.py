@@ -242,6 +242,22 @@ def test_an_answer_that_is_none_leaves_the_outcome_unknown(
     assert len(upstream.requests) == 2
 
 
+def test_an_answer_as_long_as_the_limit_is_read_and_a_longer_one_is_none(
+    upstream: Upstream, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (blocking_client, async_module):
+        monkeypatch.setattr(module, "MOST_BODY_BYTES", 5)
+    with raw_server(upstream.connected) as url:
+        for body in (b"12345", b"123456"):
+            upstream.answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+            if len(body) == 5:
+                assert send(pool, url).body == body
+                continue
+            with pytest.raises(UpstreamUnreachable) as unreachable:
+                send(pool, url)
+            assert (unreachable.value.reason, unreachable.value.is_unsent) == ("connection_error", False)
+
+
 def test_nobody_listens(pool: Pool) -> None:
     with pytest.raises(UpstreamUnreachable) as unreachable:
         send(pool, "http://127.0.0.1:9")
