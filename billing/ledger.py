@@ -110,6 +110,11 @@ def open_paise(invoice: Invoice, name: str = Account.RECEIVABLE) -> int:
     return int(own.aggregate(total=Sum("amount_paise"))["total"] or 0)
 
 
+def written_off_paise(invoice: Invoice) -> int:
+    """The part of an invoice's paid amount that was written off, so nobody paid it."""
+    return open_paise(invoice, Account.WRITE_OFF)
+
+
 def balance_paise(tenant_id: UUID) -> int:
     """The amount that the tenant has paid or been credited beyond its invoices."""
     own = LedgerPosting.objects.filter(account=Account.BALANCE, entry__tenant_id=tenant_id)

@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing import buyers, next_invoice
+from billing import buyers, ledger, next_invoice
 from billing.einvoices import must_be_registered
 from billing.error_isolation import each
 from billing.invoices import documents
@@ -171,7 +171,9 @@ def _remind(invoice_id: UUID, at: datetime) -> bool:
         invoice.reminders_sent = due
         invoice.save(update_fields=["reminders_sent"])
         oldest = invoice.tenant.past_due_since or invoice.overdue_since
-        _payment_reminder(invoice, restricted_in_days=max(0, (oldest + RESTRICTED_AFTER - at).days))
+        # Rounded up, because the billing run is up to minutes late.
+        days_left = -((at - oldest - RESTRICTED_AFTER) // timedelta(days=1))
+        _payment_reminder(invoice, restricted_in_days=max(0, days_left))
     return True
 
 
@@ -198,23 +200,25 @@ RECEIPTS_SINCE = timedelta(days=2)
 
 
 def send_receipts(at: datetime) -> int:
-    """Send a receipt for each recently paid invoice. Returns how many were sent."""
+    """Send a receipt for each recently paid invoice. Returns how many were sent.
+
+    An invoice that was only written off has no receipt.
+    """
     paid = Invoice.objects.filter(status=Invoice.Status.PAID, paid_at__gt=at - RECEIPTS_SINCE)
 
     def send(invoice: Invoice) -> bool:
         key = f"{invoice.number} {invoice.paid_at:%Y-%m-%d}"
-        return mail_once(invoice.tenant_id, "receipt", key, at, lambda: _receipt(invoice))
+        received = invoice.amount_paid_paise - invoice.tds_paise - ledger.written_off_paise(invoice)
+        return received > 0 and mail_once(
+            invoice.tenant_id, "receipt", key, at, lambda: _receipt(invoice, received)
+        )
 
     return each(paid.select_related("tenant").order_by("id"), send, step="receipts")
 
 
-def _receipt(invoice: Invoice) -> None:
+def _receipt(invoice: Invoice, received_paise: int) -> None:
     """Send a receipt for a paid invoice."""
-    _send(
-        invoice.tenant,
-        "receipt",
-        {**_facts(invoice), "paid": rupees(invoice.amount_paid_paise - invoice.tds_paise)},
-    )
+    _send(invoice.tenant, "receipt", {**_facts(invoice), "paid": rupees(received_paise)})
 
 
 # --- Early warnings.

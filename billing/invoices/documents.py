@@ -23,7 +23,7 @@ from django.conf import settings
 from django.http import HttpResponse
 from django.template.loader import render_to_string
 
-from billing import buyers
+from billing import buyers, ledger
 from billing.models import CreditNote, Invoice, IssuedPdf
 from billing.pricing import gst
 from billing.pricing.money import CURRENCY, SMALLEST_PAISE, in_words, plain, rounded_share, rupees
@@ -169,9 +169,11 @@ def of_invoice(invoice: Invoice, *, as_issued: bool = False) -> Document:
         facts.append(("Replaces", f"{invoice.replaces.number} of {_date(invoice.replaces.issued_at)}"))
     payment = payment_state(invoice, now())
     tds = invoice.tds_paise
+    written_off = ledger.written_off_paise(invoice)
     settled = [
-        ("Paid", invoice.amount_paid_paise - tds),
+        ("Paid", invoice.amount_paid_paise - tds - written_off),
         *([("Tax deducted at source", tds)] if tds else []),
+        *([("Written off", written_off)] if written_off else []),
         ("Credited", invoice.credited_paise),
         ("Due", invoice.amount_due_paise),
     ]

@@ -1,15 +1,19 @@
 """Early warnings, receipts, tax deducted at source, and the export for the accountant."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from billing import buyers, mails
 from billing.billing_run import run
-from billing.invoices import credit_notes
+from billing.invoices import credit_notes, documents
 from billing.models import BillingProfile, Invoice, Mandate
+from billing.payments import bank_transfers
 from billing.pricing.money import rupees
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
+from billing.tests.test_ledger import transfer
+from billing.tests.test_money import late_attempt
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
 from tenants.models import OutboundMail, Tenant
 from tests.simulated import RunningSimulator
@@ -140,6 +144,85 @@ def test_the_mail_of_a_credit_note_says_what_is_still_due(invoice: Invoice) -> N
         mail = OutboundMail.objects.latest("id")
         assert mail.subject == f"Credit note {note.number} of {rupees(paise)}"
         assert f"{said}\n\nReason: Outage" in mail.text
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        (0, "within 21 days: after that"),
+        (3, "within 18 days: after that"),
+        (7, "within 14 days: after that"),
+        (7.01, "within 14 days: after that"),
+        (20, "within 1 day: after that"),
+        (20.9, "within 1 day: after that"),
+        (21, "New numbers cannot be connected until all overdue invoices are paid."),
+        (40, "New numbers cannot be connected until all overdue invoices are paid."),
+    ],
+)
+def test_a_reminder_says_how_many_days_are_left(invoice: Invoice, days: float, words: str) -> None:
+    """A day that has begun counts, because the billing run may be minutes late."""
+    Invoice.objects.update(overdue_since=invoice.due_at)
+    assert mails.send_reminders(invoice.due_at + timedelta(days=days)) == 1
+    assert words in OutboundMail.objects.latest("id").text
+
+
+@pytest.mark.parametrize(
+    ("tried", "said"),
+    [
+        ([], False),
+        ([("link", "failed")], False),
+        ([("autopay", "failed")], True),
+        ([("autopay", "failed"), ("link", "failed")], True),
+        ([("autopay", "failed"), ("autopay", "created")], False),
+    ],
+)
+def test_a_reminder_names_a_debit_only_if_the_last_one_failed(
+    invoice: Invoice, tried: list[tuple[str, str]], said: bool
+) -> None:
+    for place, (kind, status) in enumerate(tried):
+        late_attempt(invoice, f"pat_{place}", kind=kind, status=status, error={"reason": "payment_declined"})
+    Invoice.objects.update(overdue_since=invoice.due_at)
+    mails.send_reminders(invoice.due_at)
+    text = OutboundMail.objects.latest("id").text
+    assert ("The debit of your autopay mandate failed: the bank declined." in text) is said
+
+
+def test_a_limit_too_low_is_mailed_with_both_amounts(payer: Tenant) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    for status, limit in (("paused", 100), ("active", 58_999)):
+        Mandate.objects.all().delete()
+        Mandate.objects.create(tenant=payer, method="upi", status=status, max_amount_paise=limit)
+        mails.send_early_warnings(ist(2026, 11, 25))
+    text = OutboundMail.objects.get(subject__contains="above the limit").text
+    assert "is expected to be ₹590.00 including GST. Your autopay mandate allows ₹589.99" in text
+
+
+@pytest.mark.parametrize(
+    ("paid", "received", "written_off"),
+    [
+        (0, None, "₹590.00"),
+        (20_000, "₹200.00", "₹390.00"),
+        (58_960, "₹589.60", "₹0.40"),
+        (59_000, "₹590.00", None),
+    ],
+)
+def test_a_receipt_names_what_was_received_without_what_was_written_off(
+    invoice: Invoice, paid: int, received: str | None, written_off: str | None
+) -> None:
+    if paid:
+        transfer(invoice, paid)
+    if paid < 58_900:
+        bank_transfers.write_off(invoice_id=invoice.id, reason="Closed", at=CHARGE)
+    mails.send_receipts(CHARGE)
+    found = OutboundMail.objects.filter(subject__startswith="Receipt").values_list("subject", flat=True)
+    assert list(found) == ([f"Receipt for invoice {invoice.number}: {received}"] if received else [])
+    invoice.refresh_from_db()
+    shown = documents.of_invoice(invoice)["settled"]
+    assert shown[0] == ("Paid", received or "₹0.00")
+    assert [amount for name, amount in shown if name == "Written off"] == (
+        [written_off] if written_off else []
+    )
 
 
 def test_a_payment_has_one_receipt(provider: RunningSimulator, payer: Tenant) -> None:

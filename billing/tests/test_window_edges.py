@@ -262,7 +262,7 @@ def test_an_invoice_is_mailed_until_its_age(invoice: Invoice, registered: bool, 
 
 
 def test_a_receipt_is_mailed_for_two_days(invoice: Invoice) -> None:
-    Invoice.objects.update(status=Invoice.Status.PAID, paid_at=FIRST_OF_DECEMBER)
+    Invoice.objects.update(status="paid", amount_paid_paise=59_000, paid_at=FIRST_OF_DECEMBER)
     assert until(FIRST_OF_DECEMBER + 2 * DAY, mails.send_receipts) == [1, 0]
 
 
@@ -271,11 +271,24 @@ def test_an_invoice_that_is_paid_again_on_another_day_has_another_receipt(invoic
     sent = []
     for hours in (1, 2, 24):
         at = FIRST_OF_DECEMBER + timedelta(hours=hours)
-        Invoice.objects.update(status=Invoice.Status.PAID, paid_at=at)
+        Invoice.objects.update(status="paid", amount_paid_paise=59_000, paid_at=at)
         sent.append(mails.send_receipts(at))
     assert sent == [1, 0, 1]
     Invoice.objects.update(status=Invoice.Status.VOID, paid_at=at + DAY)
     assert mails.send_receipts(at + DAY) == 0
+
+
+@pytest.mark.parametrize(("what", "days"), [("trial", 7), ("trial", 1), ("mandate", 30), ("mandate", 7)])
+def test_an_end_is_mailed_from_its_days_before_on(payer: Tenant, what: str, days: int) -> None:
+    ends = ist(2026, 12, 15, 12)
+    if what == "trial":
+        Tenant.objects.update(billing_status="trialing", trial_ends_at=ends)
+    else:
+        Mandate.objects.create(
+            tenant=payer, method="card", status="active", max_amount_paise=100, expires_at=ends
+        )
+    mails.send_early_warnings(ends - (days + 1) * DAY)
+    assert around(ends - days * DAY, mails.send_early_warnings) == [0, 1]
 
 
 def test_a_limit_too_low_is_mailed_in_the_last_ten_days_of_a_month(payer: Tenant) -> None:
