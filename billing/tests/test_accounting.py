@@ -122,6 +122,42 @@ def test_refunds_are_shown_beside_collected_amounts(
     assert (month.collected_paise, month.refunded_paise) == (59_000, 12_345)
 
 
+def test_a_transfer_that_was_returned_counts_as_refunded_and_credits_with_their_tax(invoice: Invoice) -> None:
+    paid = bank_transfers.record(
+        invoice_id=invoice.id, amount_paise=60_000, reference="U1", at=FIRST_OF_DECEMBER
+    )
+    bank_transfers.give_back(attempt_id=paid.id, amount_paise=1_000, reference="U2", at=FIRST_OF_DECEMBER)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="x", at=FIRST_OF_DECEMBER)
+    [month] = accounting.months(Period(2026, 12), 1)
+    figures = (month.taxable_paise, month.invoiced_paise, month.credited_paise)
+    assert figures == (50_000, 59_000, 11_800)
+    assert (month.collected_paise, month.refunded_paise) == (60_000, 1_000)
+
+
+def test_a_replaced_invoice_was_billed_when_it_was_first_issued(invoice: Invoice) -> None:
+    issuing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=ist(2027, 2, 3))
+    months = accounting.months(Period(2027, 2), 4)
+    assert [(month.period, month.unbilled_paise, month.invoices) for month in months] == [
+        ("2027-02", 0, 1),
+        ("2027-01", 0, 0),
+        ("2026-12", 0, 1),
+        ("2026-11", 50_000, 0),
+    ]
+
+
+def test_no_cell_of_a_file_is_a_formula(invoice: Invoice) -> None:
+    Tenant.objects.filter(pk=invoice.tenant_id).update(name="=1+1")
+    bank_transfers.record(invoice_id=invoice.id, amount_paise=100, reference="=A1", at=FIRST_OF_DECEMBER)
+    rows = list(csv.DictReader(StringIO(accounting.ledger_csv(Period(2026, 12)))))
+    assert {row["Contact Name"] for row in rows} == {"'=1+1"}
+    lines = list(accounting.statement_rows(invoice.tenant_id))
+    assert lines == [
+        ["Date", "What", "Document", "Amount", "Owed"],
+        ["01-12-2026", "Invoice issued", invoice.number, "590.00", "590.00"],
+        ["01-12-2026", "Bank transfer received", "'=A1", "-1.00", "589.00"],
+    ]
+
+
 def test_every_posting_is_exported_and_the_accounts_sum_to_zero(invoice: Invoice) -> None:
     at = FIRST_OF_DECEMBER + timedelta(days=1)
     bank_transfers.record(invoice_id=invoice.id, amount_paise=60_000, reference="UTR1", at=at)

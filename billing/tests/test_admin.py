@@ -1,11 +1,12 @@
 """The staff admin of billing: every page opens, and credit notes by permitted staff are audited."""
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.contrib.messages import get_messages
 from django.core.files.base import ContentFile
 from django.test import Client
 from django.urls import reverse
@@ -20,7 +21,9 @@ from billing.models import (
     CreditNote,
     Invoice,
     PaymentAttempt,
+    Refund,
     SettledItem,
+    StaffAct,
 )
 from billing.payments import bank_transfers
 from billing.pricing.periods import Period
@@ -228,6 +231,29 @@ def test_einvoices_go_out_and_come_back_by_their_page(browser: Client, staff: Us
     assert only_invoice(payer).irn_cancelled_at is not None
 
 
+@pytest.mark.parametrize(
+    ("act", "values", "sentence"),
+    [
+        ("payment", {"amount": "90", "reference": "U1"}, "A bank transfer of ₹90.00 is recorded."),
+        ("tds", {"amount": "50"}, "₹50.00 of tax deducted at source is recorded."),
+        ("credit", {"amount": "118", "reason": "x"}, "Credit note {note} is issued."),
+        ("replace", {"reason": "x"}, "Invoice {newest} replaces it."),
+        ("cancel", {"reason": "x"}, "Credit note {note} cancels the whole invoice."),
+        ("write_off", {"reason": "x"}, "₹590.00 is written off."),
+        ("send_again", {}, "The mail is on its way."),
+    ],
+)
+def test_each_act_says_what_it_did(
+    browser: Client, invoice: Invoice, act: str, values: dict[str, str], sentence: str
+) -> None:
+    Invoice.objects.update(irn="1" * 64, ack_no="1", ack_at=now())
+    url = reverse(f"admin:billing_invoice_{act}", args=[invoice.pk])
+    request = browser.post(url, {**SUBMITTED, **values}).wsgi_request
+    note, newest = CreditNote.objects.first(), Invoice.objects.latest("id").number
+    wanted = sentence.format(note=note.number if note else "", newest=newest)
+    assert [str(message) for message in get_messages(request)] == [wanted]
+
+
 ABROAD = {"country": "DE", "state_code": "", "pin": "", "tax_id": ""}
 
 
@@ -255,6 +281,35 @@ def test_staff_see_whose_next_invoice_lacks_buyer_data(
     assert cards.incomplete_profiles() == counted
 
 
+def test_staff_see_at_once_what_is_overdue_and_what_waits(
+    invoice: Invoice, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    for status in StaffAct.Status.values:
+        StaffAct.objects.create(
+            tenant=invoice.tenant,
+            act="credit",
+            target_id=invoice.pk,
+            values={},
+            amount_paise=1,
+            status=status,
+            asked_at=FIRST_OF_DECEMBER,
+        )
+
+    def shown(title: str, at: datetime) -> tuple[int, bool]:
+        monkeypatch.setattr(cards, "now", lambda: at)
+        [card] = [card for card in cards._cards({}) if card.title == title]
+        return card.value, card.worry
+
+    moment, soon = timedelta(microseconds=1), ist(2026, 12, 22)
+    assert shown("Waiting for a second person", soon)[0] == 1
+    assert [shown("Invoices overdue", invoice.due_at + late)[0] for late in (timedelta(), moment)] == [0, 1]
+    assert [shown("Buyer data missing", at) for at in (soon - moment, soon)] == [(1, False), (1, True)]
+    Invoice.objects.update(status="paid")
+    assert shown("Invoices overdue", invoice.due_at + moment)[0] == 0
+    settings.BILLING_ENABLED = False
+    assert cards._cards({}) == []
+
+
 def test_finance_handles_money_and_decides_nothing_else(invoice: Invoice) -> None:
     person = User.objects.create_user("money@gateway.example", "a long enough password", is_staff=True)
     person.groups.add(Group.objects.get(name=FINANCE))
@@ -277,7 +332,17 @@ def test_what_was_settled_is_beside_its_invoice(browser: Client, invoice: Invoic
         invoice_id=invoice.id, amount_paise=100, reference="U1", at=FIRST_OF_DECEMBER
     )
     PaymentAttempt.objects.filter(pk=attempt.pk).update(kind="link", provider_payment_id="pay_1")
-    for entity, net in (("pay_1", 97), ("pay_unknown", 50)):
+    Refund.objects.create(
+        attempt=attempt,
+        amount_paise=50,
+        status="processed",
+        receipt="rfd_1",
+        provider_refund_id="rfnd_1",
+        created_at=FIRST_OF_DECEMBER,
+        next_check_at=FIRST_OF_DECEMBER,
+    )
+    bank_transfers.record(invoice_id=invoice.id, amount_paise=100, reference="U9", at=FIRST_OF_DECEMBER)
+    for entity, net in (("pay_1", 97), ("pay_unknown", 50), ("rfnd_1", -50), ("U9", 50)):
         SettledItem.objects.create(
             entity_id=entity,
             settlement_id="setl_1",
@@ -290,5 +355,5 @@ def test_what_was_settled_is_beside_its_invoice(browser: Client, invoice: Invoic
             settled_at=FIRST_OF_DECEMBER,
         )
     page = browser.get(reverse("admin:billing_settleditem_changelist")).content.decode()
-    assert page.count(invoice.number) == 1
+    assert page.count(invoice.number) == 2, "of the payment and of its refund"
     assert "₹0.97" in page

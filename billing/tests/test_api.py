@@ -9,14 +9,16 @@ from pytest_django import Settings
 
 from billing import buyers
 from billing.billing_run import run
-from billing.invoices import documents
-from billing.models import BillingProfile, BillingSnapshot, Invoice, PayLink, PaymentAttempt
+from billing.invoices import credit_notes, documents, issuing
+from billing.models import BillingProfile, BillingSnapshot, Invoice, PayLink, PaymentAttempt, PlanVersion
+from billing.payments import bank_transfers
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_money import late_attempt
 from billing.tests.test_payments import answer, deliver
 from gateway.api import limits
 from gateway.api.limits import Bulkhead
 from gateway.clock import now
+from gateway.ids import uuid7
 from tenants.models import AuditEntry, SignUp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import RunningSimulator
@@ -90,6 +92,48 @@ def test_the_overview(api: Api, payer: Tenant) -> None:
     assert body["billing_profile"]["complete"] is True
 
 
+def test_the_overview_has_ones_own_terms_and_what_is_owed(api: Api, payer: Tenant, invoice: Invoice) -> None:
+    connected(payer, "9", (now() - timedelta(days=40), None))
+    own = PlanVersion.objects.create(
+        tenant=payer,
+        starts="2026-01",
+        first_number_paise=40_000,
+        additional_number_paise=1_000,
+        included_numbers=2,
+        due_days=30,
+        created_at=now(),
+    )
+    for period, status, paid in (("2027-01", "failed", 1_000), ("2027-02", "paid", 59_000)):
+        copy_of(invoice, period, status=status, amount_paid_paise=paid)
+    Tenant.objects.filter(pk=payer.pk).update(
+        billing_status="past_due", past_due_since=ist(2026, 12, 8), billing_restricted=True
+    )
+    body = api.get("/v1/billing").json()
+    assert (body["billing_status"], body["restricted"]) == ("past_due", True)
+    assert (body["past_due_since"], body["trial_ends_at"]) == (
+        "2026-12-07T18:30:00.000Z",
+        "2026-10-31T18:30:00.000Z",
+    )
+    assert (body["open_invoices"], body["amount_due_paise"]) == (2, 2 * 118_000 - 1_000)
+    plan = body["plan"]
+    assert (plan["version"], plan["included_numbers"], plan["due_days"]) == (str(own.pk), 2, 30)
+    assert (plan["first_number_paise"], plan["additional_number_paise"]) == (40_000, 1_000)
+    assert body["next_charge"]["lines"][0]["unit_paise"] == 40_000
+
+
+def copy_of(invoice: Invoice, period: str, **values: Any) -> Invoice:
+    """An invoice like another, of another month."""
+    snapshot = BillingSnapshot.objects.get(pk=invoice.snapshot_id)
+    snapshot.pk, snapshot.period = uuid7(), period
+    snapshot.save(force_insert=True)
+    row = Invoice.objects.get(pk=invoice.pk)
+    row.pk, row.number, row.period, row.snapshot = uuid7(), f"WG/{period}", period, snapshot
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save(force_insert=True)
+    return row
+
+
 def test_the_overview_of_a_trial_shows_its_first_charge(api: Api, payer: Tenant) -> None:
     Tenant.objects.filter(pk=payer.pk).update(billing_status="trialing", trial_ends_at=ist(2031, 1, 1))
     connected(payer, "1", (now() - timedelta(days=1), None))
@@ -106,8 +150,12 @@ def test_the_overview_of_a_trial_shows_its_first_charge(api: Api, payer: Tenant)
     }
 
 
-def test_an_exempt_tenant_has_no_next_charge(api: Api, payer: Tenant) -> None:
-    Tenant.objects.filter(pk=payer.pk).update(billing_status="exempt")
+@pytest.mark.parametrize(
+    "values", [{"billing_status": "exempt"}, {"billing_status": None}, {"sandbox": True}]
+)
+def test_who_is_not_billed_has_no_next_charge(api: Api, payer: Tenant, values: dict[str, Any]) -> None:
+    connected(payer, "1", (now() - timedelta(days=40), None))
+    Tenant.objects.filter(pk=payer.pk).update(**values)
     body = api.get("/v1/billing").json()
     assert (body["next_charge"], body["active_numbers"]) == (None, 0)
 
@@ -131,19 +179,18 @@ def test_the_profile_begins_with_the_sign_up(api: Api, payer: Tenant) -> None:
 
 
 def test_the_profile_is_changed_with_an_audit_entry(api: Api, payer: Tenant) -> None:
-    assert api.get("/v1/billing").json()["billing_profile"]["missing"] == [
-        "address",
-        "city",
-        "pin",
-        "state_code",
-        "tax_id",
-        "phone",
-    ]
+    lacking = ["address", "city", "pin", "state_code", "tax_id", "phone"]
+    before = api.get("/v1/billing").json()["billing_profile"]
+    assert (before["missing"], before["complete"]) == (lacking, False)
+    assert {before[name] for name in (*lacking, "tax_id_type")} == {None}
     body = api.patch("/v1/billing/profile", PROFILE).json()
     assert (body["complete"], body["tax_id_type"]) == (True, "gstin")
     entry = AuditEntry.objects.get(action="billing.profile")
     assert (entry.details["before"]["pin"], entry.details["after"]["pin"]) == ("", "560025")
     assert api.patch("/v1/billing/profile", PROFILE).json() == body
+    Tenant.objects.update(billing_email=None, contact_email=None)
+    shown = api.get("/v1/billing").json()["billing_profile"]
+    assert (shown["missing"], shown["complete"]) == (["billing_email"], False)
     assert AuditEntry.objects.filter(action="billing.profile").count() == 1, "nothing changed"
 
 
@@ -192,7 +239,22 @@ def test_a_mandate_is_set_up(api: Api, provider: RunningSimulator, payer: Tenant
     assert "close this page" in answer(body["authorization_url"], "approve").text
     deliver(provider, now())
     shown = api.get("/v1/billing").json()["mandate"]
-    assert (shown["id"], shown["status"], shown["instrument"]) == (body["id"], "active", "b***@okaxis")
+    assert shown == {
+        "id": body["id"],
+        "status": "active",
+        "method": "upi",
+        "instrument": "b***@okaxis",
+        "max_amount_paise": 1_500_000,
+        "expires_at": None,
+    }
+    [page] = provider.control("GET", "payments")["registrations"]
+    assert (page["receipt"], page["customer_details"]["name"]) == (body["id"], PROFILE["legal_name"])
+    assert (page["customer_details"]["email"], page["customer_details"]["contact"]) == (
+        "bills@shop.example",
+        PROFILE["phone"],
+    )
+    again = api.post("/v1/billing/mandate", {"max_amount_paise": 59_000}).json()
+    assert (again["replaces"], again["status"], again["max_amount_paise"]) == (body["id"], "pending", 59_000)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +366,52 @@ def test_the_json_of_an_invoice(api: Api, invoice: Invoice) -> None:
     assert (body["place_of_supply"], body["supply_type"]) == ("29-Karnataka", "inter_state")
     assert body["total_in_words"] == "Rupees one thousand one hundred and eighty only"
     assert (body["attempts"], body["irn"], body["reverse_charge"]) == ([], None, False)
+
+
+def test_the_json_of_an_invoice_after_payments_and_corrections(api: Api, invoice: Invoice) -> None:
+    error = {"code": "BAD", "reason": "payment_declined", "message": "Declined"}
+    failed = late_attempt(
+        invoice,
+        "pat_1",
+        kind="autopay",
+        error=error,
+        scheduled_for=ist(2026, 12, 1),
+        completed_at=ist(2026, 12, 2),
+    )
+    at = ist(2026, 12, 3)
+    paid = bank_transfers.record(invoice_id=invoice.id, amount_paise=10_000, reference="U1", at=at)
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=11_800, reason="Outage", at=at)
+    new = issuing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=at)
+    path = f"/v1/billing/invoices/{invoice.public_id}"
+    body = api.get(path, Accept="application/json").json()
+    assert (body["status"], body["credited_paise"], body["amount_due_paise"]) == ("void", 118_000, 0)
+    assert body["attempts"] == [
+        {
+            "id": paid.public_id,
+            "kind": "manual",
+            "status": "captured",
+            "scheduled_for": None,
+            "completed_at": "2026-12-02T18:30:00.000Z",
+            "error": None,
+        },
+        {
+            "id": failed.public_id,
+            "kind": "autopay",
+            "status": "failed",
+            "scheduled_for": "2026-11-30T18:30:00.000Z",
+            "completed_at": "2026-12-01T18:30:00.000Z",
+            "error": error,
+        },
+    ]
+    assert body["credit_notes"][0] == {
+        "id": note.public_id,
+        "number": note.number,
+        "issued_at": "2026-12-02T18:30:00.000Z",
+        "total_paise": 11_800,
+        "reason": "Outage",
+    }
+    body = api.get(f"/v1/billing/invoices/{new.public_id}", Accept="application/json").json()
+    assert (body["replaces"], body["amount_paid_paise"]) == (invoice.public_id, 10_000)
 
 
 def test_the_page_holds_what_rule_46_asks_for(api: Api, invoice: Invoice) -> None:

@@ -17,6 +17,22 @@ moments = st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1), timezones=st.
 
 
 @pytest.mark.parametrize(
+    ("code", "half"),
+    [
+        *((code, "UTGST") for code in ("04", "26", "31", "35", "38", "97")),
+        *((code, "SGST") for code in ("01", "07", "34")),
+    ],
+)
+def test_the_taxes_of_a_document_are_named(code: str, half: str) -> None:
+    """Delhi, Jammu and Kashmir and Puducherry have legislatures, so they have SGST."""
+    rows = gst.Taxes(45, 45, 0, place_code=code, percent=5).rows()
+    assert [(row.type, row.percent, row.amount_paise) for row in rows] == [("CGST", 2.5, 45), (half, 2.5, 45)]
+    [whole] = gst.Taxes(0, 0, 90, place_code=code, percent=18).rows()
+    assert (whole.type, str(whole.percent), whole.amount_paise) == ("IGST", "18", 90)
+    assert gst.Taxes(0, 0, 0, place_code=code, percent=18).rows() == []
+
+
+@pytest.mark.parametrize(
     ("numbers", "subtotal", "tax", "half", "total"),
     [
         (0, 0, 0, 0, 0),

@@ -10,7 +10,7 @@ from pytest_django import Settings
 from billing import accounting, ledger, tenant_overview
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents
-from billing.models import Invoice, PayLink, PaymentAttempt
+from billing.models import BillingProfile, Invoice, PayLink, PaymentAttempt
 from billing.payments import attempts, bank_transfers, payment_links
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
 from billing.tests.test_ledger import transfer
@@ -90,6 +90,15 @@ def test_a_mail_leads_to_the_invoice_itself(client: Client, payer: Tenant) -> No
     assert f"{PayLink.url_of(invoice)}/invoice" in OutboundMail.objects.get(subject__startswith="Rec").text
 
 
+def test_what_a_mail_leads_to_is_kept_by_no_browser(client: Client, invoice: Invoice) -> None:
+    for path in ("", "/invoice", "/invoice?as=pdf", "/returned"):
+        answered = client.get(f"{PayLink.url_of(invoice)}{path}")
+        assert answered.status_code == 200
+        assert "no-store" in answered["Cache-Control"], path
+    for path in ("/invoice", "/returned"):
+        assert client.post(f"{PayLink.url_of(invoice)}{path}").status_code == 405
+
+
 def test_one_payment_pays_everything_that_is_due(
     provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice]
 ) -> None:
@@ -111,6 +120,28 @@ def test_one_payment_pays_everything_that_is_due(
     deliver(provider, AT, since=seen)
     assert [invoice.amount_due_paise for invoice in Invoice.objects.order_by("id")] == [59_000, 59_000]
     assert statuses() == ["open", "open"]
+
+
+def test_the_providers_page_names_the_invoice_and_leads_back(
+    provider: RunningSimulator, payer: Tenant, two: list[Invoice]
+) -> None:
+    BillingProfile.objects.update(legal_name="", phone="+919845012345")
+    payment_links.pay_now(invoice=two[0], at=AT)
+    BillingProfile.objects.update(legal_name="Asha Global")
+    payment_links.pay_now(invoice=two[1], at=AT, return_url="https://shop.example/paid")
+    payment_links.pay_all(tenant_id=payer.id, at=AT)
+    back = f"{PayLink.url_of(two[0])}/returned"
+    rows = provider.control("GET", "payments")["payment_links"]
+    assert [(row["description"], row["amount"], row["callback_url"]) for row in rows] == [
+        (f"Invoice {two[0].number}", 59_000, back),
+        (f"Invoice {two[1].number}", 59_000, "https://shop.example/paid"),
+        ("All open invoices", 118_000, back),
+    ]
+    assert {row["expire_by"] for row in rows} == {int((AT + timedelta(days=1)).timestamp())}
+    known = {"email": "bills@shop.example", "contact": "+919845012345"}
+    assert [row["customer"] for row in rows[:2]] == [
+        {"name": name, **known} for name in (payer.name, "Asha Global")
+    ]
 
 
 @pytest.mark.parametrize("is_of_all", [True, False])

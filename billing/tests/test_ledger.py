@@ -145,6 +145,7 @@ def test_what_the_provider_settled_is_booked_with_its_fees(
     assert accounts()["checks"] == -100, "the rupee that approved the mandate"
     settled = provider.control("POST", "settle")["settlement"]
     deliver(provider, ist(2026, 12, 3), since=seen)
+    assert accounts()["bank"] == settled["amount"], "its notice is enough"
     for _ in range(2):
         settlements.reconcile(ist(2026, 12, 4))
     found = accounts()

@@ -332,6 +332,18 @@ class TestBankTransfers:
         assert only_invoice(payer).amount_paid_paise == 100
         assert BankTransfer.objects.get().reference == "UTR1"
 
+    def test_an_amount_that_must_be_a_typo_is_refused(self, payer: Tenant, invoice: Invoice) -> None:
+        def record(paise: int, reference: str) -> PaymentAttempt:
+            return bank_transfers.record(
+                invoice_id=invoice.id, amount_paise=paise, reference=reference, at=CHARGE
+            )
+
+        for paise in (0, 10**12 + 1):
+            with pytest.raises(InvalidRequest):
+                record(paise, "u1")
+        taken = [record(1, " u  1a"), record(10**12, "u2")]
+        assert [attempt.bank_transfer.reference for attempt in taken] == ["U 1A", "U2"]
+
     def test_one_from_before_the_table_has_its_row_since(self, payer: Tenant, invoice: Invoice) -> None:
         bank_transfers.record(invoice_id=invoice.id, amount_paise=100, reference="UTR1", at=CHARGE)
         BankTransfer.objects.all().delete()

@@ -338,7 +338,7 @@ def test_a_mandate_is_of_the_payment_that_approved_it_which_is_posted_once_captu
         for place, token, status in (
             (3, "token_3", "captured"),
             (1, "token_1", "failed"),
-            (2, None, "failed"),
+            (4, None, "failed"),
         )
     ]
     responses.get(f"{API}/orders/order_1/payments", json={"items": made})

@@ -1,13 +1,15 @@
 """The checks of the billing settings, and the command that runs billing."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from billing import checks
+from billing.billing_run import STEPS
 from billing.models import Invoice
 from billing.pricing.periods import Period
 from billing.tests.conftest import connected, ist
@@ -25,6 +27,9 @@ from tenants.models import Tenant, User
         ({"BILLING_SELLER_GSTIN": "AAACI1681G"}, "billing.E002"),
         ({"BILLING_FIRST_PERIOD": "2026-13"}, "billing.E003"),
         ({"PAYMENT_PROVIDER": "cash"}, "billing.E004"),
+        ({"BILLING_SELLER_PIN": "56002"}, "billing.E005"),
+        ({"BILLING_SELLER_PIN": "056002"}, "billing.E005"),
+        ({"BILLING_SELLER_CITY": ""}, "billing.E005"),
     ],
 )
 def test_wrong_values_are_named(settings: Settings, values: dict[str, str], code: str) -> None:
@@ -40,6 +45,49 @@ def test_production_refuses_the_simulators_keys_and_the_example_seller(settings:
     assert found == {"billing.E010", "billing.E011", "billing.E012", "billing.E013"}
     settings.BILLING_ENABLED = False
     assert checks.check_production() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({}, []),
+        ({"RAZORPAY_KEY_ID": "rzp_sim_1"}, ["billing.E010"]),
+        ({"RAZORPAY_BASE_URL": "http://api.razorpay.com/v1"}, ["billing.E011"]),
+        ({"BILLING_SELLER_GSTIN": "27AAPFU0939F1ZV"}, ["billing.E012"]),
+        ({"BILLING_FIRST_PERIOD": ""}, ["billing.E013"]),
+        ({"BILLING_FIRST_PERIOD": "", "PRODUCTION": False}, []),
+    ],
+)
+def test_each_development_default_is_named_in_production(
+    settings: Settings, values: dict[str, Any], found: list[str]
+) -> None:
+    production = {
+        "PRODUCTION": True,
+        "RAZORPAY_KEY_ID": "rzp_live_1",
+        "RAZORPAY_BASE_URL": "https://api.razorpay.com/v1",
+        "BILLING_SELLER_GSTIN": "29AAACI1681G1ZL",
+        "BILLING_FIRST_PERIOD": "2026-12",
+    }
+    for name, value in (production | values).items():
+        setattr(settings, name, value)
+    assert [problem.id for problem in checks.check_production()] == found
+
+
+@pytest.mark.django_db
+def test_the_command_fails_when_a_step_failed_after_the_others(
+    monkeypatch: pytest.MonkeyPatch, payer: Tenant
+) -> None:
+    Tenant.objects.update(billing_status="trialing", trial_ends_at=ist(2026, 11, 1))
+    out = StringIO()
+
+    def broken(_: datetime) -> int:
+        raise RuntimeError
+
+    monkeypatch.setitem(STEPS, "snapshots", broken)
+    with pytest.raises(CommandError, match="Some steps failed"):
+        call_command("billing_run", stdout=out)
+    assert "trials_ended: 1\nsnapshots: 0\n" in out.getvalue()
+    assert out.getvalue().endswith("early_warnings: 0\nfailed: 1\n")
 
 
 @pytest.mark.django_db

@@ -262,6 +262,9 @@ def test_a_payment_goes_back_the_way_it_came(
         ("bank", 99): by_bank,
         ("bank", 100): by_bank,
     }
+    if not by_provider:
+        with pytest.raises(Conflict, match="that the provider collected"):
+            refunds.pay_back(attempt_id=paid.id, amount_paise=100, at=AT)
 
 
 def refuses(act: Callable[..., object], **values: Any) -> bool:

@@ -91,7 +91,11 @@ def test_the_certificate_clears_it_and_is_final(deductor: Tenant, invoice: Invoi
     transfer(invoice, 54_000)
     record(invoice, 5_000, " cert1 ")
     assert accounts() == {"bank": 54_000, "tds_credit": 5_000, "sales": -50_000, "gst": -9_000}
-    assert AuditEntry.objects.filter(action="billing.tds").count() == 1
+    assert AuditEntry.objects.get(action="billing.tds").details == {
+        "amount_paise": 5_000,
+        "certificate": "CERT1",
+    }
+    assert PaymentAttempt.objects.get(kind="tds").provider_payment_id == "CERT1"
     with pytest.raises(Conflict):
         record(invoice, 0)
     declare(deductor, 0)
