@@ -26,9 +26,8 @@ def attach(response: HttpResponseBase, disposition: str | None) -> None:
 
 
 def isolate(response: HttpResponseBase) -> None:
-    """Forbid browsers to run a file's code or to guess its type."""
+    """Forbid browsers to run a file's code. Every response forbids them to guess its type."""
     response["Content-Security-Policy"] = "sandbox"
-    response["X-Content-Type-Options"] = "nosniff"
 
 
 def _file_name(disposition: str | None) -> str:
