@@ -4,7 +4,11 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -91,6 +95,104 @@ def test_options_of_a_call(sdk: ModuleType) -> None:
     assert first.extensions["timeout"]["read"] == 2.5
     assert (first.headers["X-Mine"], second.headers["X-Mine"], last.headers.get("X-Mine")) == ("1", "1", None)
     assert last.extensions["timeout"]["read"] != 2.5
+    patient.with_options(headers={"X-Other": "2"}).tenant.get()
+    assert (service.requests[-1].headers["X-Mine"], service.requests[-1].headers["X-Other"]) == ("1", "2")
+
+
+CONFLICT = {"error": {"code": "idempotency_conflict"}}
+REPEATED: list[tuple[str, httpx.Response | Exception]] = [
+    ("read keyed other", httpx.Response(429)),
+    ("read keyed other", httpx.Response(429, headers={"Retry-After": "60"})),
+    ("read keyed other", httpx.Response(503, headers={"Retry-After": "1"})),
+    ("read keyed other", httpx.ConnectError("refused")),
+    ("read keyed other", httpx.ConnectTimeout("slow")),
+    ("read keyed other", httpx.PoolTimeout("full")),
+    ("read keyed", httpx.ReadTimeout("late")),
+    ("read keyed", httpx.RemoteProtocolError("cut off")),
+    ("read keyed", httpx.Response(500)),
+    ("read keyed", httpx.Response(502)),
+    ("read keyed", httpx.Response(504)),
+    ("read keyed", httpx.Response(409, json=CONFLICT)),
+    ("", httpx.Response(502, headers={"Idempotent-Replayed": "true"})),
+    ("", httpx.Response(429, headers={"Retry-After": "61"})),
+    ("", httpx.Response(409, json={"error": {"code": "conflict"}})),
+    *(("", httpx.Response(status)) for status in (400, 401, 403, 404, 422, 503)),
+]
+"""The calls that are repeated after an answer or a failure: reads, calls with an idempotency key, and other calls."""
+
+
+@pytest.mark.parametrize(("repeated", "first"), REPEATED, ids=lambda each: str(each))
+def test_only_what_cannot_be_done_twice_is_repeated(
+    sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, repeated: str, first: httpx.Response | Exception
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    calls = {"read": ("GET", None), "keyed": ("POST", "k1"), "other": ("POST", None)}
+    tries = {}
+    for kind, (method, key) in calls.items():
+        service = Service(first)
+        with suppress(sdk.WhabuzzError):
+            client_of(sdk, service).request(method, "/v1/webhooks", idempotency_key=key)
+        tries[kind] = [request.headers.get("Idempotency-Key") for request in service.requests]
+    assert tries == {kind: [key] * (1 + (kind in repeated)) for kind, (_, key) in calls.items()}
+
+
+def test_a_send_has_one_key_for_all_of_its_five_tries(
+    sdk: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    service = Service(*(httpx.Response(500) for _ in range(9)))
+    client = client_of(sdk, service)
+    for _ in range(2):
+        with suppress(sdk.ServerError):
+            client.messages.send({"type": "text"})
+    keys = [request.headers["Idempotency-Key"] for request in service.requests]
+    assert keys[:5] == [keys[0]] * 5
+    assert keys[5:] == [keys[5]] * 5 != keys[:5]
+    assert all(0.25 * 2**n <= wait <= 0.5 * 2**n for n, wait in enumerate(waits[:4]))
+
+
+def test_a_file_is_sent_again_unless_it_was_read(
+    sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"a picture")
+    with path.open("rb") as opened:
+        for file, tries in ((path, 2), (b"a picture", 2), (opened, 1), (("a.jpg", opened, "image/jpeg"), 1)):
+            service = Service(httpx.Response(429))
+            with suppress(sdk.RateLimited):
+                client_of(sdk, service).media.upload(file=file, from_="1001", type="image/jpeg")
+            assert len(service.requests) == tries, file
+            assert tries == 1 or b"a picture" in service.requests[-1].content
+
+
+def test_values_of_a_query_and_a_path(sdk: ModuleType) -> None:
+    service = Service(*(httpx.Response(200, json={"data": []}) for _ in range(2)))
+    client = client_of(sdk, service)
+    in_india = datetime(2026, 11, 28, 1, 30, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+    client.request(
+        "GET", "/v1/events", query={"from": in_india, "replays": True, "type": ["a", "b"], "to": None}
+    )
+    client.events.get("evt/../1")
+    first, second = (request.url for request in service.requests)
+    assert first.params.multi_items() == [
+        *(("from", "2026-11-27T20:00:00Z"), ("replays", "true"), ("type", "a"), ("type", "b"))
+    ]
+    assert second.raw_path == b"/v1/events/evt%2F..%2F1"
+
+
+@pytest.mark.parametrize(("age", "is_valid"), [(298, True), (-298, True), (303, False), (-303, False)])
+def test_a_delivery_is_valid_for_five_minutes(
+    sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, age: int, is_valid: bool
+) -> None:
+    signed = sdk.webhooks.signed_headers("whsec_c2VjcmV0", id_="evt_1", body=b"{}")
+    signed["webhook-signature"] = f"v1,b3RoZXI= {signed['webhook-signature']}"
+    at = time.time() + age
+    monkeypatch.setattr(time, "time", lambda: at)
+    expected = nullcontext() if is_valid else pytest.raises(sdk.InvalidSignature, match="too long ago")
+    with expected:
+        sdk.WebhookVerifier("whsec_c2VjcmV0").verify(b"{}", signed)
 
 
 def test_the_whole_answer_of_a_call(sdk: ModuleType) -> None:
@@ -164,6 +266,16 @@ def test_a_base_url_may_end_in_the_version_and_has_a_scheme(sdk: ModuleType) -> 
     assert service.requests[0].url == f"{URL}/v1/tenant"
     with pytest.raises(sdk.WhabuzzError, match="does not begin with https://"):
         sdk.Whabuzz("wb_test_x", "gateway.example", http_client=http_client)
+
+
+@pytest.mark.parametrize("given", [("wb_test_x", None), (None, URL)])
+def test_a_client_needs_a_key_and_an_address(
+    sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, given: tuple[str | None, str | None]
+) -> None:
+    for name in ("WHABUZZ_API_KEY", "WHABUZZ_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(sdk.WhabuzzError, match="set WHABUZZ_API_KEY and WHABUZZ_BASE_URL"):
+        sdk.Whabuzz(*given)
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", " ", None, [], [""], "wb_live_x"])
