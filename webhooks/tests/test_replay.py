@@ -166,6 +166,17 @@ class TestAnEndpoint:
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
         source = dead(tenant, "k1")
+        for status in ("pending", "failed", "delivered"):
+            event_id = dead(tenant, status).event_id
+            Delivery.objects.filter(event_id=event_id).update(status=status)
+        for statuses, count in (
+            ({}, 2),
+            ({"status": ["failed"]}, 1),
+            ({"status": ["pending"]}, 1),
+            ({"status": ["delivered", "dead"]}, 2),
+            ({"status": ["missed"]}, 0),
+        ):
+            assert ask(api, endpoint, preview=True, **statuses).json()["count"] == count, statuses
         assert ask(api, endpoint, status=["dead"]).json() == {"queued": 1}
         Delivery.objects.update(status="delivered")
         dead(tenant, "later")
@@ -180,6 +191,10 @@ class TestAnEndpoint:
         assert ask(api, endpoint, status=["delivered"]).json() == {"queued": 0}
         past = isoformat(now() - timedelta(minutes=30))
         assert ask(api, endpoint, to=past).json() == {"queued": 0}
+        Delivery.objects.all().delete()
+        for kinds, count in (["message.inbound"], 1), (["message.status", "message.inbound"], 2), (["*"], 2):
+            answer = ask(api, endpoint, status=["missed"], event_types=kinds, preview=True)
+            assert answer.json()["count"] == count, "of missed events too"
 
     def test_a_replay_is_replayed_by_its_original_alone(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
@@ -240,6 +255,14 @@ class TestAnEndpoint:
         release_all()
         assert Delivery.objects.filter(is_replay=True).count() == 1
 
+    @pytest.mark.parametrize(("seconds", "status"), [(0, 202), (1, 400)])
+    def test_a_range_is_as_long_as_the_retention(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], seconds: int, status: int
+    ) -> None:
+        end = now()
+        begin = end - timedelta(days=tenant.retention_days, seconds=seconds)
+        assert ask(api, endpoint, **{"from": isoformat(begin), "to": isoformat(end)}).status_code == status
+
     def test_bad_input_is_named(self, api: Api, endpoint: dict[str, Any]) -> None:
         cases: list[tuple[dict[str, Any], str]] = [
             ({"from": "2026-11-02T00:00:00Z", "to": "2026-11-01T00:00:00Z"}, "from"),
@@ -288,6 +311,23 @@ class TestAnEndpoint:
         ReplayChunk.objects.update(due_at=now())
         monkeypatch.setattr(replay, "MOST_WAITING", 1)
         assert replay.release_due() == 0, "one delivery is open already"
+        Delivery.objects.filter(is_replay=True).update(status="failed")
+        assert replay.release_due() == 0, "it waits for a retry"
+
+    def test_replays_of_an_ordered_endpoint_wait_for_earlier_ones_of_their_customer(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(replay, "PER_SECOND", 2)
+        Endpoint.objects.update(ordered=True)
+        for key, wa_id in (("a1", "91"), ("b1", "92"), ("a2", "91")):
+            dead(tenant, key, wa_id=wa_id)
+        ask(api, endpoint)
+        ReplayChunk.objects.update(due_at=now())
+        assert [replay.release_due(), replay.release_due()] == [2, 1], "the older chunk goes first"
+        keys = list(
+            Delivery.objects.filter(is_replay=True).order_by("id").values_list("customer_key", flat=True)
+        )
+        assert (keys[0] is not None, keys[0] == keys[2], keys[0] == keys[1]) == (True, True, False)
 
     def test_two_releases_of_an_endpoint_never_meet(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
@@ -362,6 +402,8 @@ class TestRepeatedRequests:
         assert ask(api, endpoint).json() == {"queued": 0}, "they wait in chunks"
         release_all()
         assert ask(api, endpoint).json() == {"queued": 0}, "their replays are open"
+        Delivery.objects.filter(is_replay=True).update(status="failed")
+        assert ask(api, endpoint).json() == {"queued": 0}, "their replays wait for a retry"
         dispatcher.run()
         assert len(receiver.wait_for(3)) == 3
         dead(tenant, "k3")

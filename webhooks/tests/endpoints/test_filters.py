@@ -53,6 +53,10 @@ def test_what_passes(tenant: Tenant) -> None:
         ({"data.message.order.items.price": {"$gt": 499, "$lte": 500}}, True),
         ({"data.message.order.items.price": {"$gt": 500}}, False),
         ({"data.message.order.items.price": {"$lt": 12}}, False),
+        ({"data.message.order.items.price": {"$gte": 500}}, True),
+        ({"data.message.order.items.price": {"$gte": 500.5}}, False),
+        ({"data.message.order.items.price": {"$lt": 12.5}}, False),
+        ({"data.message.order.items.price": {"$lte": 12.5}}, True),
         ({"data.message.order.items.price": "500"}, False),
         ({"$not": {"data.message.order.items.price": "500"}}, True),
         ({"data.contacts.wa_id": {"$in": ["1", "91981"]}}, True),
@@ -88,7 +92,11 @@ def test_what_is_refused_says_why(api: Api, tenant: Tenant) -> None:
         ({"message.type": "x"}, "Did you mean data.message.type?"),
         ({"data.message[0]": "x"}, "is not a path"),
         ({"data.a": {"$in": "x"}}, "takes a list of values"),
+        ({"data.a": {"$in": []}}, "takes a list of values"),
         ({"data.a": {"$startsWith": 1}}, "takes a string"),
+        ({"data.a": {"$startsWith": ""}}, "takes a string"),
+        ({"$or": []}, "takes a list of filters"),
+        ({"data." + "a" * 196: 1}, "is not a path"),
         ({"data.a": {"$exists": "yes"}}, "takes true or false"),
         ({"data.a": {"$gt": [1]}}, "is compared with a string, a number"),
         ({"data.a": "nul\0"}, "is compared with a string, a number"),
@@ -104,7 +112,14 @@ def test_what_is_refused_says_why(api: Api, tenant: Tenant) -> None:
     endpoint.refresh_from_db()
     assert endpoint.filter is None
     longest = {"data.a": "x" * (filters.LONGEST - len('{"data.a": ""}'))}
-    assert api.patch(f"/v1/webhooks/{endpoint.id}", {"filter": longest}).status_code == 200
+    greatest: list[dict[str, Any]] = [
+        longest,
+        {"data.a": {"$in": list(range(50))}},
+        {"$not": {"$not": {"$not": {"$not": BUTTON}}}},
+        {"data." + "a" * 195: 1},
+    ]
+    for given in greatest:
+        assert api.patch(f"/v1/webhooks/{endpoint.id}", {"filter": given}).json()["filter"] == given
     longest["data.a"] += "x"
     assert_error(api.patch(f"/v1/webhooks/{endpoint.id}", {"filter": longest}), 400, "invalid_request")
 
@@ -158,6 +173,25 @@ def test_a_filter_is_set_shown_previewed_and_taken_away(
     assert api.patch(path, {"filter": None}).json()["filter"] is None
     (third_text,) = make(tenant)
     assert third_text.id in delivered(endpoint.id)
+
+
+def test_a_preview_reads_a_bounded_number_of_the_newest_events(
+    api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = endpoint_of(tenant, event_types=["message.inbound"])
+    ids = [make(tenant, kind)[0].public_id for kind in ("message.inbound",) * 3 + ("message.echo",)]
+
+    def previewed(**limits: int) -> list[str]:
+        for name, value in limits.items():
+            monkeypatch.setattr(filters, name, value)
+        given = {"$or": [{"$not": {"data.mesage.id": 1}}]}
+        shown = api.post(f"/v1/webhooks/{endpoint.id}/preview-filter", {"filter": given}).json()
+        assert [hint.partition(".")[0] for hint in shown["hints"]] == ["No example of an event has data"]
+        return [each["id"] for each in shown["events"]]
+
+    assert previewed() == ids[2::-1]
+    assert previewed(PREVIEWED=2) == [ids[2], ids[1]]
+    assert previewed(LOOKED_AT=2) == [ids[2]], "the newest event is of another type"
 
 
 def test_an_endpoint_gets_the_messages_of_one_ad(api: Api, tenant: Tenant) -> None:

@@ -35,6 +35,20 @@ def open_circuit() -> str:
     return isoformat(until)
 
 
+def rows(tenant: Tenant, endpoint: dict[str, Any], status: str, *each: dict[str, Any], **values: Any) -> None:
+    """Deliveries to the endpoint with a status, one for each of the given columns."""
+    for columns in each or ({},):
+        Delivery.objects.create(
+            tenant_id=tenant.id,
+            endpoint_id=endpoint["id"],
+            event_id=ids.uuid7(),
+            event_type="message.inbound",
+            status=status,
+            **columns,
+            **values,
+        )
+
+
 class TestHealth:
     def test_of_one_that_answers(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
@@ -107,8 +121,38 @@ class TestHealth:
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
     ) -> None:
         open_circuit()
-        Endpoint.objects.update(secret_unreadable_since=now())
-        assert shown_health(api, endpoint)["reason"] == {"error": "secret_unreadable", "http_status": None}
+        since = now() - timedelta(hours=3)
+        Endpoint.objects.update(secret_unreadable_since=since)
+        shown = shown_health(api, endpoint)
+        assert shown["reason"] == {"error": "secret_unreadable", "http_status": None}
+        assert shown["since"] == isoformat(since)
+
+    def test_names_the_newest_attempt_that_failed_not_a_delivery_that_was_never_attempted(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        Endpoint.objects.update(consecutive_failures=1)
+        for attempts, error, status in (
+            (3, "http_4xx", 404),
+            (4, "http_5xx", 503),
+            (0, "payload_expired", None),
+        ):
+            rows(tenant, endpoint, "dead", attempts=attempts, last_error=error, last_http_status=status)
+        assert shown_health(api, endpoint)["reason"] == {"error": "http_5xx", "http_status": 503}
+
+    def test_of_the_last_hour_has_the_share_and_the_times_of_attempts(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        times = [{"attempts": 1, "last_response_ms": ms} for ms in range(1, 25)]
+        rows(tenant, endpoint, "delivered", *times[:16])
+        rows(tenant, endpoint, "failed", *times[16:20])
+        rows(tenant, endpoint, "dead", *times[20:])
+        rows(tenant, endpoint, "pending")
+        assert shown_health(api, endpoint)["last_hour"] == {
+            "attempted": 24,
+            "success_share": 0.6667,
+            "p50_ms": 12,
+            "p95_ms": 23,
+        }
 
     def test_another_endpoints_deliveries_are_not_counted(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
@@ -168,6 +212,8 @@ class TestHeldBackDeliveries:
         assert self.shown(api) == ("endpoint_disabled", None)
         Endpoint.objects.update(status="paused")
         assert self.shown(api) == (None, None)
+        Delivery.objects.update(status="failed", last_error="timeout")
+        assert self.shown(api) == ("timeout", None), "the reason of its last attempt stays"
 
 
 class TestResume:

@@ -92,10 +92,15 @@ def test_failing_and_recovered_are_reported_once_to_the_others_and_by_mail(
     since = Endpoint.objects.get(pk=broken.pk).failing_since
     assert since is not None
     assert failing["data"]["since"] == isoformat(since)
+    oldest = Delivery.objects.filter(endpoint_id=broken.pk).earliest("id").created_at
+    assert failing["data"]["waiting"]["oldest"] == isoformat(oldest)
 
     heal(broken, receiver)
     assert [notify_changes() for _ in range(3)] == [1, 0, 0]
     assert (reported(broken), reported(other)) == ([], ["webhook.failing", "webhook.recovered"])
+    dispatcher.run()
+    (recovered,) = [got.json for got in receiver.received if got.json["type"] == "webhook.recovered"]
+    assert recovered["data"]["since"] == isoformat(since)
     assert mails() == [
         "A webhook endpoint of “Asha Traders” is failing",
         "A webhook endpoint of “Asha Traders” works again",
@@ -151,7 +156,8 @@ def test_disabled_is_reported_once_and_a_passed_ping_reports_the_recovery(
     (disabled,) = Event.objects.filter(type="webhook.disabled")
     found = envelope.load([disabled.id], tenant_id=disabled.tenant_id)[disabled.id]
     assert found is not None
-    assert b'"cause":"failing"' in found.data
+    shown = json.loads(found.data)
+    assert (shown["cause"], shown["since"] is not None) == ("failing", True)
 
 
 def test_an_endpoint_that_says_it_is_gone_is_reported(
@@ -216,6 +222,16 @@ def test_the_other_environment_and_other_tenants_receive_nothing(
     fail(tenant, broken)
     assert notify_changes() == 1
     assert [reported(endpoint) for endpoint in others] == [[], []]
+
+
+def test_notices_about_an_endpoint_of_the_sandbox_go_to_endpoints_of_the_sandbox(
+    tenant: Tenant, receiver: Receiver
+) -> None:
+    watching, live = (make(tenant, receiver, name, environment=name) for name in ("test", "live"))
+    endpoint = make(tenant, receiver, "broken", environment="test", failing_since=now() - LONG_AGO)
+    with transaction.atomic():
+        lifecycle.disable(endpoint_id=endpoint.pk, reason="failing")
+    assert (reported(watching), reported(live)) == (["webhook.disabled"], [])
 
 
 def test_an_endpoint_receives_no_notice_about_itself_even_as_a_missed_event(
@@ -321,6 +337,22 @@ class TestExhausted:
         }
         assert (reported(broken), reported(other)) == ([], [EXHAUSTED])
 
+    def test_an_event_counts_all_and_names_the_first(
+        self, tenant: Tenant, broken: Endpoint, other: Endpoint, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(notices, "MOST_NAMED", 2)
+        for key in ("k1", "k2", "k3"):
+            publish_one(tenant, key)
+        dispatcher.run()
+        assert report_exhausted() == 3
+        (event,) = Event.objects.filter(type=EXHAUSTED)
+        found = envelope.load([event.id], tenant_id=tenant.id)[event.id]
+        assert found is not None
+        data = json.loads(found.data)
+        dead = Delivery.objects.filter(endpoint_id=broken.pk, status="dead").order_by("id")
+        assert data["count"] == 3
+        assert [each["id"] for each in data["deliveries"]] == [row.public_id for row in dead[:2]]
+
     def test_one_that_is_about_a_notice_or_a_single_replay_is_not_reported(
         self, api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
     ) -> None:
@@ -402,3 +434,7 @@ def test_answers_to_successes_are_kept_when_asked(
         (None, None),
         (("thanks " * 100)[:500], {}),
     ]
+    source = Delivery.objects.filter(endpoint_id=other.pk).latest("id")
+    again = api.post(f"/v1/webhook-deliveries/{source.public_id}/replay").json()
+    (attempt,) = api.get(f"/v1/webhook-deliveries/{again['id']}").json()["attempt_log"]
+    assert attempt["response_body"] == ("thanks " * 100)[:500], "also those to a single replay"
