@@ -65,6 +65,14 @@ def test_a_queue_gets_the_envelope_signed_and_its_ping_first(api: Api, tenant: T
     assert verifies(endpoint["secret"], got)
     assert got.headers["webhook-id"] == event["id"]
     assert got.headers["X-Service-Event-Type"] == "message.inbound"
+    assert set(got.headers) == {
+        "webhook-id",
+        "webhook-timestamp",
+        "webhook-signature",
+        "X-Service-Event-Type",
+        "X-Service-Delivery",
+        "X-Service-Attempt",
+    }, "a queue gets no headers that concern HTTP"
     delivery = last(endpoint)
     assert (delivery.event_id, delivery.status, delivery.last_http_status) == (event_id, "delivered", 200)
     assert delivery.attempt_log[0]["error"] is None
@@ -77,7 +85,7 @@ def test_a_queue_gets_the_envelope_signed_and_its_ping_first(api: Api, tenant: T
 
 def test_a_fifo_queue_keeps_the_order_of_a_customer(api: Api, tenant: Tenant, aws: Aws) -> None:
     queue = aws.queue("ordered.fifo", FifoQueue="true")
-    make(api, queue, ordered=True)
+    endpoint = make(api, queue, ordered=True)
     aws.received(queue)
     for n in range(3):
         publish_one(tenant, f"a{n}", wa_id="919800000001", phone_number_id="1")
@@ -92,6 +100,17 @@ def test_a_fifo_queue_keeps_the_order_of_a_customer(api: Api, tenant: Tenant, aw
     assert {each["Attributes"]["MessageDeduplicationId"] for each in got} == {
         orjson.loads(each["Body"])["id"] for each in got
     }
+    Endpoint.objects.filter(pk=endpoint["id"]).update(ordered=False)
+    for key in ("c0", "c1"):
+        publish_one(tenant, key, wa_id="919800000001", phone_number_id="1")
+    dispatcher.run()
+    got = aws.received(queue)
+    groups_and_ids = {
+        (each["Attributes"]["MessageGroupId"], orjson.loads(each["Body"])["id"]) for each in got
+    }
+    assert {group for group, _ in groups_and_ids} == {event_id for _, event_id in groups_and_ids}, (
+        "without order, each event is a group of its own"
+    )
 
 
 def test_what_a_queue_is_too_small_for_is_given_up_and_says_nothing_of_the_queue(
@@ -195,6 +214,57 @@ def test_settings_of_another_kind_or_form_are_refused(api: Api, given: dict[str,
     assert not Endpoint.objects.exists()
 
 
+OF_HTTPS: dict[str, Any] = {
+    "url": "https://example.com",
+    "format": "envelope",
+    "verify_token": "t",
+    "headers": {"A": "b"},
+    "tls": {"ca": "pem"},
+    "oauth2": {"token_url": "https://example.com", "client_id": "a", "client_secret": "b"},
+    "batch": {"events": 5},
+    "quiet_seconds": 5,
+}
+ORDER = {"ordered": True, "rate_per_second": 5}
+FILTERS = {
+    "event_types": ["*"],
+    "waba_ids": ["1"],
+    "filter": {"type": "x"},
+    "uid": "u",
+    "retry_schedule": [5],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused", "taken"),
+    [
+        ("webhook", {"destination": {}}, ORDER | FILTERS),
+        ("sqs", OF_HTTPS, ORDER | FILTERS),
+        ("s3", OF_HTTPS | ORDER, FILTERS),
+        ("kafka", OF_HTTPS, ORDER | FILTERS),
+        ("rabbitmq", OF_HTTPS, ORDER | FILTERS),
+        ("inbox", OF_HTTPS | ORDER | FILTERS | {"destination": {}}, {"metadata": {"a": "b"}}),
+    ],
+)
+def test_each_kind_has_the_members_that_it_can_use_and_no_others(
+    api: Api, tenant: Tenant, kind: str, refused: dict[str, Any], taken: dict[str, Any]
+) -> None:
+    path = f"/v1/webhooks/{endpoint_of(tenant, kind=kind).id}"
+    of_kind: dict[str, dict[str, Any]] = {"webhook": {"url": "https://example.com"}, "inbox": {}}
+    needed = of_kind.get(kind, {"destination": {}})
+    answer = api.post("/v1/webhooks", {"kind": kind, **needed, **refused})
+    assert set(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == set(refused)
+    if kind == "inbox":
+        for name in FILTERS:
+            assert_error(api.patch(path, {name: refused[name]}), 409, "conflict")
+    else:
+        # A change may have the endpoint's own format, and the token is refused with the format.
+        changes = {name: value for name, value in refused.items() if name not in {"format", "verify_token"}}
+        answer = api.patch(path, changes)
+        assert set(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == set(changes)
+    changed = api.patch(path, taken).json()
+    assert {name: changed[name] for name in taken} == taken
+
+
 @pytest.mark.parametrize("host", ["169.254.169.254", "127.0.0.1:9", "[::1]:9"])
 @pytest.mark.parametrize("kind", ["sqs", "s3"])
 def test_no_destination_leads_to_an_address_that_is_not_public(
@@ -206,8 +276,9 @@ def test_no_destination_leads_to_an_address_that_is_not_public(
         "s3": {"bucket": "abc", "endpoint_url": f"http://{host}"},
     }
     answer = other_api.post("/v1/webhooks", {"kind": kind, "destination": {**KEYS, **where[kind]}})
-    details = assert_error(answer, 422, "webhook_verify_failed")["details"]
-    assert (details["error"], details["http_status"]) == ("blocked_address", None)
+    error = assert_error(answer, 422, "webhook_verify_failed")
+    assert (error["details"]["error"], error["details"]["http_status"]) == ("blocked_address", None)
+    assert "Repair its settings or permissions" in error["hint"]
     assert Endpoint.objects.get().status == "pending"
 
 
@@ -315,6 +386,101 @@ def test_what_fills_an_object_does_not_wait_for_the_hour(
     assert sum(early) >= 3, "between them they leave none, and one that began early makes some due once more"
     dispatcher.run()
     assert set(Delivery.objects.values_list("status", "attempts")) == {("delivered", 1)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "hurried"),
+    [
+        ("s3", {}, 2),
+        ("webhook", {}, 0),
+        ("s3", {"status": "failed", "attempts": 1}, 0),
+        ("s3", {"leased_until": "2999-01-01T00:00:00Z"}, 0),
+    ],
+)
+def test_only_first_attempts_of_archives_are_made_before_the_hour_ends(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch, kind: str, columns: dict[str, Any], hurried: int
+) -> None:
+    monkeypatch.setattr(archives, "FULL_OBJECT", 2)
+    endpoint_of(tenant, kind=kind)
+    for key in ("k1", "k2"):
+        publish_one(tenant, key)
+    Delivery.objects.update(next_attempt_at=now() + timedelta(minutes=30), **columns)
+    assert archives.hurry() == hurried
+
+
+USABLE: dict[str, dict[str, str]] = {
+    "sqs": SQS,
+    "s3": {**KEYS, "bucket": "abc"},
+    "kafka": {
+        "bootstrap_servers": "b.example:9092",
+        "topic": "t",
+        "sasl_username": "u",
+        "sasl_password": "p",
+    },
+    "rabbitmq": {"url": "amqps://b.example", "username": "u", "password": "p"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        *(("kafka", {"sasl_mechanism": name}) for name in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+        ("kafka", {"security_protocol": "SSL"}),
+        ("kafka", {"bootstrap_servers": ",".join(f"b{n}.example:{n}" for n in range(10))}),
+        ("kafka", {"bootstrap_servers": "[2001:db8::1]:65535", "topic": "a.b_c-1" * 35}),
+        ("rabbitmq", {"url": "amqps://b.example:5671/shop%2Fa", "exchange": "x" * 255}),
+        ("rabbitmq", {"url": "amqps://[2001:db8::1]/", "routing_key": "a b#*"}),
+        ("s3", {"bucket": "a" * 63, "prefix": "A_b.c=1/-" + "d" * 191}),
+        ("s3", {"endpoint_url": "https://store.example:9000", "region": "eu-west-1"}),
+        ("sqs", {"endpoint_url": "https://queue.example", "access_key_id": "A" * 128}),
+    ],
+)
+def test_settings_of_every_form_can_be_used(settings: Any, kind: str, change: dict[str, str]) -> None:
+    settings.WEBHOOK_ALLOW_HTTP = False
+    assert KINDS[kind].problem(KINDS[kind].SETTINGS(**{**USABLE[kind], **change})) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("kafka", {"security_protocol": "SASL_PLAINTEXT"}),
+        ("kafka", {"sasl_password": ""}),
+        ("kafka", {"bootstrap_servers": ",".join(["b.example:9092"] * 11)}),
+        ("kafka", {"bootstrap_servers": "b.example:909200"}),
+        ("kafka", {"topic": "t" * 250}),
+        ("rabbitmq", {"url": "amqp://b.example"}),
+        ("rabbitmq", {"url": "amqps://b.example:567100"}),
+        ("rabbitmq", {"exchange": "x" * 256}),
+        ("rabbitmq", {"routing_key": "a\n"}),
+        ("s3", {"bucket": "ab"}),
+        ("s3", {"bucket": "a" * 64}),
+        ("s3", {"bucket": "-bc"}),
+        ("s3", {"bucket": "Abc"}),
+        ("s3", {"prefix": "/a"}),
+        ("s3", {"prefix": "a" * 201}),
+        ("s3", {"region": "EU"}),
+        ("s3", {"access_key_id": "A" * 129}),
+        ("s3", {"endpoint_url": "http://store.example"}),
+        ("sqs", {"endpoint_url": "https://a:b@queue.example"}),
+        ("sqs", {"access_key_id": "a b"}),
+    ],
+)
+def test_settings_of_no_use_are_explained(settings: Any, kind: str, change: dict[str, str]) -> None:
+    settings.WEBHOOK_ALLOW_HTTP = False
+    assert KINDS[kind].problem(KINDS[kind].SETTINGS(**{**USABLE[kind], **change}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        ("sqs", "https://sqs.ap-south-1.amazonaws.com/1/q"),
+        ("s3", "s3://abc/"),
+        ("kafka", "kafka://b.example:9092/t"),
+        ("rabbitmq", "amqps://b.example/#"),
+    ],
+)
+def test_the_url_of_a_destination_has_no_secret(kind: str, url: str) -> None:
+    assert KINDS[kind].address(KINDS[kind].SETTINGS(**USABLE[kind])) == url
 
 
 def test_the_console_makes_and_changes_one(browser: Client, tenant: Tenant, aws: Aws) -> None:

@@ -1,6 +1,7 @@
 """Authentication of requests to an endpoint: client certificates, CAs, OAuth2 tokens, a second signature."""
 
 import ssl
+import time
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver, running
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint
-from webhooks.requests.credentials import EndpointCaller, OAuth2, Tls, readable, unpacked
+from webhooks.requests.credentials import Credentials, EndpointCaller, OAuth2, Tls, readable, unpacked
 from webhooks.requests.signed_request import new_secret
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.endpoints.test_lifecycle import verifies
@@ -94,6 +95,28 @@ def test_every_request_carries_a_token_that_is_kept_until_it_is_refused(
 
     assert once(kept_until_401, allow_private=True).ok
     assert bearers(receiver)[-3:] == ["Bearer t5", "Bearer t5", "Bearer t6"]
+
+
+@pytest.mark.parametrize(
+    ("lasts", "kept"),
+    [({}, 270), ({"expires_in": 60}, 30), ({"expires_in": 20}, -10), ({"expires_in": 9_999}, 3_570)],
+)
+def test_a_token_is_replaced_before_it_expires_and_each_hour(
+    receiver: Receiver, lasts: dict[str, object], kept: int
+) -> None:
+    Tokens(receiver).answer = lasts
+    stored = Credentials(oauth2=OAuth2(**client(receiver)))
+
+    left: list[float] = []
+
+    async def until_replaced(outbound: Outbound) -> Answer:
+        caller = EndpointCaller(outbound)
+        answer = await caller.call(UUID(int=0), stored, receiver.url, b"{}", {})
+        left.extend(token.until - time.monotonic() for token in caller._tokens.values())
+        return answer
+
+    assert once(until_replaced, allow_private=True).ok
+    assert [kept - 5 < seconds <= kept for seconds in left] == [True]
 
 
 def test_without_a_token_the_attempt_fails_and_nothing_is_sent(
@@ -249,6 +272,18 @@ def test_what_cannot_work_is_refused(
         {"tls": {"client_certificate": "CERTIFICATE"}},
         {"tls": {"client_certificate": "CERTIFICATE", "client_key": "OTHER KEY"}},
         {"tls": {"client_key": "***", "client_certificate": "CERTIFICATE"}},
+        {"tls": {"client_key": "OTHER KEY", "ca": "CERTIFICATE"}},
+        *(
+            {
+                "oauth2": {
+                    "token_url": "https://login.example",
+                    "client_id": "a",
+                    "client_secret": "b",
+                    **longer,
+                }
+            }
+            for longer in ({"client_id": "x" * 256}, {"client_secret": "x" * 1025}, {"scope": "x" * 1025})
+        ),
         {"oauth2": {"token_url": "https://login.example/token"}},
         {"oauth2": {"token_url": "ftp://login.example", "client_id": "a", "client_secret": "b"}},
         {"oauth2": {"token_url": "https://login.example", "client_id": "a", "client_secret": "***"}},

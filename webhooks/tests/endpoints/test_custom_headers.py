@@ -13,6 +13,7 @@ from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint
+from webhooks.requests.signed_request import headers_problem
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -132,6 +133,13 @@ def test_what_cannot_be_sent_is_refused_and_changes_nothing(api: Api, receiver: 
             error = assert_error(answer, 400, "invalid_request")
             assert [name.partition(".")[0] for name in error["details"]["fields"]] == ["headers"], headers
     assert Endpoint.objects.values().get() == before
+
+
+def test_headers_of_the_connection_and_of_the_body_are_the_services() -> None:
+    names = "Accept Accept-Encoding Content-Encoding Content-Type Expect HTTP2-Settings Keep-Alive TE Trailer Upgrade"
+    for name in (*names.split(), "User-Agent"):
+        assert headers_problem({name: "x"}) == f"`{name}` is set by the service."
+    assert headers_problem({"Accept-Language": "de", "X-!#$%&'*+.^_`|~9": "a \t b"}) is None
 
 
 def test_exactly_four_kibibytes_are_taken_and_sent(api: Api, tenant: Tenant, receiver: Receiver) -> None:

@@ -21,7 +21,7 @@ from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher, recorder
 from webhooks.endpoints import lifecycle
 from webhooks.endpoints.lifecycle import MOST_ENDPOINTS
-from webhooks.models import Delivery, Endpoint
+from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,6 +84,8 @@ class TestCreate:
             (200, "hello", "Answer 2xx with the challenge"),
             (302, "", "Set the endpoint's URL to the address that your server redirects to"),
             (200, '{"challenge": "x"}', "Answer 2xx with the challenge"),
+            (200, "[1]", "Answer 2xx with the challenge"),
+            (500, "x" * 600, "Look at your server's log"),
         ],
     )
     def test_a_failed_ping_leaves_it_pending_and_says_why(
@@ -93,7 +95,11 @@ class TestCreate:
         error = assert_error(api.post("/v1/webhooks", {"url": receiver.url}), 422, "webhook_verify_failed")
         details = error["details"]
         assert {"endpoint_id", "http_status", "response_ms", "body_excerpt", "secret"} <= set(details)
-        assert (details["http_status"], details["body_excerpt"]) == (status, text)
+        assert (details["http_status"], details["body_excerpt"]) == (status, text[:500])
+        assert (
+            details["error"]
+            == {200: "wrong_answer", 302: "http_3xx", 401: "http_4xx", 500: "http_5xx"}[status]
+        )
         assert repair in error["hint"]
         assert error["hint"].endswith("Then POST /v1/webhooks/{endpoint_id}/verify.")
         endpoint = Endpoint.objects.get(pk=details["endpoint_id"])
@@ -447,16 +453,36 @@ def test_a_passed_ping_and_active_close_the_circuit_at_once(
     path = f"/v1/webhooks/{endpoint['id']}"
     publish_one(tenant)
     Endpoint.objects.update(
-        circuit_open_until=now() + timedelta(minutes=15), circuit_opened=5, consecutive_failures=12
+        circuit_open_until=now() + timedelta(minutes=15),
+        circuit_opened=5,
+        consecutive_failures=12,
+        failing_since=now(),
+        disabled_at=now(),
     )
     dispatcher.run()
     assert receiver.received == []
     answer = api.post(f"{path}/verify") if how == "verify" else api.patch(path, {"status": "active"})
     assert answer.status_code == 200
+    health = api.get(path).json()["health"]
+    assert (health["state"], health["since"]) == ("healthy", None)
     dispatcher.run()
     assert len(receiver.wait_for(1)) == 1
     row = Endpoint.objects.get()
     assert (row.circuit_open_until, row.circuit_opened, row.consecutive_failures) == (None, 0, 0)
+    assert row.disabled_at is None
+
+
+@pytest.mark.parametrize("status", Endpoint.Status.values)
+def test_only_an_active_endpoint_is_disabled_by_its_answers(
+    tenant: Tenant, endpoint: dict[str, Any], status: str
+) -> None:
+    Endpoint.objects.update(status=status)
+    recorder.disable({UUID(endpoint["id"]): "gone"})
+    row = Endpoint.objects.get()
+    is_new = status == "active"
+    assert row.status == ("disabled" if is_new else status)
+    assert (row.disabled_at is not None) is is_new
+    assert Event.objects.filter(type="webhook.disabled").count() == is_new
 
 
 def test_the_audit_log_names_the_person_or_the_key_that_changed_an_endpoint(

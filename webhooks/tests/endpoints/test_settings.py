@@ -12,8 +12,12 @@ from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, in_threads
 from tests.receiver import Receiver
+from webhooks.delivery.caps import Room
+from webhooks.delivery.claim_statements import claim
+from webhooks.events.envelope import EXPLICIT_TYPES, STATUSES
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.delivering import publish_one
+from webhooks.tests.publishing import dead_delivery, endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -61,6 +65,34 @@ def test_events_of_the_chosen_accounts_and_numbers_are_delivered_and_replayed_as
     keys = dict(Event.objects.values_list("id", "dedupe_key"))
     assert {keys[row.event_id] for row in Delivery.objects.all()} == expected
     assert missed(api, endpoint) == len(expected), "those from before the endpoint"
+
+
+def test_types_that_must_be_named_are_delivered_and_replayed_to_who_names_them(
+    api: Api, tenant: Tenant
+) -> None:
+    every, named = endpoint_of(tenant), endpoint_of(tenant, event_types=list(EXPLICIT_TYPES))
+    kinds = (*EXPLICIT_TYPES, "message.inbound")
+    for kind in kinds:
+        publish_one(tenant, kind, type=kind)
+    got = {
+        endpoint: {row.event_type for row in Delivery.objects.filter(endpoint_id=endpoint.id)}
+        for endpoint in (every, named)
+    }
+    assert got == {every: {"message.inbound"}, named: set(EXPLICIT_TYPES)}
+    Delivery.objects.all().delete()
+    assert [missed(api, {"id": endpoint.id}) for endpoint in (every, named)] == [1, len(EXPLICIT_TYPES)]
+
+
+@pytest.mark.parametrize("status", Endpoint.Status.values)
+def test_only_an_active_endpoint_gets_events_and_has_its_deliveries_sent(tenant: Tenant, status: str) -> None:
+    endpoint = endpoint_of(tenant, status=status)
+    publish_one(tenant)
+    is_active = status == "active"
+    assert Delivery.objects.exists() is is_active
+    event = Event.objects.get()
+    dead_delivery(endpoint, event)
+    Delivery.objects.update(status="failed", next_attempt_at=now())
+    assert bool(claim(Room(5, 5))) is is_active
 
 
 @pytest.mark.parametrize(
@@ -119,6 +151,40 @@ def test_settings_are_shown_and_changed(api: Api, receiver: Receiver) -> None:
     assert len(receiver.pings) == 1
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {
+            "description": "x" * 500,
+            "waba_ids": [str(n) for n in range(500)],
+            "phone_number_ids": ["1" * 64],
+            "statuses": list(STATUSES),
+            "timeout_seconds": 30,
+            "rate_per_second": 1_000,
+            "exhausted_mail_threshold": 1_000_000,
+            "retry_schedule": [86_400] * 7,
+            "uid": "x" * 255,
+            "metadata": {f"{n:040}": "y" * 500 for n in range(50)},
+            "batch": {"events": 100, "milliseconds": 1_000},
+        },
+        {
+            "timeout_seconds": 1,
+            "rate_per_second": 1,
+            "exhausted_mail_threshold": 1,
+            "retry_schedule": [1] * 19,
+            "metadata": {"n": ""},
+            "batch": {"events": 2, "milliseconds": 1},
+        },
+        {"ordered": True, "quiet_seconds": 60},
+        {"ordered": True, "quiet_seconds": 1},
+    ],
+    ids=["greatest", "least", "longest collection", "shortest collection"],
+)
+def test_values_up_to_their_limits_are_taken(api: Api, tenant: Tenant, given: dict[str, Any]) -> None:
+    changed = api.patch(f"/v1/webhooks/{endpoint_of(tenant).id}", given).json()
+    assert {name: changed.get(name) for name in given} == given
+
+
 BAD: dict[str, list[Any]] = {
     "waba_ids": [[], "1"],
     "phone_number_ids": [["+91"], [str(n) for n in range(501)]],
@@ -126,6 +192,8 @@ BAD: dict[str, list[Any]] = {
     "timeout_seconds": [0, 31, 1.5],
     "rate_per_second": [0, 1001],
     "ordered": [None, "perhaps"],
+    "exhausted_mail_threshold": [0, 1_000_001],
+    "description": ["x" * 501],
     "uid": ["", "x" * 256],
     "metadata": [
         [], None, {"x": "y" * 501}, {"x": {}}, {"x" * 41: "y"}, {"x\0": "y"}, {"x": "y\0"},
