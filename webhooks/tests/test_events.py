@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from gateway.upstream.notifications.change import MessageFacts
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
-from webhooks.events import envelope
+from webhooks.events import envelope, search
 from webhooks.models import Delivery, Endpoint, Event, EventPayload
 from webhooks.tests import publishing
 
@@ -285,7 +285,9 @@ def test_a_page_counts_the_deliveries_of_each_of_its_events(
     assert counts == [1, 1, 1]
 
 
-def test_deliveries_of_every_status_are_counted(api: Api, tenant: Tenant, endpoint: Endpoint) -> None:
+def test_deliveries_of_every_status_are_counted(
+    api: Api, tenant: Tenant, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     event = make(tenant)
     for status in Delivery.Status.values * 2:
         Delivery.objects.create(
@@ -297,4 +299,9 @@ def test_deliveries_of_every_status_are_counted(api: Api, tenant: Tenant, endpoi
         )
     (item,) = api.get("/v1/events").json()["data"]
     assert item["deliveries"] == {"pending": 3, "delivered": 2, "failed": 2, "dead": 2}
-    assert len(api.get(f"/v1/events/{event.public_id}").json()["deliveries"]) == 9
+    shown = [each["id"] for each in api.get(f"/v1/events/{event.public_id}").json()["deliveries"]]
+    newest_first = [row.public_id for row in Delivery.objects.order_by("-id")]
+    assert (len(shown), shown) == (9, newest_first)
+    monkeypatch.setattr(search, "MAX_DELIVERIES", 4)
+    answer = api.get(f"/v1/events/{event.public_id}").json()
+    assert [each["id"] for each in answer["deliveries"]] == newest_first[:4]

@@ -20,7 +20,7 @@ from tests.fixtures import wait_until, waiting_for_locks
 from webhooks.events import retention
 from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import Publication, publishing
-from webhooks.models import Event, Message
+from webhooks.models import Delivery, Event, EventPayload, Message
 from webhooks.tests.messages import AT, SECOND, outbound, status, write
 from webhooks.tests.publishing import uuid_at
 
@@ -84,6 +84,19 @@ class TestOneRow:
             row = Message.objects.get(key=wamid)
             assert (row.status, row.error_code) == ("failed", 131026), names
 
+    @pytest.mark.parametrize("is_together", [True, False])
+    @pytest.mark.parametrize("turn", [1, -1])
+    def test_the_code_is_that_of_the_first_failure(
+        self, tenant: Tenant, turn: int, is_together: bool
+    ) -> None:
+        failures = [
+            status("failed", at_ms=(SECOND + second) * 1000, error_code=code)
+            for second, code in ((10, 131026), (20, 131047), (30, None))
+        ][::turn]
+        write(tenant, *([failures] if is_together else [[failure] for failure in failures]))
+        row = Message.objects.get()
+        assert (row.error_code, row.failed_at) == (131026, datetime.fromtimestamp(SECOND + 10, UTC))
+
     def test_what_a_status_says_of_itself_is_in_the_event(self, tenant: Tenant) -> None:
         write(tenant, [status("failed", error_code=131026)])
         assert Event.objects.values_list("status", "error_code").get() == ("failed", 131026)
@@ -108,6 +121,7 @@ class TestOneRow:
 
     def test_events_of_no_message_make_no_row(self, tenant: Tenant) -> None:
         write(tenant, [NewEvent(type="batch.completed", environment="live", dedupe_key="b", data=b"{}")])
+        write(tenant, [replace(status("read"), wamid=None)])
         assert not Message.objects.exists()
 
 
@@ -125,6 +139,16 @@ class TestMonths:
         write(tenant, [status("read")])
         row = Message.objects.get()
         assert (row.id, row.event_id, row.status) == (event_id, event_id, "read")
+
+    @pytest.mark.parametrize(("days", "shown"), [(10, 10), (200, 180), (-5, 0)])
+    def test_an_old_chat_is_logged_when_it_was_sent_within_half_a_year(
+        self, tenant: Tenant, days: int, shown: int
+    ) -> None:
+        sent = now() - timedelta(days=days)
+        write(tenant, [outbound(is_history=True, at_ms=int(sent.timestamp() * 1000))])
+        row = Message.objects.get()
+        assert abs(row.created_at - (now() - timedelta(days=shown))) < timedelta(minutes=1)
+        assert row.is_history
 
     def test_a_send_that_is_reported_late_finds_the_status_that_came_first(self, tenant: Tenant) -> None:
         write(tenant, [status("read")])
@@ -157,6 +181,33 @@ class TestExpunge:
         assert gone.status == "read"
         assert (stays.key, stays.wa_id) == ("wamid.B", "919812345678")
         assert Message.objects.get(tenant_id=other_tenant.id).key == "wamid.A"
+
+    def test_the_rows_that_stay_name_nobody_and_quote_nothing(self, tenant: Tenant) -> None:
+        facts = {"referral_source_id": "17", "referral_ctwa_clid": "click"}
+        write(tenant, [replace(outbound(**facts), user_id="IN.7", raw_path="entry[0]")])
+        event = Event.objects.get()
+        delivery = Delivery.objects.create(
+            tenant_id=tenant.id,
+            endpoint_id=ids.uuid7(),
+            event_id=event.id,
+            event_type=event.type,
+            status="failed",
+            attempts=1,
+            attempt_log=[{"at": "2026-11-01T00:00:00Z", "error": "http_5xx"}],
+            answers={"0": {"at": "2026-11-01T00:00:00Z", "headers": {}, "body": "no such customer"}},
+            customer_key=5,
+        )
+        assert retention.expunge(Event.objects.all()) == 1
+        message = Message.objects.get()
+        assert (message.wa_id, message.user_id, message.referral_ctwa_clid) == (None, None, None)
+        assert (message.referral_source_id, message.template) == ("17", "order_update")
+        event.refresh_from_db()
+        assert (event.wamid, event.wa_id, event.user_id) == (None, None, None)
+        assert event.dedupe_key == f"expunged:{event.id}"
+        delivery.refresh_from_db()
+        assert (delivery.attempt_log, delivery.answers, delivery.customer_key) == ([], None, None)
+        assert (delivery.status, delivery.attempts) == ("failed", 1)
+        assert not EventPayload.objects.exists()
 
     def test_a_repeat_of_the_upstream_brings_nothing_back(self, tenant: Tenant) -> None:
         write(tenant, [FOUR[2]])

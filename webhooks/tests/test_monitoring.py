@@ -61,6 +61,10 @@ def test_health_counts_due_retries_dead_deliveries_and_open_circuits(
     for status in ("paused", "disabled"):
         Endpoint.objects.update(status=status)
         assert health(staff_api) == {**quiet, "dead_24h": 1}, "what does not work on purpose is not late"
+    Endpoint.objects.update(status="active", circuit_open_until=None)
+    assert health(staff_api)["retries_due"] == 8
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    assert health(staff_api)["retries_due"] == 0
 
 
 def test_metrics_count_attempts_by_outcome_and_their_age(

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
+from django.conf import settings as service
 from django.db import connection, transaction
 from django.db.models import F
 from standardwebhooks.webhooks import Webhook
@@ -47,6 +48,8 @@ def test_an_event_arrives_signed_with_the_envelope_of_the_specification(
     )
     assert got.headers["X-Service-Event-Type"] == "message.inbound"
     assert got.headers["X-Service-Attempt"] == "1"
+    assert got.headers["Content-Type"] == "application/json"
+    assert got.headers["User-Agent"] == f"{service.SERVICE_NAME}/{service.API_VERSION}"
     delivery = Delivery.objects.get()
     assert got.headers["X-Service-Delivery"] == delivery.public_id
     assert (delivery.status, delivery.attempts, delivery.last_http_status) == ("delivered", 1, 200)
@@ -164,6 +167,7 @@ def test_deliveries_of_a_deleted_endpoint_end_dead(
     dispatcher.run()
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.last_error) == ("dead", "endpoint_deleted")
+    assert (delivery.next_attempt_at, delivery.dead_at is not None) == (None, True)
     assert receiver.received == []
 
 

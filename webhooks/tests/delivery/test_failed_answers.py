@@ -1,5 +1,6 @@
 """Receivers' answers to failed attempts: shown, limited in size and number, deleted with the event's body."""
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -8,10 +9,12 @@ from aiohttp import web
 
 from gateway import ids
 from gateway.clock import now
+from gateway.outbound.client import Answer
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher, retries_and_attempt_log
+from webhooks.delivery.retries_and_attempt_log import AnswerAllowance
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.publishing import uuid_at
@@ -50,6 +53,27 @@ def test_a_failed_attempt_has_the_answer_and_a_success_has_none(
     assert (ok["http_status"], ok["error"]) == (200, None)
     assert (ok["response_body"], ok["response_headers"], ok["response_excerpt"]) == (None, None, "")
     assert "thank you" not in str(Delivery.objects.values().get())
+
+
+def test_an_excerpt_is_the_beginning_of_the_answer(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=500, text="ab" * 300)
+    publish_one(tenant)
+    deliver()
+    (attempt,) = shown_attempts(api)
+    assert (attempt["response_body"], attempt["response_excerpt"]) == ("ab" * 300, "ab" * 250)
+
+
+def test_a_failed_answer_more_is_stored_every_ten_seconds() -> None:
+    failed, ok = Answer(500, "http_5xx", 3, b"no", None), Answer(200, None, 3, b"ok", None)
+    allowance = AnswerAllowance(left=0, at=time.monotonic() - 15)
+    stored = [allowance.kept(failed, "2026-11-01T00:00:00.000Z", keeps_success=True) for _ in range(3)]
+    assert [each is not None for each in stored] == [True, False, False]
+    assert allowance.kept(ok, "2026-11-01T00:00:00.000Z", keeps_success=True) is not None
+    rested = AnswerAllowance(left=0, at=time.monotonic() - 3_600)
+    many = [rested.kept(failed, "2026-11-01T00:00:00.000Z", keeps_success=False) for _ in range(30)]
+    assert sum(each is not None for each in many) == 20, "a rest saves up no more than at first"
 
 
 def test_where_no_answer_came_there_is_nothing_to_show(

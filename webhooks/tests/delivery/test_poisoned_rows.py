@@ -1,12 +1,13 @@
 """Invalid rows affect only themselves: secrets that no key can decrypt, rejected outcomes, broken chunks."""
 
 import threading
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 
-from gateway.clock import now
+from gateway.clock import isoformat, now
 from gateway.database.statements import Statements
 from tenants.models import Tenant
 from tests.fixtures import Api
@@ -14,7 +15,7 @@ from tests.receiver import Receiver
 from webhooks import replay, wake_up
 from webhooks.delivery import dispatcher, senders
 from webhooks.delivery.caps import Room
-from webhooks.delivery.claim_statements import Claim, Ready, claiming
+from webhooks.delivery.claim_statements import Claim, Ready, claim, claiming
 from webhooks.delivery.retries_and_attempt_log import log_entry
 from webhooks.events import retention
 from webhooks.models import Delivery, Endpoint, ReplayChunk, RetentionMove
@@ -70,6 +71,21 @@ def test_an_unreadable_secret_puts_off_its_own_deliveries_alone(
         ("pending", 0, "secret_unreadable", None)
     }
     assert unreadable_in_health(staff_api) == 1
+
+
+def test_an_unreadable_secret_is_read_again_after_a_quarter_of_an_hour(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    poison(endpoint["id"])
+    publish_one(tenant)
+    since = now() - timedelta(hours=2)
+    for earlier in (None, since):
+        Endpoint.objects.update(circuit_open_until=None, secret_unreadable_since=earlier)
+        claim(Room(5, 5))
+        shown = api.get(f"/v1/webhooks/{endpoint['id']}").json()["health"]
+        wait = datetime.fromisoformat(shown["retry_at"]) - now()
+        assert timedelta(minutes=14) < wait <= timedelta(minutes=15)
+    assert shown["since"] == isoformat(since), "it has been unreadable since then"
 
 
 def test_an_endpoint_with_an_unreadable_secret_can_be_managed(api: Api, endpoint: dict[str, Any]) -> None:

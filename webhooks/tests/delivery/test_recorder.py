@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from django.db import connection
 
+from gateway import ids
 from gateway.outbound.connection import Answer
 from tenants.models import Tenant
+from tests.fixtures import Api
 from webhooks.delivery import recorder as recorders
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim
@@ -68,6 +71,36 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
         while not await asked(holds):
             await asyncio.sleep(0.01)
+
+
+def test_an_end_without_an_attempt_keeps_what_the_last_attempt_said(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    (delivery,) = claimed(tenant, 1)
+    entry = {"at": "2026-11-01T00:00:00.000Z", "http_status": 500, "ms": 3, "error": "http_5xx"}
+    recorders.record([msgspec.structs.replace(outcome(delivery, BAD), log_entry=entry)])
+    recorders.record(
+        [Outcome(delivery.id, tenant.id, delivery.endpoint_id, 1, Decision("dead"), error="payload_expired")]
+    )
+    shown = api.get(f"/v1/webhook-deliveries/{ids.encode(ids.DELIVERY, delivery.id)}").json()
+    assert (shown["status"], shown["attempts"], shown["last_error"]) == ("dead", 1, "payload_expired")
+    assert (shown["last_http_status"], shown["last_response_ms"], shown["next_attempt_at"]) == (500, 3, None)
+    assert [each["error"] for each in shown["attempt_log"]] == ["http_5xx"]
+    row = Delivery.objects.get()
+    assert (row.leased_until, row.dead_at is not None) == (None, True)
+
+
+def test_a_delivery_shows_its_newest_twenty_attempts(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    (delivery,) = claimed(tenant, 1)
+    for number in range(22):
+        entry = {"at": f"2026-11-01T00:00:{number:02}.000Z", "http_status": 500, "ms": 3, "error": "http_5xx"}
+        attempt = msgspec.structs.replace(outcome(delivery, BAD), attempts_before=number, log_entry=entry)
+        assert recorders.record([attempt]) == 1
+    shown = api.get(f"/v1/webhook-deliveries/{ids.encode(ids.DELIVERY, delivery.id)}").json()
+    assert shown["attempts"] == 22
+    assert [each["at"][17:19] for each in shown["attempt_log"]] == [f"{number:02}" for number in range(2, 22)]
 
 
 def test_a_single_success_is_counted_without_another_delivery(
