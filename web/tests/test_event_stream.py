@@ -169,6 +169,19 @@ def test_an_event_arrives_exactly_as_webhooks_deliver_it(
     assert stream.event() == json.loads(shown.content)["event"]
 
 
+def test_a_stream_begins_with_the_delay_and_the_place_to_go_on_from() -> None:
+    lines = reading.opening(reading.BEGINNING).decode().split("\n")
+    assert lines == ["retry: 1000", f"id: {reading.BEGINNING}", ": alive", "", ""]
+
+
+def test_line_ends_between_the_tokens_of_an_event_stay_within_the_event() -> None:
+    sent = reading.event(reading.BEGINNING, b'{"a":\r\n1,\r"b":\n2}').decode()
+    first, *lines, blank, end = sent.split("\n")
+    assert first == f"id: {reading.BEGINNING}"
+    assert lines == ['data: {"a":', "data: 1,", 'data: "b":', "data: 2}"]
+    assert (blank, end) == ("", "")
+
+
 def test_a_signal_brings_it_at_once(listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_streams, "YOUNG_SECONDS", 0.0)
     stream = listen()
@@ -308,7 +321,8 @@ def test_it_goes_on_from_an_events_own_id(listen: Open, tenant: Tenant, other_te
     first, second = publish_one(tenant), publish_one(tenant)
     assert listen(Last_Event_ID=first).event()["id"] == second
     foreign = publish_one(other_tenant)
-    for unknown in (foreign, "evt_nothing", "1.x", ids.encode(ids.EVENT, ids.uuid7())):
+    in_sandbox = publish_one(tenant, environment="test")
+    for unknown in (foreign, in_sandbox, "evt_nothing", "1.x", ids.encode(ids.EVENT, ids.uuid7())):
         stream = listen(Last_Event_ID=unknown)
         assert stream.response.status == 400
 
@@ -386,8 +400,22 @@ def test_filters(listen: Open, tenant: Tenant) -> None:
     publish_one(tenant, "message.status", phone_number_id="2")
     wanted = publish_one(tenant, "message.status", phone_number_id="1")
     assert stream.event()["id"] == wanted
-    for query in ("?type=nothing", "?type=", "?x=1", "?phone_number_id=1&phone_number_id=2"):
-        assert listen(query).response.status == 400
+    wrong = (
+        "?type=nothing",
+        "?type=",
+        "?x=1",
+        "?phone_number_id=1&phone_number_id=2",
+        "?filter=no",
+        "?filter={}",
+    )
+    for query in (
+        *wrong,
+        f"?phone_number_id={'1' * 65}",
+        "?phone_number_id=%00",
+        "?type=message.inbound," * 200,
+    ):
+        assert listen(query).response.status == 400, query
+    assert listen(f"?phone_number_id={'1' * 64}").response.status == 200
 
 
 def test_types_that_must_be_named_come_only_when_they_are(listen: Open, tenant: Tenant) -> None:

@@ -2,8 +2,9 @@
 
 import random
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
@@ -121,6 +122,75 @@ def test_medians_are_exact_to_two_minutes_and_within_five_percent_beyond(
     (day,) = figures(api, around(now()))["messages"]
     found = day["median_seconds_to_delivered"]
     assert found == median or (max(seconds) > 120 and 0.95 * 5_000 <= found <= 5_000)
+
+
+def test_each_message_counts_by_all_that_is_known_of_it(api: Api, tenant: Tenant) -> None:
+    inbound = MessageFacts(
+        direction="inbound", status="received", is_message=True, referral_source_id="A" * 50
+    )
+    write(
+        tenant,
+        [outbound("wamid.unknown", status="unknown"), outbound("wamid.accepted")],
+        [outbound("wamid.failed", status="failed", error_code=131026)],
+        [status("read", "wamid.read"), status("sent", "wamid.sent", pricing_category="utility")],
+        [outbound("wamid.quick"), status("read", "wamid.quick", at_ms=(SECOND + 7) * 1000)],
+        [outbound("wamid.old", is_history=True, at_ms=None)],
+        [replace(outbound("wamid.I"), type="message.inbound", dedupe_key="in", message=inbound)],
+    )
+    count_all()
+    (day,) = figures(api, around(now()))["messages"]
+    del day["start"]
+    assert day == {
+        "received": 1,
+        "sent": 4,
+        "delivered": 2,
+        "read": 2,
+        "failed": 1,
+        "failed_by_code": {"131026": 1},
+        "unknown": 1,
+        "pricing": {"utility": 1},
+        "referrals": {"A" * 40: 1},
+        "median_seconds_to_delivered": None,
+        "median_seconds_to_read": 7,
+    }
+
+
+@pytest.mark.parametrize(("interval", "hours"), [("hour", 7 * 24), ("day", 92 * 24)])
+def test_a_range_is_as_long_as_the_interval_allows(api: Api, interval: str, hours: int) -> None:
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    for more, is_taken in ((0, True), (48, False)):
+        end = begin + timedelta(hours=hours + more)
+        query = f"from={begin:%Y-%m-%dT%H:%M:%SZ}&to={end:%Y-%m-%dT%H:%M:%SZ}&interval={interval}"
+        assert (api.get(f"/v1/analytics?{query}").status_code == 200) is is_taken
+
+
+def test_an_hour_belongs_to_the_day_in_which_its_middle_lies(tenant: Tenant) -> None:
+    india, noon = ZoneInfo("Asia/Kolkata"), datetime(2026, 11, 10, 12, tzinfo=UTC)
+    for hours, count in ((5, 1), (6, 20), (29, 300), (30, 4_000)):
+        Figure.objects.create(
+            tenant_id=tenant.id,
+            environment="live",
+            hour=rollup.hour_of(noon) + hours,
+            direction="outbound",
+            measure="sent",
+            count=count,
+        )
+    found = statistics.read(
+        tenant_id=tenant.id, environment="live", begin=noon, end=noon + timedelta(days=2), interval="day",
+        groups=(), equal={}, zone=india,
+    )  # fmt: skip
+    assert [(day.start.isoformat(), day.counts["sent"]) for day in found.messages] == [
+        ("2026-11-10T00:00:00+05:30", 1),
+        ("2026-11-11T00:00:00+05:30", 320),
+        ("2026-11-12T00:00:00+05:30", 4_000),
+    ]
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(1, 10), (2, 900)])
+def test_ninety_five_percent_are_at_or_below_the_percentile(slow: int, expected: int) -> None:
+    counted = {"ms": {"900": slow, "10": 20 - slow}}
+    assert statistics.Sums(now(), {}, by_value=counted).percentile("ms", 0.95) == expected
+    assert statistics.Sums(now(), {}).percentile("ms", 0.95) is None
 
 
 def test_a_status_that_comes_later_changes_the_hour_of_its_message(api: Api, tenant: Tenant) -> None:

@@ -2,6 +2,7 @@
 of staff.
 """
 
+import html
 import re
 from typing import Any
 from uuid import UUID
@@ -19,11 +20,13 @@ from tests.browsers import text
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay
-from webhooks.admin import cards_and_charts
+from webhooks.admin import cards_and_charts, finders
 from webhooks.delivery import dispatcher
-from webhooks.models import Delivery, Endpoint, Figure, ReplayChunk
-from webhooks.requests.credentials import Credentials, OAuth2, packed
+from webhooks.models import Delivery, Endpoint, Event, Figure, ReplayChunk
+from webhooks.requests.credentials import Credentials, OAuth2, Tls, packed
+from webhooks.requests.signed_request import packed_headers
 from webhooks.tests.delivering import publish_one
+from webhooks.tests.publishing import dead_delivery, endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -79,6 +82,73 @@ def test_an_endpoint_shows_its_settings_without_its_secrets(staff: User, failed:
     )
     assert [each for each in shown if each not in page] == []
     assert "s3cret" not in page
+
+
+@pytest.mark.parametrize(("name", "column"), [("event", "type"), ("delivery", "event_type")])
+def test_lists_of_staff_are_narrowed_by_the_type_of_event(
+    staff: User, tenant: Tenant, name: str, column: str
+) -> None:
+    endpoint_of(tenant)
+    for kind in ("message.inbound", "message.status"):
+        publish_one(tenant, kind, type=kind)
+    model: Any = {"event": Event, "delivery": Delivery}[name]
+    ids = {getattr(row, column): row.public_id for row in model.objects.all()}
+    browser = Client()
+    browser.force_login(staff)
+    page = text(browser, reverse(f"admin:webhooks_{name}_changelist") + "?type=message.status")
+    assert [each in page for each in (ids["message.status"], ids["message.inbound"])] == [True, False]
+
+
+def test_an_endpoint_shows_how_it_collects_and_what_it_presents(staff: User, tenant: Tenant) -> None:
+    endpoint = endpoint_of(
+        tenant,
+        quiet_seconds=7,
+        headers=packed_headers({"X-Shop": "s3cret"}),
+        metadata={"team": "orders"},
+        credentials=packed(Credentials(tls=Tls("certificate", "k3y", "authority"))),
+    )
+    browser = Client()
+    browser.force_login(staff)
+    page = text(browser, reverse("admin:webhooks_endpoint_change", args=[endpoint.pk]))
+    for shown in ("a customer's within 7 s", "client certificate, own CA", "X-Shop", "team: orders"):
+        assert shown in html.unescape(page)
+    assert not [secret for secret in ("s3cret", "k3y") if secret in page]
+
+
+def test_a_delivery_of_a_deleted_endpoint_and_a_replay_say_so(staff: User, tenant: Tenant) -> None:
+    endpoint = endpoint_of(tenant)
+    publish_one(tenant)
+    original = Delivery.objects.get()
+    again = dead_delivery(endpoint, Event.objects.get(), is_replay=True, replay_of=original.pk)
+    Endpoint.objects.all().delete()
+    browser = Client()
+    browser.force_login(staff)
+    page = text(browser, reverse("admin:webhooks_delivery_change", args=[again.pk]))
+    assert f"{endpoint.pk} (deleted)" in page
+    assert reverse("admin:webhooks_delivery_change", args=[original.pk]) in page
+
+
+def test_a_tenants_page_has_its_figures_of_thirty_days_by_environment(tenant: Tenant) -> None:
+    hour = int(now().timestamp()) // 3600
+    for days, environment, direction, measure, count in (
+        (0, "live", "outbound", "sent", 1_200),
+        (28, "live", "outbound", "sent", 34),
+        (0, "live", "outbound", "delivered", 5),
+        (0, "live", "outbound", "failed", 6),
+        (0, "live", "inbound", "received", 7),
+        (0, "live", "webhook", "delivered", 8),
+        (0, "live", "webhook", "failed", 9),
+        (31, "live", "webhook", "failed", 90),
+        (0, "test", "webhook", "delivered", 1),
+    ):
+        Figure.objects.create(
+            tenant_id=tenant.id, environment=environment, hour=hour - days * 24, direction=direction,
+            measure=measure, count=count,
+        )  # fmt: skip
+    assert {line.title: line.text for line in finders._figures(tenant)} == {
+        "Last 30 days, live": "1,234 sent, 5 delivered, 6 failed, 7 received; webhooks 8 delivered, 9 dead",
+        "Last 30 days, test": "0 sent, 0 delivered, 0 failed, 0 received; webhooks 1 delivered, 0 dead",
+    }
 
 
 def test_staff_send_again_verify_and_resume_under_their_own_name(
