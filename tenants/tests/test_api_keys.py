@@ -168,6 +168,65 @@ def test_rotating_never_prolongs_a_key(api: Api, key: api_keys.NewKey) -> None:
     assert key.row.expires_at == ends
 
 
+def test_a_key_that_is_revoked_twice_keeps_its_first_end(api: Api, key: api_keys.NewKey) -> None:
+    made = api.post("/v1/api-keys", {"name": "second"}).json()
+    first = api.delete(f"/v1/api-keys/{made['id']}").json()
+    assert api.delete(f"/v1/api-keys/{made['id']}").json() == first
+    assert AuditEntry.objects.filter(action="api_key.revoke").count() == 1
+
+
+def test_a_rotated_key_is_the_old_one_with_another_secret(tenant: Tenant) -> None:
+    chosen = {
+        "name": "till",
+        "environment": "test",
+        "scopes": ["messages"],
+        "phone_number_ids": ["100", "200"],
+    }
+    old = api_keys.create(tenant=tenant, **chosen)  # type: ignore[arg-type]
+    new = api_keys.rotate(keys=ApiKey.objects.all(), key_id=old.row.id).row
+    assert {name: getattr(new, name) for name in chosen} == chosen
+    assert (new.tenant, new.replaces, new.expires_at) == (tenant, old.row, None)
+    entry = AuditEntry.objects.get(action="api_key.rotate")
+    assert entry.details.items() >= {**chosen, "prefix": new.prefix, "replaces": str(old.row.id)}.items()
+    assert entry.details["old_key_expires_at"]
+
+
+def test_an_owner_rotates_a_key_that_rotated_itself_to_the_end_it_was_made_with(tenant: Tenant) -> None:
+    ends = now() + timedelta(days=90)
+    old = api_keys.create(name="k", environment="live", tenant=tenant, expires_at=ends)
+    keys = ApiKey.objects.all()
+    for _ in range(2):
+        within = api_keys.Grant(ends_at=ApiKey.objects.get(pk=old.row.id).expires_at)
+        api_keys.rotate(keys=keys, key_id=old.row.id, within=within, acting_key_id=old.row.id)
+    assert ApiKey.objects.latest("id").expires_at != ends, "by itself, it only got one that ends with it"
+    assert api_keys.rotate(keys=keys, key_id=old.row.id).row.expires_at == ends
+
+
+def test_uses_that_a_run_could_not_store_are_stored_before_later_ones(
+    key: api_keys.NewKey, empty_valkey: redis.Redis
+) -> None:
+    write_behind.flush()
+    later = api_keys.create(name="later", environment="live", tenant=key.row.tenant).row
+    for name, row in ((api_keys.LAST_USED_WRITING, key.row), (api_keys.LAST_USED, later)):
+        empty_valkey.delete(name)
+        empty_valkey.hset(name, str(row.pk), str(now().timestamp()))
+    for row in (key.row, later):
+        assert api_keys.write_last_used() == 1
+        row.refresh_from_db()
+        assert row.last_used_at is not None
+    assert not empty_valkey.exists(api_keys.LAST_USED_WRITING, api_keys.LAST_USED)
+
+
+def test_a_person_of_another_business_makes_no_key_and_staff_do(
+    tenant: Tenant, other_tenant: Tenant, staff: User
+) -> None:
+    stranger = User.objects.create_user("owner@bina.example", tenant=other_tenant, role="owner")
+    with pytest.raises(Forbidden, match="do not belong"):
+        api_keys.create(name="x", environment="live", tenant=tenant, actor_user_id=stranger.pk)
+    made = api_keys.create(name="x", environment="live", tenant=tenant, actor_user_id=staff.pk)
+    assert made.row.created_by_user_id == staff.pk
+
+
 def test_the_audit_log_names_the_acting_key(api: Api, key: api_keys.NewKey) -> None:
     api.post("/v1/api-keys", {"name": "second"})
     api.post(f"/v1/api-keys/{key.row.id}/rotate")

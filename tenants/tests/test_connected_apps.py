@@ -6,8 +6,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from django.http import QueryDict
 from django.test import Client
 from pytest_django import Settings
 
@@ -17,6 +19,7 @@ from gateway.clock import now
 from gateway.roles import KeyScope
 from tenants.connected_apps import connections
 from tenants.connected_apps.connections import InvalidGrant, Tokens
+from tenants.connected_apps.views import AuthorizationRequest, reply_to
 from tenants.models import AppConnection, AuditEntry, ConnectedAppClient, Tenant, User
 from tenants.team import members
 from tenants.tests.connected_apps import (
@@ -303,6 +306,110 @@ def test_a_second_use_of_a_code_or_a_refresh_token_ends_the_connection(member: U
     with pytest.raises(InvalidGrant):
         connections.refresh(client_id=str(client.id), token=second.refresh)
     assert AuditEntry.objects.latest("id").details["reason"] == "token_used_twice"
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("access token", "by_the_app"),
+        ("refresh token", "by_the_app"),
+        ("member", "by_a_member"),
+        ("wrong verifier", "code_refused"),
+        ("new password", "no_longer_allowed"),
+        ("old refresh token", "token_used_twice"),
+    ],
+)
+def test_the_end_of_a_connection_is_audited_with_its_reason(member: User, how: str, reason: str) -> None:
+    client, other = client_of(), tokens_of(member_of(Tenant.objects.create(name="Other", status="active")))
+    named, actor = {"client_id": str(client.id)}, None
+    if how == "wrong verifier":
+        code = code_of(client, member)
+        with pytest.raises(InvalidGrant):
+            connections.redeem_code(code=code, redirect_uri=REDIRECT_URI, verifier="w" * 43, **named)
+    else:
+        tokens = tokens_of(member, client, environment="live", scopes=[KeyScope.MESSAGES], only_reads=True)
+        row = AppConnection.objects.get(client=client)
+        if how.endswith("token") and how != "old refresh token":
+            connections.revoke_token(token=getattr(tokens, how.split()[0]), **named)
+        elif how == "member":
+            actor = member.pk
+            connections.revoke(tenant_id=row.tenant_id, connection_id=row.id, actor_user_id=actor)
+        else:
+            new_password(row.tenant, member) if how == "new password" else connections.refresh(
+                token=tokens.refresh, **named
+            )
+            with pytest.raises(InvalidGrant):
+                connections.refresh(token=tokens.refresh, **named)
+        assert callers(tokens, other) == [None, callers(other)[0]]
+    assert callers(other) != [None]
+    entry = AuditEntry.objects.get(action="connected_app.disconnect")
+    assert (entry.details["reason"], entry.actor_user_id) == (reason, actor)
+    assert entry.tenant_id == member.tenant_id
+    assert entry.details["redirect_uri"] == REDIRECT_URI
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "given"),
+    [
+        ({}, set(connections.SCOPES)),
+        ({"scope": ""}, set(connections.SCOPES)),
+        ({"scope": "keys offline_access"}, set(connections.SCOPES)),
+        ({"scope": "messages  events keys"}, {KeyScope.MESSAGES, KeyScope.EVENTS}),
+        ({"scope": "messages", "resource": "https://api.example/mcp/"}, {KeyScope.MESSAGES}),
+        ({"scope": "messages", "resource": "https://api.example"}, {KeyScope.MESSAGES}),
+    ],
+)
+def test_an_app_is_offered_what_it_asks_for_or_everything(
+    settings: Settings, asked_for: dict[str, str], given: set[KeyScope]
+) -> None:
+    settings.BASE_URL = "https://api.example"
+    query = {name: value for name, value in asked(client_of()).items() if name != "scope"}
+    request = AuthorizationRequest.read(QueryDict(urlencode(query | asked_for)))
+    assert request.scopes == given
+
+
+@pytest.mark.parametrize(
+    ("redirect_uri", "state", "address"),
+    [
+        (
+            "https://a.example/cb",
+            "s&1",
+            "https://a.example/cb?code=c&state=s%261&iss=https%3A%2F%2Fapi.example",
+        ),
+        (
+            "https://a.example/cb?x=1",
+            "",
+            "https://a.example/cb?x=1&code=c&state=&iss=https%3A%2F%2Fapi.example",
+        ),
+        ("cursor://cb", None, "cursor://cb?code=c&iss=https%3A%2F%2Fapi.example"),
+    ],
+)
+def test_an_answer_is_added_to_the_redirect_uri(
+    settings: Settings, redirect_uri: str, state: str | None, address: str
+) -> None:
+    settings.BASE_URL = "https://api.example"
+    assert reply_to(redirect_uri, state, code="c") == address
+
+
+def test_an_app_without_a_name_and_with_a_scheme_of_its_domain_registers() -> None:
+    answer = register(redirect_uris=["com.example.app:/cb"]).json()
+    assert (answer["client_name"], answer["redirect_uris"]) == (
+        "An app without a name",
+        ["com.example.app:/cb"],
+    )
+    assert answer["scope"] == "messages numbers templates webhooks events"
+    assert register(redirect_uris=["example:/cb"]).json()["error"] == "invalid_redirect_uri"
+    for refused in (":pw@", "user@"):
+        answer = register(redirect_uris=[f"https://{refused}assistant.example/"])
+        assert answer.json()["error"] == "invalid_redirect_uri"
+
+
+def test_expired_connections_are_pruned_with_their_codes(member: User) -> None:
+    over, kept = connection_of(Tenant.objects.create(name="Other")), tokens_of(member)
+    AppConnection.objects.filter(pk=over.pk).update(expires_at=now())
+    assert connections.prune_expired() == 1
+    assert not AppConnection.objects.filter(pk=over.pk).exists()
+    assert callers(kept) != [None]
 
 
 def test_tokens_are_of_one_client(member: User) -> None:

@@ -169,6 +169,21 @@ def test_codes_cannot_be_guessed(staff: User) -> None:
     assert_error(log_in(staff.email, otp="000000"), 429, "rate_limited")
 
 
+def test_a_right_code_clears_the_count_of_wrong_ones(staff: User) -> None:
+    code_of(staff)
+    recovery = RecoveryCodes.activate(staff).generate_codes()
+    for code in recovery[:3]:
+        for wrong in ("000000", "é" * 6, "１２３４５６", "0" * 20):
+            assert_error(log_in(staff.email, otp=wrong), 401, "unauthorized")
+        assert log_in(staff.email, otp=code).status_code == 201
+
+
+def test_a_person_without_a_business_gets_no_token(person: User) -> None:
+    User.objects.filter(pk=person.pk).update(tenant=None)
+    assert_error(log_in(), 403, "forbidden")
+    assert not ConsoleSession.objects.exists()
+
+
 def test_the_secret_of_a_second_factor_is_encrypted(staff: User) -> None:
     code_of(staff)
     assert len(Authenticator.objects.get(user=staff).data["secret"]) > 100

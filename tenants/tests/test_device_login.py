@@ -5,11 +5,15 @@ from threading import Event
 from typing import Any
 
 import pytest
+import redis
 from django.db import transaction
 from django.test import Client
 from pytest_django import Settings
 
+from gateway.api.errors import NotFound
 from gateway.clock import now
+from gateway.roles import ALL_SCOPES, LIVE_SCOPES
+from gateway.valkey import token_bucket
 from tenants import device_login
 from tenants.models import ApiKey, AuditEntry, DeviceLogin, Tenant, User
 from tenants.team import members
@@ -67,6 +71,43 @@ def test_a_confirmed_program_gets_a_key_once(browser: Client, person: User, tena
     assert AuditEntry.objects.get(action="api_key.create").actor_user_id == person.pk
     assert redeem(started).json() == {"status": "expired", "api_key": None}
     assert decide(browser, started).status_code == 404, "a code confirms once"
+
+
+@pytest.mark.parametrize(("role", "scopes"), [("owner", ALL_SCOPES), ("developer", ALL_SCOPES - LIVE_SCOPES)])
+def test_the_key_can_do_what_the_role_of_the_member_can(tenant: Tenant, role: str, scopes: set[str]) -> None:
+    member, started = User.objects.create_user("m@traders.example", tenant=tenant, role=role), start()
+    device_login.confirm(started["user_code"], user=member, tenant=tenant, environment="live")
+    redeem(started)
+    assert set(ApiKey.objects.get().scopes) == scopes
+
+
+def test_a_code_is_found_however_it_is_typed() -> None:
+    code = start()["user_code"]
+    for typed in (
+        code,
+        code.lower(),
+        code.replace("-", ""),
+        f" {code[:4]} {code[4:]} ",
+        f"{code}B",
+        f"1{code}",
+    ):
+        assert device_login.shown(device_login.waiting(typed).user_code) == code
+    for typed in ("", code[:8], code[::-1] if code[::-1] != code else "BBBB-BBBB"):
+        with pytest.raises(NotFound):
+            device_login.waiting(typed)
+
+
+def test_each_member_types_twenty_codes_and_all_of_them_without_valkey(
+    person: User, staff: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [device_login.may_look_up(person) for _ in range(21)] == [True] * 20 + [False]
+    assert device_login.may_look_up(staff), "another member has codes of their own"
+
+    def away(*_: object, **__: object) -> None:
+        raise redis.exceptions.ConnectionError
+
+    monkeypatch.setattr(token_bucket, "take", away)
+    assert device_login.may_look_up(person)
 
 
 def test_the_person_chooses_live(browser: Client) -> None:

@@ -264,6 +264,24 @@ class TestAMemberWhoLeaves:
         )
         assert "by ravi@traders.example (removed)" in text(client, "/console/api-keys")
 
+    def test_every_key_down_the_line_is_theirs_and_no_other_is_ended(
+        self, tenant: Tenant, people: tuple[User, User]
+    ) -> None:
+        owner, leaver = people
+        line = [key_of(tenant, actor_user_id=leaver.pk)]
+        for _ in range(3):
+            line.append(key_of(tenant, acting_key_id=line[-1].row.id))
+        others = [key_of(tenant, actor_user_id=owner.pk), key_of(tenant)]
+        members.remove(
+            tenant_id=tenant.id,
+            user_id=leaver.pk,
+            actor_user_id=owner.pk,
+            ending_keys=[new.row.pk for new in (*line, *others)],
+        )
+        assert set(ApiKey.objects.working()) == {new.row for new in others}
+        after = AuditEntry.objects.get(action="team.remove").details["after"]
+        assert after == {"role": None, "ended_keys": [new.row.prefix for new in line]}
+
     def test_a_key_that_is_made_meanwhile_is_refused(self, tenant: Tenant, people: tuple[User, User]) -> None:
         owner, leaver = people
         members.remove(tenant_id=tenant.id, user_id=leaver.pk, actor_user_id=owner.pk)

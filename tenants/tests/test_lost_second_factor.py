@@ -74,6 +74,23 @@ def test_staff_remove_a_lost_second_factor_and_the_mailbox_opens_the_account(
     assert entry.details["reason"] == "Called back at the application's number."
 
 
+def test_the_removal_of_a_second_factor_concerns_that_person_alone(person: User, staff: User) -> None:
+    others = [person, staff, User.objects.create_user("ravi@traders.example", PASSWORD)]
+    lost = others.pop()
+    for each in (*others, lost):
+        TOTP.activate(each, generate_totp_secret())
+        RecoveryCodes.activate(each)
+    lost_second_factor.remove(user_id=lost.pk, reason="called", actor_user_id=staff.pk)
+    lost.refresh_from_db()
+    assert not lost.has_usable_password()
+    assert list(OutboundMail.objects.values_list("to", flat=True)) == [lost.email]
+    for each in others:
+        each.refresh_from_db()
+        assert each.check_password(PASSWORD)
+        assert Authenticator.objects.filter(user=each).count() == 2
+    assert Authenticator.objects.count() == 4
+
+
 def test_nobody_removes_their_own_and_reviewers_remove_none(person: User, staff: User) -> None:
     RecoveryCodes.activate(staff)
     RecoveryCodes.activate(person)
@@ -95,6 +112,24 @@ def test_two_of_the_staff_remove_it_once(person: User, staff: User) -> None:
 
     assert [type(error) for error in at_once(remove, remove)] == [Conflict]
     assert OutboundMail.objects.filter(to=person.email).count() == 1
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+@pytest.mark.parametrize("is_staff", [True, False])
+@pytest.mark.parametrize("other", [None, "recovery_codes", "webauthn", "totp of another person"])
+def test_only_staff_who_must_have_a_second_factor_keep_the_last_one(
+    person: User, staff: User, settings: Settings, other: str | None, is_staff: bool, is_required: bool
+) -> None:
+    settings.STAFF_SECOND_FACTOR = is_required
+    owner, stranger = (staff, person) if is_staff else (person, staff)
+    own = Authenticator.objects.create(user=owner, type=Authenticator.Type.TOTP, data={})
+    assert lost_second_factor.lacks_second_factor(stranger) is (is_required and stranger.is_staff)
+    if other:
+        of = stranger if "another" in other else owner
+        Authenticator.objects.create(user=of, type=other.partition(" ")[0], data={})
+    may_delete = not (is_staff and is_required) or other == "webauthn"
+    assert lost_second_factor.SecondFactorAdapter().can_delete_authenticator(own) is may_delete
+    assert not lost_second_factor.lacks_second_factor(owner)
 
 
 def test_the_last_second_factor_of_staff_stays_and_the_page_says_what_comes_first(

@@ -1,6 +1,6 @@
 """`/v1/tenant` for every status, `/v1/tenants*` for platform keys, and acting on a tenant with X-Service-Tenant."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 from uuid import uuid4
@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, transaction
 
 from tenants import platform_apps, tenant_status
 from tenants.credentials import api_keys, bearer_tokens, key_cache
-from tenants.models import AuditEntry, PlatformApp, Tenant, User
+from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db
@@ -67,6 +67,15 @@ def test_a_tenant_changes_its_settings_and_the_change_is_audited(
     }
 
 
+def test_only_what_differs_is_a_change(api: Api, tenant: Tenant) -> None:
+    same = {"name": tenant.name, "retention_days": 90, "billing_email": None}
+    assert api.patch("/v1/tenant", same).json()["name"] == tenant.name
+    assert not AuditEntry.objects.filter(action="tenant.update").exists()
+    api.patch("/v1/tenant", {**same, "retention_days": 30})
+    details = AuditEntry.objects.get(action="tenant.update").details
+    assert (details["before"], details["after"]) == ({"retention_days": 90}, {"retention_days": 30})
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -91,6 +100,56 @@ def test_a_platform_key_creates_tenants_that_are_active_at_once(app_key: api_key
     assert (body["status"], body["sandbox"], body["billing_status"]) == ("active", False, "trialing")
     assert (body["external_ref"], body["retention_days"]) == ("s-1", 90)
     assert body["trial_ends_at"].endswith("18:30:00.000Z"), "a start of a month in IST"
+
+
+@pytest.mark.parametrize("environment", ["live", "test"])
+def test_a_platforms_tenant_says_who_made_it(platform_app: PlatformApp, environment: str) -> None:
+    new = platform_apps.create_app_key(app_id=platform_app.id, name="t", environment=environment)
+    body = Api(new.key).post("/v1/tenants", {"name": "Shop", "retention_days": 30}).json()
+    row = Tenant.objects.get()
+    assert (body["retention_days"], row.retention_days, row.created_via, row.app) == (
+        30,
+        30,
+        "app",
+        platform_app,
+    )
+    assert row.approved_at is not None
+    assert abs(row.approved_at - row.created_at) < timedelta(seconds=5)
+    entry = AuditEntry.objects.get(action="tenant.create")
+    assert (entry.tenant_id, entry.target_id) == (row.id, str(row.id))
+    is_sandbox = environment == "test"
+    assert entry.details == {
+        "app_id": str(platform_app.id),
+        "sandbox": is_sandbox,
+        "acting_key": new.row.prefix,
+    }
+
+
+@pytest.mark.parametrize(("body", "environment"), [({}, "live"), ({"environment": "test"}, "test")])
+def test_a_key_that_staff_make_for_an_app_is_live_unless_they_say_so(
+    staff_api: Api, platform_app: PlatformApp, body: dict[str, str], environment: str
+) -> None:
+    ends = "2100-01-01T00:00:00Z"
+    path = f"/v1/admin/apps/{platform_app.id}/keys"
+    made = staff_api.post(path, {"name": "server", "expires_at": ends, **body}).json()
+    row = ApiKey.objects.get()
+    assert (row.environment, made["key"].startswith(f"wb_{environment}_")) == (environment, True)
+    assert row.expires_at == datetime.fromisoformat(ends)
+
+
+@pytest.mark.parametrize("method", ["delete", "rotate"])
+def test_a_key_of_another_app_is_not_found_below_an_app(
+    staff_api: Api, platform_app: PlatformApp, method: str
+) -> None:
+    other = platform_apps.create_app(name="Other platform")
+    key = platform_apps.create_app_key(app_id=other.id, name="k", environment="live").row
+    base = f"/v1/admin/apps/{platform_app.id}/keys"
+    assert staff_api.get(base).json()["data"] == []
+    path = f"{base}/{key.id}"
+    answer = staff_api.delete(path) if method == "delete" else staff_api.post(f"{path}/rotate")
+    assert_error(answer, 404, "not_found")
+    key.refresh_from_db()
+    assert (key.revoked_at, key.expires_at) == (None, None)
 
 
 def test_a_test_platform_key_creates_sandbox_tenants(platform_app: PlatformApp) -> None:

@@ -50,6 +50,9 @@ def secrets(settings: Any, tenant: Tenant, staff: User) -> None:
     Authenticator.objects.create(
         user=staff, type=Authenticator.Type.TOTP, data={"secret": encrypt("BASE32", purpose=PURPOSE)}
     )
+    Authenticator.objects.create(
+        user=staff, type=Authenticator.Type.RECOVERY_CODES, data={"seed": encrypt("SEED", purpose=PURPOSE)}
+    )
 
 
 def assert_readable(staff: User) -> None:
@@ -61,14 +64,15 @@ def assert_readable(staff: User) -> None:
     assert RedeemedCode.objects.get().access_token == "EAAcode"
     endpoint = Endpoint.objects.get()
     assert (endpoint.secret, endpoint.previous_secret) == ("whsec_new", "whsec_old")
-    stored = Authenticator.objects.get(user=staff).data["secret"]
-    assert SecondFactorAdapter().decrypt(stored) == "BASE32"
+    factors = Authenticator.objects.filter(user=staff).order_by("id")
+    stored = [value for factor in factors for value in factor.data.values()]
+    assert [SecondFactorAdapter().decrypt(value) for value in stored] == ["BASE32", "SEED"]
 
 
 def test_the_old_key_can_go_after_the_rotation(settings: Any, secrets: None, staff: User) -> None:
     settings.ENCRYPTION_KEYS = [NEW, OLD]
     assert_readable(staff)
-    assert rotate().startswith("6 secrets")
+    assert rotate().startswith("7 secrets")
     assert rotate().startswith("0 secrets")
     settings.ENCRYPTION_KEYS = [NEW]
     assert_readable(staff)
@@ -78,7 +82,7 @@ def test_a_secret_that_no_key_opens_stops_no_other(settings: Any, secrets: None,
     with connection.cursor() as cursor:
         cursor.execute("UPDATE webhooks_endpoint SET secret = 'gAAAAbroken'")
     settings.ENCRYPTION_KEYS = [NEW, OLD]
-    with pytest.raises(InvalidToken, match="5 secrets re-encrypted; no key decrypts 1 other"):
+    with pytest.raises(InvalidToken, match="6 secrets re-encrypted; no key decrypts 1 other"):
         rotate()
     settings.ENCRYPTION_KEYS = [NEW]
     assert BusinessAccount.objects.get().access_token == "EAAaccount"
