@@ -53,14 +53,14 @@ def test_a_command_refuses_what_it_does_not_know(tenant: Tenant, key: api_keys.N
     User.objects.create_user("asha@traders.example", tenant=tenant)
     User.objects.create_user("gone@service.example", is_staff=True, is_active=False)
     ApiKey.objects.create(tenant=tenant, name="twin", prefix=key.row.prefix, key_hash="x")
-    for command in (
-        ("create_key", "--tenant", str(uuid4())),
-        ("create_key", "--app", str(uuid4())),
-        ("console_token", "asha@traders.example"),
-        ("console_token", "gone@service.example"),
-        ("revoke_key", key.row.prefix),
+    for command, says in (
+        (("create_key", "--tenant", str(uuid4())), "no such tenant"),
+        (("create_key", "--app", str(uuid4())), "no such platform app"),
+        (("console_token", "asha@traders.example"), "no active staff member"),
+        (("console_token", "gone@service.example"), "no active staff member"),
+        (("revoke_key", key.row.prefix), "2 keys have this id or prefix"),
     ):
-        with pytest.raises(CommandError):
+        with pytest.raises(CommandError, match=says):
             printed(*command)
     assert ApiKey.objects.filter(revoked_at=None).count() == 2
     assert not User.objects.filter(console_sessions__isnull=False).exists()

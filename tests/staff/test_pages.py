@@ -1,16 +1,17 @@
 """The staff admin of all apps: every list and every row opens, and none shows a secret or the text of a message."""
 
 import re
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.core.cache import cache
 from django.db import connection
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from pytest_django import Settings
 
 from gateway import ids
 from gateway.clock import now
@@ -19,7 +20,7 @@ from gateway.request_log.models import ApiRequest
 from messaging.models import Batch, KeptNotification, MessageTemplate
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant, User
-from tenants.staff import dashboard
+from tenants.staff import dashboard, site
 from tests.browsers import logged_in, staff_pages
 from webhooks.models import Delivery, Endpoint, Event, Figure
 
@@ -208,6 +209,87 @@ def test_the_overview_names_the_busiest_businesses(browser: Client, tenant: Tena
         assert ">Busiest businesses<" in page, (
             "the overview must have the table, generated and from the cache"
         )
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "active"),
+    [
+        ("/admin/", {}, ["Overview"]),
+        ("/admin/find/", {}, ["Search"]),
+        ("/admin/tenants/tenant/", {}, ["Tenants"]),
+        ("/admin/tenants/tenant/1/change/", {}, ["Tenants"]),
+        ("/admin/tenants/tenant/", {"status__exact": "active"}, ["Tenants"]),
+        ("/admin/tenants/tenant/", {"status__exact": "pending_approval"}, ["Approval queue"]),
+        ("/admin/tenants/apikey/1/change/", {}, ["API keys"]),
+    ],
+)
+def test_the_side_bar_marks_the_page_that_is_open(
+    path: str, query: dict[str, str], active: list[str]
+) -> None:
+    groups = site.navigation(RequestFactory().get(path, query))
+    assert [item["title"] for group in groups for item in group["items"] if item["active"]] == active
+
+
+def test_the_overview_counts_those_who_wait_and_warns_only_of_what_is_above_zero(
+    browser: Client, tenant: Tenant
+) -> None:
+    def card(title: str) -> tuple[str, str, str]:
+        text = browser.get("/admin/").content.decode().partition(f">{title}<")[2]
+        colour, count, note = re.findall(
+            r"(text-important|text-red-600)[^>]*>(\d+)<.*?<p[^>]*>([^<]*)<", text, re.DOTALL
+        )[0]
+        return colour, count, note.replace("\xa0", " ")
+
+    stray, waiting = "Rows outside partitions", "Waiting for approval"
+    assert card(waiting) == ("text-important", "0", "nobody is waiting")
+    assert card(stray) == ("text-important", "0", "maintenance works")
+    for days in (3, 1):
+        Tenant.objects.create(name="Waiting", created_at=now() - timedelta(days=days))
+    Tenant.objects.create(name="Active", status="active", created_at=now() - timedelta(days=9))
+    for days in (401, 402, 403):
+        ApiRequest.objects.create(
+            id=ids.first_at(now() - timedelta(days=days)),
+            tenant_id=tenant.id,
+            status=200,
+            own_ms=1,
+            upstream_ms=0,
+        )
+    assert card(waiting) == ("text-important", "2", "oldest 3 days")
+    assert card(stray) == ("text-red-600", "3", "maintenance failed")
+
+
+def test_staff_without_a_role_see_no_figures() -> None:
+    person = User.objects.create_user("new@service.example", is_staff=True)
+    text = logged_in(person).get("/admin/").content.decode()
+    assert "Your account has no role yet" in text
+    assert "Waiting for approval" not in text
+
+
+@pytest.mark.parametrize(("zone", "shown"), [("Asia/Kolkata", "1 Dec 2026, 00:00:01 IST"), ("UTC", "UTC")])
+def test_staff_read_times_in_their_own_zone(staff: User, tenant: Tenant, zone: str, shown: str) -> None:
+    User.objects.filter(pk=staff.pk).update(time_zone=zone)
+    call = ApiRequest.objects.create(
+        id=ids.first_at(datetime(2026, 11, 30, 18, 30, 1, tzinfo=UTC)), tenant_id=tenant.id, environment="live",
+        method="GET", route="/v1/numbers", status=200, own_ms=12.34, upstream_ms=1204.0,
+    )  # fmt: skip
+    for text in (
+        page(logged_in(staff), ApiRequest, call),
+        page(logged_in(staff), ApiRequest, q=call.public_id),
+    ):
+        assert shown in text
+        assert tenant.name in text
+    fields = " ".join(re.sub(r"<[^>]*>", " ", page(logged_in(staff), ApiRequest, call)).split())
+    assert "In the gateway 12.3 ms" in fields
+    assert "At Meta 1,204.0 ms" in fields
+
+
+@pytest.mark.parametrize(("is_production", "badge"), [(True, "Production"), (False, "Development")])
+def test_a_badge_says_whether_this_is_production(
+    browser: Client, settings: Settings, is_production: bool, badge: str
+) -> None:
+    settings.PRODUCTION = is_production
+    text = browser.get("/admin/").content.decode()
+    assert [word for word in ("Production", "Development") if re.search(rf">\s*{word}\s*<", text)] == [badge]
 
 
 def test_the_side_bar_leads_to_every_page(browser: Client) -> None:

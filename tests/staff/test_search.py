@@ -1,12 +1,15 @@
 """The staff search over all apps, and the links on a tenant's page to the tenant's rows."""
 
 import html
+from collections import Counter
 
 import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from tenants.models import Tenant, User
+from tenants.credentials.api_keys import NewKey
+from tenants.models import PlatformApp, Tenant, User
+from tenants.staff import search
 from tests.browsers import logged_in, text
 from tests.one_of_each import OneOfEach, one_of_each
 
@@ -59,6 +62,50 @@ def test_staff_find_a_row_by_anything_that_names_it(
     page = html.unescape(answer.content.decode())
     assert found in page
     assert "Bina Stores" not in page
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("shop-7", "Asha Traders"),
+        ("SHOP-7", None),
+        ("aaapl1234", None),
+        ("asha@", "Active, asha@traders.example, https://traders.example"),
+        ("//traders.ex", "Active, asha@traders.example, https://traders.example"),
+        ("{app_id}", "Shop platform"),
+        ("shop plat", "{app_id}"),
+        ("{key_id}", "server, Asha Traders"),
+        ("{app_key}", "platform, Shop platform"),
+        ("staff@service", "Person · Staff"),
+        ("ravi@", "Person · Asha Traders"),
+        ("r", None),
+        (" ", None),
+    ],
+)
+def test_staff_read_what_a_hit_is(
+    staff: User,
+    tenant: Tenant,
+    rows: OneOfEach,
+    platform_app: PlatformApp,
+    app_key: NewKey,
+    asked: str,
+    found: str | None,
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(external_ref="shop-7")
+    named = {"app_id": platform_app.id, "key_id": rows.key.row.id, "app_key": app_key.key}
+    hits = search.find(staff, asked.format(**named))
+    said = [f"{hit.title} {hit.kind} · {hit.note}" for hit in hits]
+    assert bool(said) is (found is not None)
+    assert all(found is None or found.format(**named) in each for each in said)
+
+
+def test_each_kind_has_ten_hits_at_most(staff: User) -> None:
+    for number in range(11):
+        Tenant.objects.create(name=f"Chain {number}")
+        PlatformApp.objects.create(name=f"Chain {number}")
+    hits = search.find(staff, "chain")
+    assert Counter(hit.kind for hit in hits) == {"Tenant": 10, "Platform app": 10}
+    assert [hit.title for hit in hits][:2] == ["Chain 10", "Chain 9"], "the newest first"
 
 
 def test_a_single_hit_opens_at_once_and_nothing_found_says_what_can_be(staff: User, rows: OneOfEach) -> None:

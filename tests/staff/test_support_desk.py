@@ -2,6 +2,7 @@
 
 import html
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,6 +164,40 @@ def test_only_staff_with_a_role_begin_a_view(world: World, browser: Client) -> N
         client.post(path, {"reason": "x", "_form_submitted": "on"})
         assert "support_view" not in client.session
     assert not AuditEntry.objects.filter(action="support.view").exists()
+
+
+@pytest.mark.parametrize("change", ["other staff", "no staff", "no tenant", "nothing"])
+def test_a_view_is_of_the_staff_member_who_began_it(support: User, tenant: Tenant, change: str) -> None:
+    request: Any = SimpleNamespace(session={})
+    support_view.begin(request, tenant=tenant, user=support, reason="ticket 7")
+    entry = AuditEntry.objects.get(action="support.view")
+    assert entry.details == {"reason": "ticket 7", "until": request.session["support_view"]["until"]}
+    visitor = support
+    if change == "other staff":
+        visitor = User.objects.create_superuser("boss@service.example")
+    elif change == "no staff":
+        support.is_staff = False
+    elif change == "no tenant":
+        Tenant.objects.filter(pk=tenant.pk).delete()
+    view = support_view.current(request, visitor)
+    assert (view and view.tenant) == (tenant if change == "nothing" else None)
+    assert support_view.end(request, visitor) == (tenant if change == "nothing" else None)
+    assert AuditEntry.objects.filter(action="support.view_end").exists() is (change == "nothing")
+    assert request.session == {}
+
+
+CLOSED = {
+    *("console_event", "console_export", "console_endpoint_secret", "console_data", "console_device"),
+    *("console_connect_app", "console_connected_apps", "console_phone", "console_scheduled_message"),
+    *("console_audit_csv", "console_figures_csv", "console_messages_csv", "console_requests_csv"),
+    "console_batch_failed",
+}
+
+
+def test_pages_with_texts_files_and_credentials_are_closed_to_a_view() -> None:
+    of_customers = {name for name, page in PAGES.items() if page.area == "conversations"}
+    assert (of_customers | CLOSED) - PAGES.keys() == set()
+    assert (of_customers | CLOSED) & support_view.SHOWN_PAGES == set()
 
 
 def test_a_view_needs_a_reason(world: World, support: User) -> None:
