@@ -123,6 +123,219 @@ def test_a_huge_identifier_gives_a_bounded_key_and_no_column() -> None:
     assert len(one_draft(notification("f" * 300, {})).dedupe_key) < 255
 
 
+GROUP = {"id": "w", "status": "read", "recipient_type": "group", "recipient_id": "g"}
+"""A status of a message to a group. It lacks the participant."""
+IDENTITIES: list[tuple[str, dict[str, Any], str, str]] = [
+    ("messages", {"messages": [message()]}, "id", "from timestamp type"),
+    ("messages", {"statuses": [{"id": "w", "status": "sent"}]}, "id status", "timestamp recipient_id"),
+    (
+        "messages",
+        {"statuses": [{**GROUP, "recipient_participant_id": "91"}]},
+        "recipient_participant_id",
+        "timestamp",
+    ),
+    (
+        "messages",
+        {"statuses": [{**GROUP, "recipient_participant_user_id": "IN.1"}]},
+        "recipient_participant_user_id",
+        "timestamp",
+    ),
+    (
+        "messages",
+        {"user_actions": [{"marketing_messages_link_click_data": {"click_id": "c"}}]},
+        "",
+        "timestamp",
+    ),
+    ("message_echoes", {"message_echoes": [message()]}, "id", "to timestamp"),
+    ("history", {"messages": [message()]}, "id type", "timestamp from"),
+    ("standby", {"standby": {"statuses": [{"id": "w", "status": "sent"}]}}, "id status", "timestamp"),
+    ("standby", {"standby": {"messages": [message()]}}, "id", "timestamp"),
+    ("calls", {"calls": [{"id": "c", "event": "connect"}]}, "id event", "timestamp"),
+    ("calls", {"statuses": [{"id": "c", "status": "RINGING"}]}, "id status", "timestamp"),
+    (
+        "user_preferences",
+        {"user_preferences": [{"wa_id": "91", "category": "c", "value": "stop", "timestamp": "1"}]},
+        "wa_id user_id category value timestamp",
+        "detail",
+    ),
+    (
+        "user_id_update",
+        {"user_id_update": [{"previous_user_id": "IN.1", "user_id": "IN.2"}]},
+        "previous_user_id user_id",
+        "timestamp wa_id",
+    ),
+    (
+        "message_template_status_update",
+        {"message_template_id": 1, "event": "APPROVED"},
+        "message_template_id event",
+        "reason",
+    ),
+    (
+        "message_template_quality_update",
+        {"message_template_id": 1, "previous_quality_score": "RED", "new_quality_score": "GREEN"},
+        "message_template_id previous_quality_score new_quality_score",
+        "message_template_name",
+    ),
+    (
+        "template_category_update",
+        {"message_template_id": 1, "previous_category": "UTILITY", "category_update_timestamp": 5},
+        "message_template_id previous_category new_category correct_category category category_update_timestamp",
+        "message_template_name",
+    ),
+    (
+        "phone_number_quality_update",
+        {"display_phone_number": "91", "event": "UPGRADE"},
+        "display_phone_number event current_limit max_daily_conversations_per_business",
+        "old_limit",
+    ),
+    (
+        "phone_number_name_update",
+        {"display_phone_number": "91", "decision": "APPROVED"},
+        "display_phone_number decision",
+        "rejection_reason",
+    ),
+    (
+        "business_username_update",
+        {"display_phone_number": "91", "status": "approved", "username": "a"},
+        "display_phone_number status username",
+        "detail",
+    ),
+    (
+        "account_alerts",
+        {"entity_id": "1", "alert_info": {"alert_type": "T", "alert_status": "ACTIVE"}},
+        "entity_id",
+        "entity_type",
+    ),
+    (
+        "account_alerts",
+        {"entity_id": "1", "alert_type": "T", "alert_status": "ACTIVE"},
+        "entity_id alert_type alert_status",
+        "alert_description",
+    ),
+    ("account_update", {"event": "DISABLED_UPDATE"}, "event ban_info", ""),
+    ("business_capability_update", {"max_phone_numbers_per_waba": 5}, "max_phone_numbers_per_waba", ""),
+    (
+        "security",
+        {"display_phone_number": "91", "event": "PIN_CHANGED"},
+        "display_phone_number event",
+        "requester",
+    ),
+]
+"""For each kind: a value with one item, members of the item (or of the value) that distinguish two events, and members
+that do not.
+"""
+
+
+@pytest.mark.parametrize(("field", "value", "distinct", "same"), IDENTITIES)
+def test_what_repeats_is_one_event_and_what_differs_is_another(
+    field: str, value: dict[str, Any], distinct: str, same: str
+) -> None:
+    def key(**changed: object) -> str:
+        copy = json.loads(json.dumps(value))
+        held = copy.get("standby", copy)
+        items = next((each for each in held.values() if isinstance(each, list)), [held])
+        items[0] |= changed
+        return drafts_of(notification(field, {**ENVELOPE, **copy}, time=7))[-1].dedupe_key
+
+    keys = [key(), *(key(**{name: f"{name} 5"}) for name in distinct.split())]
+    assert len(set(keys)) == len(keys), keys
+    assert {key(**{name: f"{name} 5"}) for name in same.split()} <= {keys[0]}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "wa_id", "user_id"),
+    [
+        ("messages", {"messages": [{"from": "91", "from_user_id": "IN.1"}]}, "91", "IN.1"),
+        ("messages", {"statuses": [{"recipient_id": "91", "recipient_user_id": "IN.1"}]}, "91", "IN.1"),
+        ("messages", {"statuses": [{**GROUP, "recipient_participant_id": "91"}]}, "91", None),
+        ("messages", {"statuses": [{**GROUP, "participant_recipient_id": "91"}]}, "91", None),
+        ("messages", {"statuses": [{**GROUP, "recipient_participant_user_id": "IN.1"}]}, None, "IN.1"),
+        ("messages", {"user_actions": [{"wa_id": "91", "user_id": "IN.1"}]}, "91", "IN.1"),
+        (
+            "message_echoes",
+            {"message_echoes": [{"from": "9", "to": "91", "to_user_id": "IN.1"}]},
+            "91",
+            "IN.1",
+        ),
+        ("history", {"messages": [{"from": "91", "from_user_id": "IN.1"}]}, "91", "IN.1"),
+        ("history", {"message_echoes": [{"from": "9", "to": "91", "to_user_id": "IN.1"}]}, "91", "IN.1"),
+        ("history", {"history": [{"threads": [{"id": "91", "messages": [{}]}]}]}, "91", None),
+        (
+            "history",
+            {"history": [{"threads": [{"context": {"wa_id": "91", "user_id": "IN.1"}, "messages": [{}]}]}]},
+            "91",
+            "IN.1",
+        ),
+        ("smb_app_state_sync", {"state_sync": [{"contact": {"phone_number": "91"}}]}, "91", None),
+        ("smb_app_state_sync", {"state_sync": [{"contact": {"user_id": "IN.1"}}]}, None, "IN.1"),
+        ("user_preferences", {"user_preferences": [{"wa_id": "91", "user_id": "IN.1"}]}, "91", "IN.1"),
+        (
+            "user_id_update",
+            {"user_id_update": [{"wa_id": "91", "user_id": {"current": "IN.1"}}]},
+            "91",
+            "IN.1",
+        ),
+        ("user_id_update", {"user_id_update": [{"wa_id": "91", "user_id": "IN.1"}]}, "91", "IN.1"),
+        ("calls", {"calls": [{"from": "91", "from_user_id": "IN.1", "to": "9"}]}, "91", "IN.1"),
+        (
+            "calls",
+            {"calls": [{"direction": "BUSINESS_INITIATED", "from": "9", "to": "91", "to_user_id": "IN.1"}]},
+            "91",
+            "IN.1",
+        ),
+        ("calls", {"statuses": [{"recipient_id": "91", "recipient_user_id": "IN.1"}]}, "91", "IN.1"),
+        ("group_lifecycle_update", {"groups": [{"wa_id": "91", "user_id": "IN.1"}]}, "91", "IN.1"),
+        ("standby", {"standby": {"messages": [{"from": "91", "from_user_id": "IN.1"}]}}, "91", "IN.1"),
+        ("standby", {"standby": {"message_echoes": [{"from": "9", "to": "91"}]}}, "91", None),
+        (
+            "standby",
+            {"standby": {"message_echoes": [{"message": {"to": "91", "recipient": "IN.1"}}]}},
+            "91",
+            "IN.1",
+        ),
+        ("standby", {"standby": {"message_echoes": [{"message": {"to_user_id": "IN.1"}}]}}, None, "IN.1"),
+        ("standby", {"standby": {"statuses": [{"recipient_id": "91"}]}}, "91", None),
+        ("messaging_handovers", {"sender": {"phone_number": "91", "user_id": "IN.1"}}, "91", "IN.1"),
+        ("messaging_handovers", {"sender": {"wa_id": "91"}}, "91", None),
+    ],
+)
+def test_each_kind_of_item_names_its_customer(
+    field: str, value: dict[str, Any], wa_id: str | None, user_id: str | None
+) -> None:
+    draft = drafts_of(notification(field, {**ENVELOPE, **value}))[-1]
+    assert (draft.wa_id, draft.user_id) == (wa_id, user_id)
+
+
+@pytest.mark.parametrize(
+    ("written", "response"),
+    [
+        ('{"a":1}', {"a": 1}),
+        (json.dumps({"a": "[" * 199}), {"a": "[" * 199}),
+        (json.dumps({"a": "[" * 200}), None),
+        *((each, None) for each in ("[]", "{", "", 5, None)),
+    ],
+)
+def test_the_response_of_a_flow_is_shown_as_an_object(written: object, response: object) -> None:
+    def shown(**reply: object) -> Any:
+        flow = message(type="interactive", interactive={"type": "nfm_reply", "nfm_reply": reply})
+        data = json.loads(one_draft(notification("messages", {**ENVELOPE, "messages": [flow]})).data)
+        return data["message"]["interactive"]["nfm_reply"]
+
+    added = {} if response is None else {"response": response}
+    assert shown(response_json=written, name="flow") == {"response_json": written, "name": "flow", **added}
+    own = {"response_json": written, "response": "Meta's own"}
+    assert shown(**own) == own
+
+
+def test_a_quality_score_that_comes_as_a_template_status_is_a_quality_event() -> None:
+    value = {"message_template_id": 1, "new_quality_score": "GREEN"}
+    body = notification("message_template_status_update", value)
+    assert (one_draft(body).type, changes_of(body)[0].field) == (
+        "template.quality",
+        "message_template_quality_update",
+    )
+
+
 # Facts of messages
 
 
