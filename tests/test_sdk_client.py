@@ -17,6 +17,7 @@ import pytest
 
 from tests.pages import ROOT, page
 from tests.sdk_import import sdk_from
+from tests.sdk_repeats import ANSWERS, CALLS
 
 SDK = ROOT / "sdks/python/src"
 URL = "https://gateway.example"
@@ -99,41 +100,26 @@ def test_options_of_a_call(sdk: ModuleType) -> None:
     assert (service.requests[-1].headers["X-Mine"], service.requests[-1].headers["X-Other"]) == ("1", "2")
 
 
-CONFLICT = {"error": {"code": "idempotency_conflict"}}
 REPEATED: list[tuple[str, httpx.Response | Exception]] = [
-    ("read keyed other", httpx.Response(429)),
-    ("read keyed other", httpx.Response(429, headers={"Retry-After": "60"})),
-    ("read keyed other", httpx.Response(503, headers={"Retry-After": "1"})),
-    ("read keyed other", httpx.ConnectError("refused")),
-    ("read keyed other", httpx.ConnectTimeout("slow")),
+    *((each.repeated, httpx.Response(each.status, headers=each.headers, json=each.body)) for each in ANSWERS),
+    *(("read keyed other", failure("away")) for failure in (httpx.ConnectError, httpx.ConnectTimeout)),
     ("read keyed other", httpx.PoolTimeout("full")),
-    ("read keyed", httpx.ReadTimeout("late")),
-    ("read keyed", httpx.RemoteProtocolError("cut off")),
-    ("read keyed", httpx.Response(500)),
-    ("read keyed", httpx.Response(502)),
-    ("read keyed", httpx.Response(504)),
-    ("read keyed", httpx.Response(409, json=CONFLICT)),
-    ("", httpx.Response(502, headers={"Idempotent-Replayed": "true"})),
-    ("", httpx.Response(429, headers={"Retry-After": "61"})),
-    ("", httpx.Response(409, json={"error": {"code": "conflict"}})),
-    *(("", httpx.Response(status)) for status in (400, 401, 403, 404, 422, 503)),
+    *(("read keyed", failure("late")) for failure in (httpx.ReadTimeout, httpx.RemoteProtocolError)),
 ]
-"""The calls that are repeated after an answer or a failure: reads, calls with an idempotency key, and other calls."""
 
 
-@pytest.mark.parametrize(("repeated", "first"), REPEATED, ids=lambda each: str(each))
+@pytest.mark.parametrize(("repeated", "first"), REPEATED, ids=str)
 def test_only_what_cannot_be_done_twice_is_repeated(
     sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, repeated: str, first: httpx.Response | Exception
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    calls = {"read": ("GET", None), "keyed": ("POST", "k1"), "other": ("POST", None)}
     tries = {}
-    for kind, (method, key) in calls.items():
+    for kind, (method, key) in CALLS.items():
         service = Service(first)
         with suppress(sdk.WhabuzzError):
             client_of(sdk, service).request(method, "/v1/webhooks", idempotency_key=key)
         tries[kind] = [request.headers.get("Idempotency-Key") for request in service.requests]
-    assert tries == {kind: [key] * (1 + (kind in repeated)) for kind, (_, key) in calls.items()}
+    assert tries == {kind: [key] * (1 + (kind in repeated)) for kind, (_, key) in CALLS.items()}
 
 
 def test_a_send_has_one_key_for_all_of_its_five_tries(

@@ -15,6 +15,7 @@ from tests.e2e.dropping_proxy import dropping_proxy
 from tests.e2e.sdks.homes import node_command, run
 from tests.e2e.sdks.packages import bot, customer_writes, remove_endpoint, sends_to, settings
 from tests.pages import blocks
+from tests.sdk_repeats import ANSWERS, CALLS
 
 pytestmark = pytest.mark.e2e
 
@@ -92,6 +93,16 @@ def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack,
     assert [event["wamid"] for event in sends_to(stack, f"9170009{tag}301")] == [wamid]
     keys = stack.api("GET", "/v1/api-keys?limit=200").json()["data"]
     assert [key["name"] for key in keys if key["name"] == f"lost-{tag}"] == [f"lost-{tag}"]
+
+
+def test_only_what_cannot_be_done_twice_is_repeated(home: Path) -> None:
+    answers = [{"status": each.status, "headers": each.headers, "body": each.body} for each in ANSWERS]
+    task = {"answers": [*answers, None], "calls": {kind: key for kind, (_, key) in CALLS.items()}}
+    seen = json.loads(run(node_command("repeats.mjs", json.dumps(task)), home).strip().splitlines()[-1])
+    repeated = [each.repeated for each in ANSWERS] + ["read keyed"]
+    assert seen == [
+        {kind: [key] * (1 + (kind in kinds)) for kind, (_, key) in CALLS.items()} for kinds in repeated
+    ]
 
 
 def test_the_quickstart_of_the_readme(stack: Stack, node_home: Path) -> None:
