@@ -141,15 +141,16 @@ class TestBatches:
         assert at_once(lambda: self.make(tenant)) == [200, 429]
         assert Batch.objects.count() == 2
 
+    @pytest.mark.parametrize("outcome", ["accepted", "failed"])
     def test_what_was_sent_makes_room(
-        self, tenant: Tenant, api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+        self, tenant: Tenant, api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch, outcome: str
     ) -> None:
         monkeypatch.setattr(batches, "MOST_WAITING_ITEMS", 1)
         self.make(tenant)
         answer = api.request("POST", "/v1/messages/batch", BATCH)
         assert assert_error(answer, 429, "rate_limited")["details"]["limit"] == 1
         assert answer["Retry-After"] == "60"
-        Batch.objects.update(accepted=1)
+        Batch.objects.update(**{outcome: 1})
         self.make(tenant)
         Batch.objects.update(completed_at=now())
         assert batches.waiting(tenant_id=tenant.id, environment="live") == (0, 0)

@@ -3,6 +3,8 @@
 import json
 import tracemalloc
 from collections.abc import Callable
+from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import orjson
@@ -12,6 +14,7 @@ from django.core.management import call_command
 from gateway import ids
 from gateway.api import limits
 from gateway.api.limits import API_BODY_BYTES, Bulkhead, LargeBodyMemory
+from gateway.clock import isoformat, now
 from messaging.batches import views
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
@@ -216,8 +219,10 @@ def test_an_item_with_another_from_is_400(api: Api, number: PhoneNumber) -> None
         details = assert_error(api.post(PATH, body), 400, "invalid_request")["details"]
         assert (details["indexes"], list(details["fields"])) == ([2], ["messages[2].from"]), sender
     assert not Batch.objects.exists()
-    for own in (number.digits, f"+{number.digits}"):
-        assert api.post(PATH, {**body, "messages": [messages(1)[0] | {"from": own}]}).status_code == 202
+    spellings = (number.phone_number_id, number.digits, f"+{number.digits}")
+    for sender, own in product(spellings, spellings):
+        body = {"from": sender, "messages": [messages(1)[0] | {"from": own}]}
+        assert api.post(PATH, body).status_code == 202, (sender, own)
 
 
 def test_a_number_that_is_not_connected_is_409(api: Api, number: PhoneNumber) -> None:
@@ -315,6 +320,29 @@ def test_a_batch_is_retried_only_with_unsent_failures_and_not_cancelled_once_com
     Batch.objects.update(status="cancelled")
     BatchItem.objects.update(body=b"{}")
     assert_error(api.post(f"{PATH}/{batch_id}/retry"), 409, "conflict")
+
+
+@pytest.mark.parametrize(
+    ("status", "begun", "refusal"),
+    [
+        ("queued", False, None),
+        ("queued", True, "being sent"),
+        ("cancelled", False, "cancelled"),
+        ("completed", False, "completed"),
+        ("completed", True, "completed"),
+    ],
+)
+def test_only_a_batch_that_waits_for_its_beginning_gets_another_time(
+    api: Api, number: PhoneNumber, status: str, begun: bool, refusal: str | None
+) -> None:
+    batch_id = made(api, number, 1)
+    Batch.objects.update(status=status, started_at=now() if begun else None)
+    answer = api.patch(f"{PATH}/{batch_id}", {"send_at": isoformat(now() + timedelta(hours=1))})
+    if refusal is None:
+        assert (answer.status_code, answer.json()["waiting_for"]) == (200, "scheduled")
+    else:
+        error = assert_error(answer, 409, "conflict")
+        assert (error["message"], error["details"]) == (f"This batch is {refusal}.", {"status": status})
 
 
 def test_cancel_skips_what_was_not_sent_and_ends_with_the_event(api: Api, number: PhoneNumber) -> None:

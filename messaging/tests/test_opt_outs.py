@@ -1,7 +1,7 @@
 """Opt-outs by a report of Meta or by a customer's message: where they are shown, and batches that skip them."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -41,14 +41,15 @@ def take_in(field: str, *, secret: str | None = None, **members: Any) -> None:
     assert post(notification((WABA, [{"field": field, "value": value}])), secret=secret).status_code == 200
 
 
-def report(value: str, *, at: int = T0, **who: str) -> None:
-    """Post a report of a preference in the form that Meta documents."""
+def report(value: str, *, at: int = T0, odd: Mapping[str, Any] | None = None, **who: str) -> None:
+    """Post a report of a preference in the form that Meta documents, with the members `odd` instead."""
     preference = {
         **(who or {"wa_id": WA_ID}),
         "detail": f"User requested to {value} marketing messages",
         "category": "marketing_messages",
         "value": value,
         "timestamp": at,
+        **(odd or {}),
     }
     take_in(
         "user_preferences", contacts=[{"profile": {"name": "Asha R"}, **who}], user_preferences=[preference]
@@ -152,6 +153,28 @@ def test_a_preference_under_one_id_is_known_under_the_other(api: Api, here: Phon
     assert OptOut.objects.filter(reported_stop=True).count() == 2
     (item,) = api.get("/v1/opt-outs").json()["data"]
     assert (item["wa_id"], item["user_id"]) == (WA_ID, USER_ID)
+
+
+def test_a_customer_known_by_the_user_id_alone_is_in_the_list(api: Api, here: PhoneNumber) -> None:
+    report("stop", user_id=USER_ID)
+    (item,) = api.get("/v1/opt-outs").json()["data"]
+    assert (item["wa_id"], item["user_id"], item["opted_out_source"]) == (None, USER_ID, "whatsapp")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"category": "utility_messages"},
+        {"value": "pause"},
+        {"value": None},
+        {"timestamp": "179350000000"},
+    ],
+    ids=str,
+)
+def test_a_report_of_another_form_changes_nothing(api: Api, here: PhoneNumber, odd: dict[str, Any]) -> None:
+    report("stop", wa_id=WA_ID)
+    report("resume", at=T0 + 60, odd=odd, wa_id=WA_ID)
+    assert (shown(api)[0], len(changes())) == (True, 1)
 
 
 def test_a_repeat_changes_nothing(api: Api, here: PhoneNumber) -> None:

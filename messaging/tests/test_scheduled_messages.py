@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -698,6 +698,22 @@ class TestCustomerHours:
         assert (after["status"], after["accepted"]) == ("completed", 2)
         assert len(received(simulator, number)) == 2
 
+    def test_a_batchs_time_is_moved_into_them_only_if_it_lies_outside(
+        self, api: Api, number: PhoneNumber
+    ) -> None:
+        later = now() + timedelta(days=1)
+        at_once = TestBatches.create(api, number, customer_hours=ALWAYS).json()
+        assert (at_once["send_at"], at_once["waiting_for"]) == (None, None)
+        kept = TestBatches.create(api, number, later, customer_hours=ALWAYS).json()
+        assert (kept["send_at"], kept["waiting_for"]) == (isoformat(later), "scheduled")
+        hours = hours_in(5)
+        moved = TestBatches.create(api, number, later, customer_hours=hours).json()
+        again = api.patch(f"/v1/messages/batch/{moved['id']}", {"send_at": isoformat(later)}).json()
+        for answer in (moved, again):
+            begins = datetime.fromisoformat(answer["send_at"])
+            assert later < begins < later + 6 * HOUR
+            assert (begins.astimezone(ZoneInfo("Asia/Kolkata")).hour, begins.second) == (hours["from"], 0)
+
     def test_a_batch_that_is_claimed_outside_of_them_sends_nothing(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator
     ) -> None:
@@ -806,15 +822,20 @@ def test_after_a_restore_what_was_due_is_cancelled_and_the_rest_waits(
 ) -> None:
     for send_at in (None, now() + HOUR):
         assert TestBatches.create(api, number, send_at).status_code == 202
-    due = schedule_one(api, number)
+    under_way, due = (schedule_one(api, number) for _ in range(2))
     ScheduledMessage.objects.update(send_at=now())
+    ScheduledMessage.objects.filter(pk=ids.decode(ids.SCHEDULED, under_way)).update(
+        status="sending", claim=uuid4(), claimed_until=now() - HOUR
+    )
     waits = schedule_one(api, number)
     call_command("cancel_open_batches")
     assert [*Batch.objects.order_by("id").values_list("status", flat=True)] == ["cancelled", "queued"]
     states = {row["id"]: row["status"] for row in api.get(PATH).json()["data"]}
-    assert states == {due: "cancelled", waits: "scheduled"}
+    assert states == {under_way: "cancelled", due: "cancelled", waits: "scheduled"}
     runner.run()
     assert received(simulator, number) == []
+    cancelled = ScheduledMessage.objects.filter(status="cancelled").values_list("ended_at", "body", "claim")
+    assert all(ended and not body and claim is None for ended, body, claim in cancelled)
 
 
 def test_scheduled_ones_have_a_limit(api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> None:

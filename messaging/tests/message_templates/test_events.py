@@ -88,6 +88,20 @@ def test_a_status_shows_at_once_and_is_read_again_soon(
     assert read_again_soon()
 
 
+def test_each_status_of_meta_is_shown_as_it_is_or_as_approved() -> None:
+    back = {"REINSTATED", "UNLOCKED", "UNARCHIVED"}
+    same = {"APPROVED", "REJECTED", "PENDING", "PAUSED", "DISABLED", "IN_APPEAL", "PENDING_DELETION"}
+    same |= {"LOCKED", "ARCHIVED", "LIMIT_EXCEEDED"}
+    assert {**{word: word for word in same}, **dict.fromkeys(back, "APPROVED")} == mirror.STATUSES
+
+
+def test_a_status_changes_the_category_that_it_names(api: Api, number: PhoneNumber) -> None:
+    notify("message_template_status_update", event="APPROVED", message_template_category="MARKETING")
+    assert (listed(api)["status"], listed(api)["category"]) == ("APPROVED", "MARKETING")
+    notify("message_template_status_update", at=1793500100, event="PAUSED")
+    assert listed(api)["category"] == "MARKETING", "kept without one"
+
+
 def test_a_rejection_shows_its_reason(api: Api, number: PhoneNumber) -> None:
     notify("message_template_status_update", event="REJECTED", reason="SCAM")
     assert (listed(api)["status"], listed(api)["rejected_reason"]) == ("REJECTED", "SCAM")
