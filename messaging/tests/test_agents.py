@@ -28,10 +28,12 @@ from gateway.database import bounded_walk
 from gateway.guides import documentation
 from gateway.valkey import write_behind
 from gateway.valkey.connection import valkey
+from messaging.agents import tools
 from messaging.agents.tools import PROMPTS, TOOLS
 from messaging.batches.views import BatchesView
 from messaging.models import Batch
 from messaging.tests.conftest import connected_number
+from messaging.tests.sending.test_send import sent_bodies
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import AppConnection, Tenant, User
@@ -279,6 +281,16 @@ def test_a_message_is_sent_once_and_looked_up(agent: Agent, number: PhoneNumber)
     assert agent.call("get_event", event_id=event["id"])["event"]["wamid"] == wamid
 
 
+def test_a_repeated_recipient_gets_one_message_and_a_user_id_is_addressed_as_such(
+    agent: Agent, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    agent.call("send_message", to=[TO, TO], message=TEXT, idempotency_key="k1")
+    agent.call("send_message", to=["IN.77889900112233445566"], message=TEXT, idempotency_key="k2")
+    sent = [json.loads(body) for body in sent_bodies(simulator, number)]
+    addressed = [(body.get("to"), body.get("recipient")) for body in sent]
+    assert addressed == [(TO, None), (None, "IN.77889900112233445566")]
+
+
 def test_several_recipients_need_a_confirmation(agent: Agent, number: PhoneNumber) -> None:
     arguments = {"to": [TO, "+919812345679"], "message": TEXT, "idempotency_key": "news-1"}
     asked = agent.call("send_message", **arguments)
@@ -293,7 +305,7 @@ def test_of_several_numbers_the_agent_must_name_one(
 ) -> None:
     second = connected_number(tenant, simulator.account(), environment="test")
     send: dict[str, Any] = {"to": [TO], "message": TEXT, "idempotency_key": "k"}
-    file = {"filename": "a.txt", "content_type": "text/plain", "content_base64": ""}
+    file = {"filename": "a.txt", "content_type": "text/plain", "content_base64": "aGVsbG8="}
     for tool, arguments in (
         ("send_message", send),
         ("upload_media", file),
@@ -301,6 +313,8 @@ def test_of_several_numbers_the_agent_must_name_one(
     ):
         assert agent.refused(tool, **arguments)["code"] == "invalid_request", tool
     assert not Event.objects.exists()
+    assert agent.call("upload_media", **file, **{"from": second.phone_number_id})["id"]
+    assert "window_open" in agent.call("customer_window", customer=TO, phone_number_id=second.phone_number_id)
     PhoneNumber.objects.filter(pk=number.pk).update(connection_state="disconnected")
     assert agent.call("send_message", **send)["answer"]
     assert Event.objects.get().phone_number_id == second.phone_number_id, "the only one that is connected"
@@ -379,6 +393,40 @@ def test_why_an_endpoint_fails_is_reported_from_its_health(
     assert explained()["why"] == "The endpoint is paused, so nothing is sent to it; 3 deliveries wait."
     Endpoint.objects.update(status="active", consecutive_failures=0, circuit_open_until=None)
     assert explained()["why"] == "The last attempt succeeded; 3 deliveries wait."
+
+
+@pytest.mark.parametrize(
+    ("status", "health", "why"),
+    [
+        ("disabled", {}, "The endpoint is disabled, so nothing is sent to it; 2 deliveries wait."),
+        ("active", {"state": "healthy"}, "The last attempt succeeded; 2 deliveries wait."),
+        (
+            "active",
+            {},
+            "It has failed since S, the last time with HTTP 503. The next attempt is at T; 2 deliveries wait.",
+        ),
+        (
+            "active",
+            {"state": "circuit_open", "reason": {"error": "timeout", "http_status": None}},
+            "It has failed since S, the last time with timeout. Nothing is sent before T; 2 deliveries wait.",
+        ),
+        (
+            "active",
+            {"reason": None, "retry_at": None},
+            "It has failed since S. No attempt is planned; 2 deliveries wait.",
+        ),
+    ],
+)
+def test_one_sentence_says_why_an_endpoint_fails(status: str, health: dict[str, Any], why: str) -> None:
+    reason = {"error": "http_5xx", "http_status": 503}
+    failing_health = {
+        "state": "failing",
+        "since": "S",
+        "reason": reason,
+        "retry_at": "T",
+        "waiting": {"count": 2},
+    }
+    assert tools._why({"status": status, "health": failing_health | health}) == why
 
 
 def test_templates_numbers_and_the_sandbox(agent: Agent, number: PhoneNumber) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -13,7 +13,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from gateway import ids
+from gateway.api.access_log import SEND_ROUTES
 from gateway.clock import now
+from gateway.request_log.models import ApiRequest
 from gateway.request_log.tests.listening import listening
 from messaging.daily_ledger import tally
 from messaging.daily_ledger.tally import Counting, day_of
@@ -25,9 +27,9 @@ from tenants.models import PlatformApp, Tenant
 from tests.browsers import text
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
-from webhooks.models import Delivery, Endpoint
+from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests import publishing
-from webhooks.tests.publishing import make
+from webhooks.tests.publishing import make, uuid_at
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("within_half_an_hour")]
 
@@ -177,6 +179,22 @@ def test_a_message_recorded_twice_unbalances_the_ledger(api: Api, tenant: Tenant
     assert (answer["sends"]["accepted"], answer["sends"]["doubled"], answer["balanced"]) == (3, 1, False)
 
 
+def test_a_wamid_of_another_kind_environment_or_week_is_not_recorded_twice(
+    api: Api, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    sent: dict[str, Any] = {"kind": "message.outbound", "wamid": "wamid.1", "raw": None, "raw_path": None}
+    make(tenant, **sent, age=tally.DOUBLE_WITHIN + timedelta(days=2))
+    make(tenant, **{**sent, "kind": "message.status"})
+    make(tenant, **sent, environment="test")
+    make(other_tenant, **sent)
+    make(tenant, **sent)
+    assert api.get("/v1/ledger").json()["sends"]["doubled"] == 0
+    yesterday = timedelta(days=1)
+    make(tenant, **{**sent, "wamid": "wamid.2"}, age=yesterday)
+    make(tenant, **{**sent, "wamid": "wamid.2"})
+    assert api.get("/v1/ledger").json()["sends"]["doubled"] == 1, "also of an earlier day"
+
+
 def test_failed_items_and_unknown_outcomes_are_counted(
     api: Api, tenant: Tenant, other_tenant: Tenant
 ) -> None:
@@ -210,6 +228,59 @@ def test_an_item_of_an_old_batch_counts_on_the_day_when_a_retry_failed(
     )
     BatchItem.objects.create(batch=batch, idx=0, status="failed", body=b"", response=b"{}", sent_at=now())
     assert api.get("/v1/ledger").json()["sends"]["failed"] == 1
+
+
+def request_at(moment: datetime, tenant: Tenant, **values: Any) -> None:
+    """Log a single send that the upstream refused."""
+    row: dict[str, Any] = {"environment": "live", "method": "POST", "route": "/v1/messages", "status": 400}
+    row |= {"error_code": "131026", "own_ms": 1, "upstream_ms": 5}
+    ApiRequest.objects.create(**{"id": uuid_at(moment), "tenant_id": tenant.id, **row, **values})
+
+
+def test_an_hour_counts_what_happened_from_its_begin_to_before_its_end(api: Api, tenant: Tenant) -> None:
+    begin = (now() - timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
+    hour, least = timedelta(hours=1), timedelta(milliseconds=1)
+    values = {"tenant": tenant, "environment": "live", "phone_number_id": "1", "total": 8, "rate_per_sec": 80}
+    batch = Batch.objects.create(id=ids.first_at(begin - hour), **values)
+    unknown = b'{"error":{"code":"outcome_unknown"}}'
+    for place, moment in enumerate((begin - least, begin, begin + hour - least, begin + hour)):
+        Event.objects.create(
+            id=uuid_at(moment),
+            tenant_id=tenant.id,
+            type="message.outbound",
+            dedupe_key=str(place),
+            wamid=f"wamid.{place}",
+            payload_expires_on="2030-01-01",
+        )
+        for idx, response in ((place, b"{}"), (4 + place, unknown)):
+            BatchItem.objects.create(
+                batch=batch, idx=idx, status="failed", body=b"", response=response, sent_at=moment
+            )
+        for code in ("131026", "meta_unreachable"):
+            request_at(moment, tenant, error_code=code)
+    answer = api.get(f"/v1/ledger?day={begin:%Y-%m-%d}&hour=12").json()
+    assert answer["events"] == {"accepted": 2, "with_endpoint": 0, "without_endpoint": 2}
+    names = ("accepted", "failed", "outcome_unknown", "refused", "unanswered")
+    assert answer["sends"] == {**dict.fromkeys(names, 2), "doubled": 0}
+
+
+def test_only_own_single_sends_that_the_upstream_refused_are_refused(
+    api: Api, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    for route in SEND_ROUTES:
+        request_at(now(), tenant, route=route)
+    request_at(now(), other_tenant)
+    others: list[dict[str, Any]] = [
+        {"environment": "test"},
+        {"method": "GET"},
+        {"route": "/v1/messages/read"},
+        {"status": 200},
+        {"upstream_ms": 0},
+    ]
+    for values in others:
+        request_at(now(), tenant, **values)
+    sends = api.get("/v1/ledger").json()["sends"]
+    assert (sends["refused"], sends["unanswered"]) == (len(SEND_ROUTES), 0)
 
 
 log_calls = pytest.fixture(listening)
