@@ -189,6 +189,34 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
     assert erase(api)["erased"]["events"] == 0
 
 
+@pytest.mark.parametrize("given", [WA_ID, USER_ID])
+def test_a_customer_whose_ids_an_opt_out_alone_links_is_erased_under_both(
+    tenant: Tenant, other_tenant: Tenant, api: Api, given: str
+) -> None:
+    opted_out(tenant, user_id=USER_ID)
+    opted_out(other_tenant, wa_id=OTHER, user_id=USER_ID)
+    rows = [make(tenant, **who)[0] for who in ({"wa_id": WA_ID}, {"user_id": USER_ID}, {"wa_id": OTHER})]
+    assert erase(api, given)["erased"]["events"] == 2
+    assert readable(*rows) == [False, False, True]
+
+
+def test_files_of_every_kind_anywhere_in_a_message_are_erased(tenant: Tenant, api: Api) -> None:
+    contents: list[dict[str, Any]] = [
+        {kind: {"id": kind}} for kind in ("audio", "document", "image", "sticker", "video")
+    ]
+    contents += [{"parts": [{"header": {"image": {"id": "nested"}}}]}, {"location": {"id": "no file"}}]
+    for content in contents:
+        make(tenant, wa_id=WA_ID, data=orjson.dumps({"message": content}))
+    make(tenant, wa_id=OTHER, data=orjson.dumps({"message": {"image": {"id": "of another"}}}))
+    files = ("audio", "document", "image", "sticker", "video", "nested", "no file", "of another")
+    for media_id in files:
+        KnownMedia.objects.create(
+            tenant_id=tenant.id, environment="live", media_id=media_id, phone_number_id="1"
+        )
+    assert erase(api)["erased"]["media"] == 6
+    assert set(KnownMedia.objects.values_list("media_id", flat=True)) == {"no file", "of another"}
+
+
 def test_the_console_erases_only_after_a_confirmation(tenant: Tenant) -> None:
     make(tenant, wa_id=WA_ID)
     browser = browser_of(tenant)
@@ -382,13 +410,15 @@ def test_the_accounts_file_has_everything_but_secrets(tenant: Tenant, number: Ph
 
 def test_after_a_restore_the_hashes_of_the_log_erase_again(tenant: Tenant, api: Api, tmp_path: Path) -> None:
     (event,) = make(tenant, wa_id=WA_ID)
+    (by_user,) = make(tenant, user_id=USER_ID)
     (stays,) = make(tenant, wa_id=OTHER)
     written = tmp_path / "erased.txt"
-    written.write_text(f"{tenant.id} {erasure.hash_of(tenant.id, WA_ID)}\n{tenant.id},{'0' * 64}\n")
+    hashes = [erasure.hash_of(tenant.id, name) for name in (WA_ID, USER_ID)]
+    written.write_text(f"{tenant.id} {hashes[0]}\n{tenant.id},{hashes[1]}\n{tenant.id},{'0' * 64}\n")
     out = StringIO()
     call_command("expunge", "--again", str(written), stdout=out)
-    assert out.getvalue() == "Erased 1 customers again.\n"
-    assert readable(event, stays) == [False, True]
+    assert out.getvalue() == "Erased 2 customers again.\n"
+    assert readable(event, by_user, stays) == [False, False, True]
     written.write_text("nonsense\n")
     with pytest.raises(CommandError, match="nonsense"):
         call_command("expunge", "--again", str(written))

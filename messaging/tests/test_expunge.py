@@ -64,6 +64,17 @@ class TestEvents:
             {"events": 0, "by": ["all"]},
         ]
 
+    def test_of_one_customer_before_a_moment_that_is_utc_without_an_offset(self, tenant: Tenant) -> None:
+        moment = (now() - DAY).replace(tzinfo=None)
+        rows = [
+            make(tenant, wa_id=wa_id, user_id=user_id, age=age)[0]
+            for wa_id, user_id in (("91", "IN.1"), ("91", "IN.2"), ("92", "IN.1"))
+            for age in (DAY + timedelta(hours=1), DAY - timedelta(hours=1))
+        ]
+        chosen = ("--wa-id", "91", "--user-id", "IN.1", "--before", moment.isoformat())
+        assert expunge(tenant, *chosen) == "Expunged 1 events.\n"
+        assert readable(*rows) == [False, True, True, True, True, True]
+
     def test_a_repeat_of_the_upstream_brings_nothing_back(self, tenant: Tenant) -> None:
         make(tenant, wa_id="91", dedupe_key="msg:wamid.1")
         expunge(tenant, "--wa-id", "91")
@@ -101,7 +112,9 @@ class TestBatches:
         return connected_number(tenant, account, throughput_level="HIGH")
 
     def create(self, api: Api, number: PhoneNumber, *customers: str) -> str:
-        messages = [{"to": f"+{to}", "type": "text", "text": {"body": "Hi"}} for to in customers]
+        messages = [
+            {"to": f"+{to}", "message_ref": to, "type": "text", "text": {"body": "Hi"}} for to in customers
+        ]
         answer = api.post(self.PATH, {"from": number.phone_number_id, "messages": messages})
         assert answer.status_code == 202, answer.content
         return str(answer.json()["id"])
@@ -120,7 +133,7 @@ class TestBatches:
         assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 1 events.\n"
         assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 0 events.\n"
 
-        gone = {"wamid": None, "response": None}
+        gone = {"wamid": None, "response": None, "message_ref": None}
         assert self.items(api, batch_id) == [before[0] | gone, before[1] | gone, before[2]]
         bodies = [api.get(f"/v1/events/{item['event_id']}").json()["event"] for item in before]
         assert [body is None for body in bodies] == [True, True, False]

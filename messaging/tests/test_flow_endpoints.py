@@ -136,9 +136,20 @@ def test_an_error_notification_is_forwarded_and_acknowledged_whatever_the_server
     assert receiver.wait_for(1)[0].json == notice
 
 
+def test_an_error_notification_has_both_members_and_its_failure_is_shown(
+    api: Api, hosted: Hosted, receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=500)
+    whole = {"error": "invalid-screen-transition", "error_message": "No such screen."}
+    for data, status in ((whole, 200), ({"error": "one"}, 502), ({"error_message": "other"}, 502), ([], 502)):
+        assert hosted.ask({**ASKED, "data": data})["status"] == status, data
+        assert api.get(path_of(hosted.number)).json()["last_error"] == "http_5xx"
+
+
 def test_what_the_server_may_answer(api: Api, hosted: Hosted, receiver: Receiver) -> None:
     cases: list[tuple[Any, int, str | None]] = [
         (lambda _: web.json_response({"error_msg": "Over."}, status=427), 427, None),
+        (lambda _: web.Response(text="Over.", status=427), 427, None),
         (lambda _: web.json_response({}, status=500), 502, "http_5xx"),
         (lambda _: web.Response(status=302, headers={"Location": "/elsewhere"}), 502, "http_3xx"),
         (lambda _: web.Response(text="Hello"), 502, "no_json_object"),
@@ -149,13 +160,15 @@ def test_what_the_server_may_answer(api: Api, hosted: Hosted, receiver: Receiver
             "no_json_object",
         ),
     ]
+    shown = []
     for answered, status, word in cases:
         receiver.answer = answered
         answer = hosted.ask(ASKED)
         assert answer["status"] == status, word
         if status == 427:
-            assert orjson.loads(answer["answer"]) == {"error_msg": "Over."}
+            shown.append(orjson.loads(answer["answer"]))
         assert api.get(path_of(hosted.number)).json()["last_error"] == word
+    assert shown == [{"error_msg": "Over."}, {}], "only an object is shown to the customer"
 
 
 def test_a_slow_server_is_given_up_in_time_and_holds_no_connection_meanwhile(
@@ -238,9 +251,12 @@ def test_only_the_app_of_its_environment_reaches_an_endpoint(
 def test_a_business_that_is_not_served_gets_no_requests(
     hosted: Hosted, tenant: Tenant, front: FrontClient
 ) -> None:
-    for status, answered in (("active", 200), ("suspended", 404), ("rejected", 404)):
-        Tenant.objects.filter(pk=tenant.pk).update(status=status)
-        assert send(hosted, front, {"version": "3.0", "action": "ping"}).status_code == answered, status
+    for environment, served in (("live", {"active"}), ("test", {"active", "pending_approval"})):
+        PhoneNumber.objects.update(environment=environment)
+        for status in Tenant.Status.values:
+            Tenant.objects.filter(pk=tenant.pk).update(status=status)
+            answer = send(hosted, front, {"version": "3.0", "action": "ping"})
+            assert answer.status_code == (200 if status in served else 404), (environment, status)
 
 
 def test_a_rotated_key_opens_what_comes_and_a_former_one_no_more(
@@ -282,6 +298,7 @@ def _rotate(number_id: Any) -> None:
 def test_the_secret_before_signs_too_after_a_rotation(api: Api, hosted: Hosted, receiver: Receiver) -> None:
     rotated = api.post(f"{path_of(hosted.number)}/rotate-secret").json()
     assert rotated["previous_secret_expires_at"] is not None
+    assert rotated["secret"].startswith(rotated["secret_prefix"])
     hosted.ask(ASKED)
     (got,) = receiver.wait_for(1)
     for secret in (hosted.secret, rotated["secret"]):
@@ -298,6 +315,7 @@ def test_a_key_that_meta_refuses_makes_no_endpoint(
     simulator.faults()
     assert "secret" in api.put(path_of(number), {"url": "https://example.com/flows"}).json()
     assert "secret" not in api.put(path_of(number), {"url": "https://example.com/other"}).json()
+    assert api.get(path_of(number)).json()["url"] == "https://example.com/other"
 
 
 def test_a_url_that_nothing_can_be_posted_to_is_400(api: Api, number: PhoneNumber) -> None:

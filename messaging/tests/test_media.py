@@ -127,6 +127,29 @@ def test_media_that_is_not_recorded_is_asked_of_a_number_of_the_keys_environment
     assert api.get(f"{PATH}/{media_id}?meta=true").status_code == 200
 
 
+def test_media_that_is_not_recorded_is_asked_of_the_number_with_the_newest_event(
+    tenant: Tenant, graph: ScriptedGraph
+) -> None:
+    account = BusinessAccount.objects.create(
+        tenant=tenant, environment="live", waba_id="1", access_token="EAA", subscribed=True
+    )
+    for place, last_event_at in enumerate(
+        (now() - timedelta(days=1), now(), now() - timedelta(days=2), None)
+    ):
+        PhoneNumber.objects.create(
+            account=account,
+            tenant=tenant,
+            environment="live",
+            phone_number_id=f"20{place}",
+            connection_state="connected",
+            last_event_at=last_event_at,
+        )
+    for numbers, asked in ((None, "201"), (["200", "202", "203"], "200"), (["202", "203"], "202")):
+        key = api_keys.create(name="k", environment="live", tenant=tenant, phone_number_ids=numbers)
+        Api(key.key).get(f"{PATH}/77?meta=true")
+        assert f"phone_number_id={asked}" in str(graph.received[-1])
+
+
 def test_an_unknown_media_id_costs_one_look_up(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
@@ -311,9 +334,12 @@ def test_a_body_that_is_no_form_is_415_or_400(api: Api, number: PhoneNumber) -> 
 
 
 def test_a_file_over_the_limit_is_413(api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "MAX_FILE_BYTES", 5_000)
+    monkeypatch.setattr(uploads, "MAX_FILE_BYTES", len(PNG))
+    assert upload(api, png(), **{"from": number.phone_number_id}).status_code == 200
+    monkeypatch.setattr(uploads, "MAX_FILE_BYTES", len(PNG) - 1)
     answer = upload(api, png(), **{"from": number.phone_number_id})
-    assert_error(answer, 413, "payload_too_large")
+    details = assert_error(answer, 413, "payload_too_large")["details"]
+    assert details == {"limit_bytes": len(PNG) - 1}
 
 
 def test_an_upload_needs_a_connected_number(api: Api, number: PhoneNumber) -> None:

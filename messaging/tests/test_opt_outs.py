@@ -255,6 +255,8 @@ def test_two_words_at_once_leave_the_later_one(api: Api, here: PhoneNumber, tena
 def test_expunging_a_customer_deletes_the_opt_out(api: Api, here: PhoneNumber, tenant: Tenant) -> None:
     write("stop")
     report("stop", wa_id="919812345679")
+    call_command("expunge", "--tenant", str(tenant.id), "--wa-id", WA_ID, "--before", "2999-01-01")
+    assert OptOut.objects.count() == 3, "an opt-out outlives the messages before a moment"
     call_command("expunge", "--tenant", str(tenant.id), "--wa-id", WA_ID)
     assert [row.customer for row in OptOut.objects.all()] == ["919812345679"]
     call_command("expunge", "--tenant", str(tenant.id), "--all")

@@ -188,7 +188,9 @@ def test_its_time_can_be_changed_and_it_can_be_cancelled_while_it_waits(
     assert "send_at" in str(error["details"]["fields"])
     assert_error(api.patch(path, {"send_at": "2020-01-01T00:00:00Z"}), 400, "invalid_request")
     assert api.post(f"{path}/cancel").json()["status"] == "cancelled"
-    assert bytes(ScheduledMessage.objects.get().body) == b"", "its text is deleted"
+    cancelled = ScheduledMessage.objects.get()
+    assert bytes(cancelled.body) == b"", "its text is deleted"
+    assert cancelled.ended_at is not None, "its retention begins"
     let_time_come()
     runner.run()
     assert received(simulator, number) == []
@@ -647,6 +649,15 @@ class TestCustomerHours:
         runner.run()
         (sent,) = received(simulator, number)
         assert b"customer_hours" not in sent["body"].encode()
+
+    def test_a_customer_named_by_user_id_has_the_zone_of_its_country(
+        self, api: Api, number: PhoneNumber
+    ) -> None:
+        hours, message = hours_in(5), text(number, recipient="IN.77889900112233445566")
+        del message["to"]
+        made = api.post(PATH, {**message, "customer_hours": hours}).json()
+        begins = datetime.fromisoformat(made["send_at"]).astimezone(ZoneInfo("Asia/Kolkata"))
+        assert (begins.hour, begins.minute) == (hours["from"], 0)
 
     def test_a_time_within_the_hours_stays_as_it_is(self, api: Api, number: PhoneNumber) -> None:
         send_at = now() + HOUR

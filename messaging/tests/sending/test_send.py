@@ -630,3 +630,16 @@ def test_read_marks_and_typing_pass_verbatim(
         "typing_indicator": {"type": "text"},
     }
     assert_error(api.post("/v1/messages/read", {"from": number.phone_number_id}), 400, "invalid_request")
+
+
+def test_a_read_mark_is_one_whatever_status_it_names_and_its_refused_token_is_asked_about(
+    api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    mark = {"from": number.phone_number_id, "message_id": "wamid.1"}
+    api.post("/v1/messages/read", {**mark, "messaging_product": "sms", "status": "delivered"})
+    (body,) = sent_bodies(simulator, number)
+    expected = {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.1"}
+    assert orjson.loads(body) == expected
+    simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+    assert api.post("/v1/messages/read", mark).status_code == 401
+    assert_error(api.post("/v1/messages/read", mark), 409, "number_not_connected")
