@@ -302,10 +302,10 @@ def test_an_item_has_its_answer_and_a_cursor_is_of_its_batch(api: Api, number: P
 
 def test_an_item_says_why_it_was_skipped(api: Api, number: PhoneNumber) -> None:
     batch_id = made(api, number, 5)
-    first = {"first_batch_id": ids.uuid7(), "first_idx": 7}
+    first_batch_id = ids.uuid7()
     columns: list[dict[str, Any]] = [
         {"status": "skipped", "skip_reason": "opted_out"},
-        {"status": "skipped", **first},
+        {"status": "skipped", "first_batch_id": first_batch_id, "first_idx": 7},
         {"status": "skipped"},
         {"status": "failed"},
         {"status": "pending"},
@@ -314,7 +314,7 @@ def test_an_item_says_why_it_was_skipped(api: Api, number: PhoneNumber) -> None:
         BatchItem.objects.filter(idx=idx).update(**values)
     items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
     assert [item["skip_reason"] for item in items] == ["opted_out", "message_ref", "batch_ended", None, None]
-    place = {"batch_id": ids.encode(ids.BATCH, first["first_batch_id"]), "idx": 7}
+    place = {"batch_id": ids.encode(ids.BATCH, first_batch_id), "idx": 7}
     assert [item["duplicate_of"] for item in items] == [None, place, None, None, None]
 
 

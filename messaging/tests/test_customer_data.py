@@ -195,7 +195,8 @@ def test_a_customer_whose_ids_an_opt_out_alone_links_is_erased_under_both(
 ) -> None:
     opted_out(tenant, user_id=USER_ID)
     opted_out(other_tenant, wa_id=OTHER, user_id=USER_ID)
-    rows = [make(tenant, **who)[0] for who in ({"wa_id": WA_ID}, {"user_id": USER_ID}, {"wa_id": OTHER})]
+    named: list[dict[str, Any]] = [{"wa_id": WA_ID}, {"user_id": USER_ID}, {"wa_id": OTHER}]
+    rows = [make(tenant, **who)[0] for who in named]
     assert erase(api, given)["erased"]["events"] == 2
     assert readable(*rows) == [False, False, True]
 

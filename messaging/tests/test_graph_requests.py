@@ -403,7 +403,19 @@ class TestNodes:
             (method, path) for method in ("GET", "POST", "DELETE")
         ]
 
-    @pytest.mark.parametrize("edge", ["assigned_users", "x/assigned_users", "owner_business/owned_apps"])
+    @pytest.mark.parametrize(
+        "edge",
+        [
+            "assigned_users",
+            "x/assigned_users",
+            "owned_pages",
+            "x/marketing_messages",
+            "x/messages",
+            "x/messages_encrypted",
+            "x/media",
+            "owner_business/owned_apps",
+        ],
+    )
     def test_what_is_not_passed_on_is_not_at_any_depth(
         self, api: Api, account: SimulatedAccount, number: PhoneNumber, simulator: RunningSimulator, edge: str
     ) -> None:

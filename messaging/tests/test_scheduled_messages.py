@@ -835,7 +835,8 @@ def test_after_a_restore_what_was_due_is_cancelled_and_the_rest_waits(
         assert TestBatches.create(api, number, send_at).status_code == 202
     under_way, due = (schedule_one(api, number) for _ in range(2))
     ScheduledMessage.objects.update(send_at=now())
-    ScheduledMessage.objects.filter(pk=ids.decode(ids.SCHEDULED, under_way)).update(
+    oldest = ScheduledMessage.objects.order_by("id")[:1].values("id")
+    ScheduledMessage.objects.filter(pk__in=oldest).update(
         status="sending", claim=uuid4(), claimed_until=now() - HOUR
     )
     waits = schedule_one(api, number)
