@@ -82,10 +82,11 @@ def _since() -> timedelta:
 
 
 def waits_for_registration(document: Invoice | CreditNote) -> bool:
-    """Whether a document is not valid yet, because it is not registered (CGST rule 48(5)). A credit note without tax
-    needs no registration.
+    """Whether a document is not valid yet, because it is not registered (CGST rule 48(5)).
+
+    A credit note without tax, or of an invoice whose registration was cancelled, is never registered.
     """
-    if isinstance(document, CreditNote) and document.is_commercial:
+    if isinstance(document, CreditNote) and (document.is_commercial or document.invoice.irn_cancelled_at):
         return False
     invoice = document if isinstance(document, Invoice) else document.invoice
     return settings.BILLING_EINVOICES and document.irn is None and must_be_registered(invoice)
@@ -257,7 +258,7 @@ def _warnings(tenant: Tenant, at: datetime) -> Iterator[tuple[str, str, Callable
     profile = buyers.profile_of(tenant)
     missing = [name for name in buyers.missing(profile) if name != "billing_email"]
     charge = next_invoice.estimate(tenant, at) if mandate or missing else None
-    if charge and mandate and charge.total_paise > (limit := mandate.max_amount_paise):
+    if charge and mandate and charge.debit_paise > (limit := mandate.max_amount_paise):
         total, most = rupees(charge.total_paise), rupees(limit)
         yield "above_limit", str(period), lambda: _above_limit(tenant, total=total, limit=most)
     if charge and missing and charge.numbers and charge.period == str(period):

@@ -6,6 +6,7 @@ from datetime import date, datetime
 
 from billing import buyers, plan
 from billing.pricing import gst
+from billing.pricing.money import rounded_share
 from billing.pricing.periods import Period, ist_date
 from billing.usage import BILLED, active_numbers, billed_from
 from tenants.models import Tenant
@@ -23,6 +24,8 @@ class NextCharge:
     subtotal_paise: int
     tax_paise: int
     total_paise: int
+    debit_paise: int
+    """The amount that a debit takes: the total without the tax that the buyer deducts at source."""
 
 
 def is_billed(tenant: Tenant) -> bool:
@@ -41,7 +44,10 @@ def estimate(tenant: Tenant, at: datetime) -> NextCharge | None:
     numbers = active_numbers(tenant_id=tenant.id, start=billed_from(tenant, period), end=period.end)
     charge = plan.charge_for(len(numbers), plan.terms_for(tenant.id, period))
     profile = buyers.profile_of(tenant)
-    taxes = charge.taxes(buyers.supply(profile, period.end))
+    supply = buyers.supply(profile, period.end)
+    taxes = charge.taxes(supply)
+    total_paise = charge.subtotal_paise + taxes.total_paise
+    deducted = 0 if supply.kind == "export" else profile.tds_percent
     return NextCharge(
         period=str(period),
         invoice_on=ist_date(period.end),
@@ -50,5 +56,6 @@ def estimate(tenant: Tenant, at: datetime) -> NextCharge | None:
         lines=charge.lines,
         taxes=taxes.rows(),
         tax_paise=taxes.total_paise,
-        total_paise=charge.subtotal_paise + taxes.total_paise,
+        total_paise=total_paise,
+        debit_paise=total_paise - rounded_share(charge.subtotal_paise, deducted, 100),
     )

@@ -71,7 +71,7 @@ def _mandate(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     if mandate.expires_at is not None and mandate.expires_at <= at + timedelta(days=max(MANDATE_DAYS)):
         text = f"Your autopay mandate ends on {indian_date(mandate.expires_at)}."
         yield HomeWarning(text, "Set up a new one", page)
-    if seen.next_charge is not None and seen.next_charge.total_paise > mandate.max_amount_paise:
+    if seen.next_charge is not None and seen.next_charge.debit_paise > mandate.max_amount_paise:
         text = (
             f"The next invoice, {rupees(seen.next_charge.total_paise)}, is above the limit of your autopay mandate, "
             f"{rupees(mandate.max_amount_paise)}."

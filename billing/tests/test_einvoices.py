@@ -195,6 +195,17 @@ def test_a_credit_note_that_lowers_no_tax_is_mailed_without_a_registration(
     assert sent == [0, 1]
 
 
+def test_the_credit_note_of_a_cancelled_registration_is_mailed(payer: Tenant, settings: Settings) -> None:
+    """The note itself is never registered."""
+    settings.BILLING_EINVOICES = True
+    invoice = invoice_of(payer)
+    record(parsed(answer(invoice.number)))
+    at = ist(2026, 12, 1, 12)
+    note = credit_notes.cancel(invoice_id=invoice.id, reason="Wrong", at=at)
+    assert mails.send_credit_notes(at) == 1
+    assert f"Credit note {note.number}" in OutboundMail.objects.latest("id").subject
+
+
 def test_nobody_is_reminded_of_an_invoice_that_was_never_mailed(payer: Tenant, settings: Settings) -> None:
     settings.BILLING_EINVOICES = True
     invoice = invoice_of(payer)

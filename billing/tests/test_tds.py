@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from django.db.models import Sum
 
-from billing import buyers, ledger
+from billing import buyers, ledger, mails
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents, issuing
-from billing.models import BillingProfile, Invoice, LedgerPosting, PaymentAttempt
+from billing.models import BillingProfile, Invoice, LedgerPosting, Mandate, PaymentAttempt
 from billing.payments import bank_transfers, payment_links
 from billing.payments.provider import ProviderUnreachable
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
@@ -77,6 +77,20 @@ def test_autopay_takes_the_rest_within_its_limit(
     run(CHARGE)
     assert PaymentAttempt.objects.get(kind="autopay").amount_paise == 54_000
     assert due(deductor)[0] == "processing"
+
+
+@pytest.mark.parametrize(
+    ("limit", "country", "is_above"),
+    [(54_000, "IN", False), (53_999, "IN", True), (58_999, "DE", True), (59_000, "DE", False)],
+)
+def test_a_limit_is_too_low_for_what_is_debited(
+    deductor: Tenant, limit: int, country: str, is_above: bool
+) -> None:
+    """A debit takes the rest. Nothing is deducted from an export."""
+    BillingProfile.objects.update(country=country)
+    Mandate.objects.create(tenant=deductor, method="upi", status="active", max_amount_paise=limit)
+    mails.send_early_warnings(ist(2026, 11, 25))
+    assert OutboundMail.objects.filter(subject__contains="above the limit").exists() is is_above
 
 
 def test_what_was_deducted_is_never_overdue(deductor: Tenant, invoice: Invoice) -> None:

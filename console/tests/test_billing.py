@@ -278,6 +278,17 @@ def test_home_warns_before_a_trial_or_a_mandate_ends_and_when_its_limit_is_too_l
     assert "Set up autopay" not in text(customer, "/console"), "it is set up already"
 
 
+@pytest.mark.parametrize(("limit", "is_above"), [(54_000, False), (53_999, True)])
+def test_home_compares_the_limit_with_what_is_debited(
+    customer: Client, payer: Tenant, limit: int, is_above: bool
+) -> None:
+    """₹50.00 of the next invoice is deducted at source."""
+    buyers.change(tenant_id=payer.id, changes={**PROFILE, "tds_percent": 10})
+    connected(payer, "1", (now() - timedelta(days=40), None))
+    Mandate.objects.create(tenant=payer, method="upi", status="active", max_amount_paise=limit)
+    assert ("above the limit of your autopay mandate" in text(customer, "/console")) is is_above
+
+
 def test_staff_see_how_many_profiles_lack_what_an_invoice_needs(payer: Tenant, staff: User) -> None:
     buyers.profile_of(payer)
     assert cards.incomplete_profiles() == 1
