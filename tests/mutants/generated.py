@@ -44,7 +44,12 @@ CHECKS = (
 FEW_TESTS = 25
 """The number of tests for a file that no test imports, evenly chosen."""
 PACKAGES = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing", "web", "console")
-ALL_TESTS = (*PACKAGES, "tests/api_contract", "tests/documentation", "tests/staff", "tests/state_machines")
+ALL_TESTS = (
+    *PACKAGES,
+    *("tests/api_contract", "tests/documentation", "tests/staff", "tests/state_machines"),
+    *("tests/test_audit.py", "tests/test_limits.py", "tests/test_mistakes.py"),
+    *("tests/test_pruning_edges.py", "tests/test_window_edges.py"),
+)
 """The tests that run the code in the process of the tests, where coverage sees it."""
 Contexts = Mapping[str, Mapping[int, Sequence[str]]]
 """The tests that run each line, by file and line."""
