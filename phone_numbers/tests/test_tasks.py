@@ -5,7 +5,6 @@ their real names.
 from datetime import timedelta
 
 import pytest
-from django.conf import settings
 
 from gateway.clock import now
 from phone_numbers import onboarding, tasks
@@ -31,11 +30,3 @@ def test_an_account_is_read_again_by_its_task(simulator: RunningSimulator, tenan
     row = BusinessAccount.objects.get()
     tasks.sync_account(account_id=str(row.pk), lease=lease.isoformat(), added_later="ignored")
     assert PhoneNumber.objects.get().quality_rating == "RED"
-
-
-def test_beat_names_tasks_that_exist() -> None:
-    scheduled = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
-    own = {
-        task.name for task in (tasks.start_due_syncs, tasks.warn_of_token_ends, tasks.prune_redeemed_codes)
-    }
-    assert own <= scheduled
