@@ -1,7 +1,8 @@
 """The billing pages of the console: what the tenant sees and does, and that another tenant has no access."""
 
 import csv
-from datetime import timedelta
+import re
+from datetime import datetime, timedelta
 from io import StringIO
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from billing.tests.conftest import provider as provider
 from billing.tests.test_money import late_attempt
 from billing.tests.test_payments import answer, deliver
 from gateway.clock import now
+from phone_numbers.models import BusinessAccount
 from tenants.models import Tenant, User
 from tests.browsers import browser_of, logged_in, text
 from tests.simulated import RunningSimulator
@@ -182,6 +184,21 @@ def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: T
     assert BillingProfile.objects.get(tenant=payer).tax_id == PROFILE["tax_id"]
 
 
+def test_an_address_in_india_needs_state_pin_and_tax_number(customer: Client, payer: Tenant) -> None:
+    for name in ("tax_id", "state_code", "pin"):
+        answer = customer.post("/console/billing/profile", {**PROFILE, "country": "IN", name: ""})
+        assert answer.status_code == 400, name
+        assert answer.context["form"].errors == {name: ["Needed for an address in India."]}
+    for name, wrong in (
+        ("phone", "98450 12345"),
+        ("phone", "+9184"),
+        ("pin", "0560025"),
+        ("tds_percent", "3"),
+    ):
+        answer = customer.post("/console/billing/profile", {**PROFILE, "country": "IN", name: wrong})
+        assert list(answer.context["form"].errors) == [name], wrong
+
+
 def test_the_country_is_chosen_by_name_and_kept_by_code(customer: Client, payer: Tenant) -> None:
     assert len(buyers.COUNTRIES) == 249, "those that ISO 3166 assigns"
     page = text(customer, "/console/billing/profile")
@@ -287,6 +304,137 @@ def test_home_compares_the_limit_with_what_is_debited(
     connected(payer, "1", (now() - timedelta(days=40), None))
     Mandate.objects.create(tenant=payer, method="upi", status="active", max_amount_paise=limit)
     assert ("above the limit of your autopay mandate" in text(customer, "/console")) is is_above
+
+
+DAY, MOMENT = timedelta(days=1), timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("status", "ends", "mandate", "warns"),
+    [
+        ("trialing", 7 * DAY, None, True),
+        ("trialing", 7 * DAY + MOMENT, None, False),
+        ("trialing", MOMENT, "pending", True),
+        ("trialing", timedelta(), None, False),
+        ("trialing", DAY, "active", False),
+        ("trialing", DAY, "paused", True),
+        ("active", DAY, None, False),
+    ],
+)
+def test_home_warns_in_the_last_week_of_a_trial_without_autopay(
+    customer: Client,
+    payer: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    ends: timedelta,
+    mandate: str | None,
+    warns: bool,
+) -> None:
+    at = now()
+    monkeypatch.setattr("console.billing_warnings.now", lambda: at)
+    Tenant.objects.filter(pk=payer.pk).update(billing_status=status, trial_ends_at=at + ends)
+    if mandate:
+        Mandate.objects.create(tenant=payer, method="upi", status=mandate, max_amount_paise=1_500_000)
+    assert ("Your trial ends on" in text(customer, "/console")) is warns
+
+
+@pytest.mark.parametrize(
+    ("status", "expires", "limit", "warnings"),
+    [
+        ("active", 30 * DAY, 59_000, ["mandate ends on"]),
+        ("active", 30 * DAY + MOMENT, 58_999, ["is above the limit"]),
+        ("active", None, 59_000, []),
+        ("active", -DAY, 1, ["mandate ends on", "is above the limit"]),
+        ("paused", DAY, 1, []),
+    ],
+)
+def test_home_warns_of_a_mandate_in_its_last_month_or_below_the_next_invoice(
+    customer: Client,
+    payer: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    expires: timedelta | None,
+    limit: int,
+    warnings: list[str],
+) -> None:
+    at = ist(2026, 11, 15)
+    monkeypatch.setattr("console.billing_warnings.now", lambda: at)
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    Mandate.objects.create(
+        tenant=payer,
+        method="upi",
+        status=status,
+        max_amount_paise=limit,
+        expires_at=at + expires if expires else None,
+    )
+    page = text(customer, "/console")
+    assert [words for words in ("mandate ends on", "is above the limit") if words in page] == warnings
+
+
+@pytest.mark.parametrize(
+    ("at", "is_connected", "warns"),
+    [
+        (ist(2026, 11, 20, 23, 59), True, False),
+        (ist(2026, 11, 21), True, True),
+        (ist(2026, 11, 30, 23, 59), True, True),
+        (ist(2026, 11, 21), False, False),
+    ],
+)
+def test_home_warns_of_missing_details_from_ten_days_before_an_invoice(
+    customer: Client,
+    payer: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
+    at: datetime,
+    is_connected: bool,
+    warns: bool,
+) -> None:
+    monkeypatch.setattr("console.billing_warnings.now", lambda: at)
+    if is_connected:
+        connected(payer, "1", (ist(2026, 11, 3), None))
+    assert ("lacks details that the next invoice needs" in text(customer, "/console")) is warns
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    assert "lacks details" not in text(customer, "/console")
+
+
+def test_home_names_the_most_urgent_warnings_first(customer: Client, invoice: Invoice, payer: Tenant) -> None:
+    BusinessAccount.objects.update(token_expires_at=now() + DAY)
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
+    page = text(customer, "/console")
+    assert re.findall(r'<div class="note (\w+)"><p>(The token|₹590.00 is overdue)', page) == [
+        ("bad", "₹590.00 is overdue"),
+        ("warn", "The token"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (None, "Off. Each invoice comes with a payment link."),
+        ("active", "On UPI asha@upi, up to ₹15,000.00 a month. Ends "),
+        ("pending", "Waits for your approval"),
+        ("paused", "Paused Each invoice comes with a payment link until"),
+        ("rejected", "Rejected Each invoice"),
+        ("cancelled", "Cancelled Each invoice"),
+        ("expired", "Expired Each invoice"),
+    ],
+)
+def test_the_page_says_how_autopay_stands(
+    customer: Client, payer: Tenant, status: str | None, words: str
+) -> None:
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    if status:
+        Mandate.objects.create(
+            tenant=payer,
+            method="upi",
+            status=status,
+            instrument="asha@upi",
+            max_amount_paise=1_500_000,
+            expires_at=now() + DAY,
+        )
+    page = " ".join(re.sub(r"<[^>]+>", " ", text(customer, "/console/billing")).split())
+    assert page.partition("Autopay ")[2].startswith(words)
+    assert ("Change autopay" in page) is (status == "active")
 
 
 def test_staff_see_how_many_profiles_lack_what_an_invoice_needs(payer: Tenant, staff: User) -> None:
