@@ -11,6 +11,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from console import home
+from console.templatetags.console import away, time_left
 from console.warnings import HomeWarning
 from gateway import ids
 from gateway.clock import now
@@ -21,6 +22,7 @@ from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, OutboundMail, Tenant, User
 from tests.browsers import logged_in
 from tests.fixtures import Api, assert_error
+from webhooks.models import Endpoint
 
 pytestmark = pytest.mark.django_db
 
@@ -314,6 +316,152 @@ def test_keys_are_paged_and_ended_ones_are_hidden(browser: Client, tenant: Tenan
     assert "key 59" in browser.get("/console/api-keys?ended=yes").content.decode()
 
 
+def test_a_key_in_the_list_has_its_maker_and_the_buttons_of_its_state(
+    browser: Client, person: User, tenant: Tenant, staff: User
+) -> None:
+    assert "revoked and expired keys" not in browser.get("/console/api-keys").content.decode()
+    first = api_keys.create(name="works", environment="test", tenant=tenant).row
+    for name, fields in (
+        ("ends", {"expires_at": now() + timedelta(hours=1), "created_by_user_id": person.pk}),
+        ("expired", {"expires_at": now() - timedelta(seconds=1), "created_by_user_id": staff.pk}),
+        ("revoked", {"revoked_at": now(), "created_by_key_id": first.pk}),
+    ):
+        row = api_keys.create(name=name, environment="test", tenant=tenant).row
+        ApiKey.objects.filter(pk=row.pk).update(**fields)
+
+    def listed(query: str) -> list[tuple[str, str, list[str]]]:
+        page = browser.get(f"/console/api-keys{query}").content.decode()
+        rows = re.findall(r'<li id="key-.*?</li>', page, re.DOTALL)
+        return [
+            (
+                "".join(re.findall(r"<strong>(\w+)", row)),
+                "".join(re.findall(r"</time> (?:by (.+?) )?·", row)),
+                re.findall(r">(Rotate|Revoke)<span", row),
+            )
+            for row in rows
+        ]
+
+    working = [("ends", person.email, ["Rotate", "Revoke"]), ("works", "", ["Rotate", "Revoke"])]
+    ended = [("revoked", f"key {first.prefix}…", []), ("expired", "our team", ["Revoke"])]
+    assert listed("") == working
+    assert "Show revoked and expired keys" in browser.get("/console/api-keys").content.decode()
+    assert listed("?ended=yes") == [*ended, *working]
+
+
+@pytest.mark.parametrize("days", ["", "7", "30", "90", "365"])
+def test_a_new_key_ends_after_the_chosen_days(browser: Client, days: str) -> None:
+    browser.post("/console/api-keys", {"name": "shop", "environment": "test", "days": days})
+    ends = ApiKey.objects.get().expires_at
+    assert (ends is None) is (not days)
+    assert ends is None or abs(ends - now() - timedelta(days=int(days))) < timedelta(minutes=1)
+
+
+def test_the_quickstart_names_the_newest_own_keys_and_endpoints_that_work(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    for owner, environment, name in (
+        *((tenant, "live", f"key {number}") for number in range(5)),
+        (tenant, "test", "sandbox"),
+        (other_tenant, "live", "theirs"),
+    ):
+        api_keys.create(name=name, environment=environment, tenant=owner)
+        Endpoint.objects.create(
+            tenant=owner, environment=environment, url=f"https://{name}/", event_types=["*"]
+        )
+    ApiKey.objects.filter(name="key 3").update(revoked_at=now())
+    Endpoint.objects.filter(url="https://key 4/").update(kind="inbox")
+    page = browser.get("/console/quickstart").content.decode()
+    assert re.findall(r"<strong>([^<]+)</strong> \(<code>", page) == ["key 4", "key 2", "key 1"]
+    assert re.findall(r">https://([^<]+)/</a>", page) == ["key 3", "key 2", "key 1"]
+
+
+@pytest.mark.parametrize(
+    ("distance", "words"),
+    [
+        (timedelta(days=-2, hours=-1), "2 days ago"),
+        (timedelta(days=-1), "1 day ago"),
+        (timedelta(hours=-23, minutes=-59), "23 hours ago"),
+        (timedelta(minutes=-61), "1 hour ago"),
+        (timedelta(seconds=-119), "1 minute ago"),
+        (timedelta(seconds=-59), "now"),
+        (timedelta(seconds=0), "now"),
+        (timedelta(seconds=2), "in 1 minute"),
+        (timedelta(minutes=59), "in 59 minutes"),
+        (timedelta(minutes=59, seconds=30), "in 1 hour"),
+        (timedelta(hours=24), "in 1 day"),
+        (timedelta(hours=47), "in 1 day"),
+        (timedelta(days=2), "in 2 days"),
+    ],
+)
+def test_a_distance_is_in_its_largest_whole_unit(
+    distance: timedelta, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = now()
+    monkeypatch.setattr("console.templatetags.console.now", lambda: at)
+    assert away(at + distance) == words
+
+
+def test_the_time_left_is_in_hours_or_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = now()
+    monkeypatch.setattr("console.templatetags.console.now", lambda: at)
+    left = {
+        -1: "",
+        0: "1 min",
+        59: "1 min",
+        60: "1 min",
+        119: "1 min",
+        120: "2 min",
+        3599: "59 min",
+        3600: "1 h",
+    }
+    left |= {7199: "1 h", 7200: "2 h", 86_400: "24 h"}
+    assert {seconds: time_left(at + timedelta(seconds=seconds)) for seconds in left} == left
+    assert time_left(None) == ""
+
+
+def test_the_environment_chosen_before_the_approval_ends_with_it(browser: Client, tenant: Tenant) -> None:
+    def environment() -> str:
+        return str(browser.get("/console").context["console"].environment)
+
+    assert environment() == "live"
+    Tenant.objects.update(status="pending_approval")
+    assert environment() == "test"
+    browser.post("/console/preferences", {"environment": "live"})
+    assert environment() == "live"
+    browser.post("/console/preferences", {"environment": "test"})
+    Tenant.objects.update(status="active")
+    assert environment() == "live"
+    for chosen, kept in (("test", "test"), ("sandbox", "test"), ("live", "live")):
+        browser.post("/console/preferences", {"environment": chosen})
+        assert environment() == kept
+
+
+@pytest.mark.parametrize(
+    ("status", "connect", "key"),
+    [
+        ("pending_approval", "Connect a number /console/numbers", None),
+        ("active", "Connect a number /console/numbers?in=live", "Create a key /console/api-keys"),
+    ],
+)
+def test_a_first_step_leads_to_where_the_status_allows_it(
+    browser: Client, tenant: Tenant, status: str, connect: str, key: str | None
+) -> None:
+    def buttons() -> list[str | None]:
+        page = (
+            browser.get("/console").content.decode().partition('<ol class="steps">')[2].partition("</ol>")[0]
+        )
+        found = [re.search(r'<a href="([^"]+)"[^>]*>([^<]+)', each) for each in page.split("<li")[1:]]
+        return [each and f"{each[2]} {each[1]}" for each in found]
+
+    Tenant.objects.update(status=status)
+    assert buttons() == ["Add an endpoint /console/webhooks", connect, key, "Send one /console/send"]
+    Tenant.objects.update(api_key_created=True)
+    assert buttons()[2] == "Create a key /console/api-keys", "a key that an owner has is not locked"
+    browser.post("/console/preferences", {"way": "none"})
+    browser.post("/console/preferences", {"way": "both"})
+    assert buttons() == ["Open conversations /console/conversations", connect, "Send one /console/send"]
+
+
 def test_times_are_read_in_the_zone_that_was_chosen(browser: Client, tenant: Tenant) -> None:
     key = api_keys.create(name="till", environment="test", tenant=tenant)
     ApiKey.objects.filter(pk=key.row.pk).update(created_at=datetime(2026, 12, 31, 18, 30, tzinfo=UTC))
@@ -360,6 +508,9 @@ def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
     tenant.refresh_from_db()
     assert (tenant.retention_days, tenant.billing_email) == (30, "bills@traders.example")
     assert browser.post("/console/settings", {"retention_days": "31"}).status_code == 400
+    assert browser.post("/console/settings", {"retention_days": "90"}).status_code == 302
+    tenant.refresh_from_db()
+    assert (tenant.retention_days, tenant.billing_email) == (90, None)
     page = browser.get("/console/settings/audit").content.decode()
     assert "Retention days: 90 → 30" in page
     assert "API key revoked" in page
@@ -402,6 +553,7 @@ def test_the_audit_log_is_paged_and_has_only_own_entries(
     while query is not None:
         page = browser.get(f"/console/settings/audit{query}").content.decode()
         found.append(re.findall(r"<code>([AB]\d)</code>", page))
+        assert page.count("The gateway</td>") == len(found[-1])
         older = re.search(r'<a href="(\?before=\d+)">Older', page)
         query = older and older[1]
     assert found == [["A4", "A3"], ["A2", "A1"], ["A0"]]

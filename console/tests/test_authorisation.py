@@ -342,6 +342,34 @@ def test_the_navigation_and_the_first_steps_name_only_what_the_role_opens(tenant
     assert "First steps" in page
 
 
+@pytest.mark.parametrize(
+    ("path", "entry", "tabs", "current"),
+    [
+        ("/console", "Home", [], None),
+        ("/console/search", None, [], None),
+        ("/console/messages", "Messages", [], None),
+        ("/console/batches", "Batches", ["Batches", "Scheduled"], "Batches"),
+        ("/console/scheduled", "Batches", ["Batches", "Scheduled"], "Scheduled"),
+        ("/console/batches/file", "Batches", [], None),
+        ("/console/webhooks", "Webhooks", ["Endpoints", "Deliveries", "Events"], "Endpoints"),
+        ("/console/events", "Webhooks", ["Endpoints", "Deliveries", "Events"], "Events"),
+        ("/console/connected-apps", "API keys", ["API keys", "Connected apps"], "Connected apps"),
+        ("/console/settings/audit", "Settings", ["Settings", "Data", "Audit log"], "Audit log"),
+        ("/console/billing/profile", "Billing", [], None),
+    ],
+)
+def test_the_navigation_marks_where_a_page_belongs(
+    tenant: Tenant, path: str, entry: str | None, tabs: list[str], current: str | None
+) -> None:
+    page = browser_of(tenant).get(path).content.decode()
+    navigation, _, rest = page.partition('aria-label="Console"')[2].partition("</nav>")
+    assert re.findall(r'aria-current="page"><svg.*?</svg>([^<]+)', navigation) == ([entry] if entry else [])
+    shown = re.findall(r"<a href=[^>]+>([^<]+)</a>", rest.partition('class="tabs"')[2].partition("</nav>")[0])
+    assert shown == tabs
+    marked = re.findall(r'aria-current="page">([^<]+)</a></li>', rest.partition('class="tabs"')[2])
+    assert marked == ([current] if current else [])
+
+
 def test_a_page_that_the_role_cannot_change_says_so_and_shows_no_form(tenant: Tenant) -> None:
     client = browser_of(tenant, "read_only")
     assert "First steps" not in client.get("/console").content.decode()
