@@ -1,19 +1,22 @@
 """The console's number pages: problems and their repair, connecting, registering, releasing, and access."""
 
 import html
+import re
 from datetime import timedelta
 
+import orjson
 import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from console.number_forms import ProfileForm
 from console.warnings import MOST_WARNINGS
 from gateway.clock import now
 from messaging.tests.conftest import connected_number
 from phone_numbers.connection.explanations import explained
 from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
-from tenants.models import Tenant
-from tests.browsers import text
+from tenants.models import Tenant, User
+from tests.browsers import logged_in, text
 from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
@@ -111,6 +114,29 @@ def test_connecting_opens_a_session_of_the_visits_environment(browser: Client) -
     assert "/connect/" in answer["Location"]
 
 
+def test_who_returns_from_the_sign_up_sees_the_result_of_the_own_session(
+    browser: Client, stranger: Client
+) -> None:
+    browser.post("/console/numbers/connect")
+    session = ConnectSession.objects.get()
+    path = f"/console/numbers?session_id={session.public_id}"
+    for status, words in (
+        ("open", "The sign-up is not finished yet."),
+        ("connected", "The account is connected."),
+        ("failed", "The account was not connected."),
+    ):
+        ConnectSession.objects.update(status=status)
+        found = re.findall(r'<div class="note \w+" role="\w+"><p>(?:<strong>)?([^<]+)', text(browser, path))
+        assert found == [words]
+        for other in (stranger, logged_in(User.objects.get(tenant=session.tenant))):
+            other.post("/console/preferences", {"environment": "test" if other is not stranger else "live"})
+            assert 'role="' not in text(other, path).partition("<h1>")[2].partition('class="empty"')[0]
+    assert "Open sign-up links: 0 of at most" in text(browser, "/console/numbers")
+    ConnectSession.objects.update(status="open")
+    assert "Open sign-up links: 1 of at most" in text(browser, "/console/numbers")
+    assert "Open sign-up links: 0 of at most" in text(stranger, "/console/numbers")
+
+
 def test_a_failed_sign_up_says_why_and_has_the_button_that_connects_again(browser: Client) -> None:
     browser.post("/console/numbers/connect")
     session = ConnectSession.objects.get()
@@ -198,6 +224,34 @@ def test_the_business_profile_is_shown_and_changed(
     assert 'value="RETAIL" selected' not in page
     assert "1 MG Road" in page
     assert "Kites & threads" in page
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [
+        ({}, {}),
+        ({"about": "Kites"}, {"about": "Kites"}),
+        ({"about": "", "address": "1 MG Road"}, {"about": "", "address": "1 MG Road"}),
+        ({"vertical": "APPAREL"}, {"vertical": "APPAREL"}),
+        ({"vertical": ""}, {"vertical": "UNDEFINED"}),
+        ({"second_website": ""}, {"websites": ["https://a.example/"]}),
+        (
+            {"second_website": "https://c.example/"},
+            {"websites": ["https://a.example/", "https://c.example/"]},
+        ),
+        ({"website": "c.example", "second_website": ""}, {"websites": ["https://c.example"]}),
+        ({"website": "", "second_website": ""}, {"websites": []}),
+    ],
+)
+def test_only_what_was_changed_in_a_business_profile_is_sent(
+    typed: dict[str, str], sent: dict[str, object]
+) -> None:
+    stored = {"about": "Shop", "vertical": "RETAIL", "websites": ["https://a.example/", "https://b.example/"]}
+    unchanged = {"about": "Shop", "vertical": "RETAIL", "website": "https://a.example/"}
+    form = ProfileForm.of(stored, {**unchanged, "second_website": "https://b.example/", **typed})
+    assert form.is_valid()
+    assert form.has_changed() is bool(sent)
+    assert orjson.loads(form.body()) == {"messaging_product": "whatsapp", **sent}
 
 
 def test_a_business_profile_that_the_platform_refuses_keeps_what_was_typed(

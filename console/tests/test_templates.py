@@ -1,6 +1,7 @@
 """The console's template pages: preview and submission of a new template, its page, changes and deletion."""
 
 import html
+import re
 import time
 from typing import Any
 
@@ -13,7 +14,7 @@ from gateway.clock import now
 from messaging.message_templates import mirror
 from messaging.models import MessageTemplate
 from messaging.tests.message_templates.bodies import PNG
-from phone_numbers.models import PhoneNumber
+from phone_numbers.models import BusinessAccount, PhoneNumber
 from tests.browsers import text
 from tests.simulated import RunningSimulator
 
@@ -97,6 +98,23 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"button-0-example": ""}, "example of the whole link"),
     ({"button-1-text": ""}, "Type the button's text"),
     ({"account": "1"}, "Select a valid choice"),
+    ({"name": "a" * 513}, "Use only lowercase letters"),
+    ({"body": "{{1}}, your order {{2}} is on its way."}, "cannot be at the beginning or at the end"),
+    ({"body": "Hi {{1}}, your order {{name}} is on its way."}, "or name all of them"),
+    ({"body": "x" * 1025, "body_examples": ""}, "at most 1024 characters"),
+    ({"body_examples": "Asha\n\nA-17\nB"}, "Give 2 examples"),
+    ({"body": "Hello.", "body_examples": "Asha"}, "Give 0 examples"),
+    ({"footer": "x" * 61}, "at most 60 characters"),
+    ({"header_text": ""}, "Type the header, or choose none."),
+    ({"header_text": "x" * 61}, "at most 60 characters"),
+    ({"code_minutes": "0"}, "greater than or equal to 1"),
+    ({"code_minutes": "91"}, "less than or equal to 90"),
+    ({"button-0-text": "x" * 26}, "at most 25 characters"),
+    ({"button-0-value": "https://shop.example/{{1}}/x"}, "may have {{1}} only at its end"),
+    ({"button-0-value": "https://shop"}, "must begin with https://"),
+    ({"button-0-kind": "PHONE_NUMBER", "button-0-value": "Pune 98"}, "Give the number with its country code"),
+    ({"button-0-kind": "COPY_CODE", "button-0-value": ""}, "A code has 1 to 15 characters"),
+    ({"button-0-kind": "COPY_CODE", "button-0-value": "x" * 16}, "A code has 1 to 15 characters"),
 ]
 
 
@@ -139,11 +157,11 @@ def filled_in(client: Client, path: str) -> dict[str, Any]:
     ("more", "expected"),
     [
         (
-            {"body": "Hi {{name}}, hello.", "body_examples": "Asha", "header_format": ""},
+            {"body": "Hi {{name}}, hello.", "body_examples": "Asha\n \n", "header_format": ""},
             {"parameter_format": "NAMED"},
         ),
         ({"category": "AUTHENTICATION", "code_minutes": "10"}, {"category": "AUTHENTICATION"}),
-        ({"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE10"}, {}),
+        ({"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE1234567890X"}, {}),
         ({"button-0-kind": "PHONE_NUMBER", "button-0-value": "+91 98000 00001"}, {}),
     ],
 )
@@ -279,6 +297,76 @@ def test_another_tenant_and_the_other_environment_see_no_template(
         assert client.post(f"/console/templates/{template_id}/delete").status_code == 404
         assert client.post("/console/templates/new", form(number)).status_code == 400
     assert MessageTemplate.objects.get().deleted_at is None
+
+
+def template_of(number: PhoneNumber, template_id: str, name: str, **fields: Any) -> MessageTemplate:
+    """Create a template as a sync would store it."""
+    made = {"tenant": number.tenant, "account": number.account, "environment": number.environment, **fields}
+    made = {"language": "en", "status": "APPROVED", "category": "UTILITY", "document": "{}", **made}
+    return MessageTemplate.objects.create(template_id=template_id, name=name, changed_at=now(), **made)
+
+
+def test_the_list_is_in_the_order_of_names_and_a_page_has_the_languages_of_its_name(
+    browser: Client, number: PhoneNumber
+) -> None:
+    other = BusinessAccount.objects.create(
+        tenant=number.tenant, environment="live", waba_id="777", name="Two"
+    )
+    template_of(number, "1", "welcome")
+    template_of(number, "2", "order", language="hi")
+    template_of(number, "3", "order", language="en", status="REJECTED")
+    template_of(number, "4", "order", language="ta", deleted_at=now())
+    template_of(number, "5", "order_2", language="bn")
+    template_of(number, "6", "order", language="ur", account=other)
+    listed = re.findall(r'<td><a href="/console/templates/(\d)">', text(browser, "/console/templates"))
+    assert listed == ["3", "2", "6", "5", "1"]
+    for query, found in (
+        ("name=ORDER_", ["5"]),
+        ("name=el", ["1"]),
+        ("status=REJECTED", ["3"]),
+        ("status=x", listed),
+    ):
+        page = text(browser, f"/console/templates?{query}")
+        assert re.findall(r'<td><a href="/console/templates/(\d)">', page) == found, query
+    languages = text(browser, "/console/templates/2").partition("<h2>Languages</h2>")[2].partition("</ul>")[0]
+    shown = " ".join(re.sub(r"<[^>]+>", " ", languages).split())
+    assert shown == "en Rejected hi Approved"
+    assert re.findall(r'href="([^"]+)"', languages) == ["/console/templates/3"]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "words", "buttons"),
+    [
+        ("APPROVED", "NONE", None, ["Send it to many", "Send a test", "Edit"]),
+        ("PENDING", None, "Meta reviews it", []),
+        ("IN_APPEAL", None, None, []),
+        (
+            "REJECTED",
+            "TAG_CONTENT_MISMATCH",
+            "Meta rejected it: Tag content mismatch. Correct it",
+            ["Correct it"],
+        ),
+        ("REJECTED", "NONE", "Meta rejected it. Correct it", ["Correct it"]),
+        ("PAUSED", None, "It is paused", ["Edit"]),
+        ("DISABLED", None, "It was disabled permanently", []),
+    ],
+)
+def test_a_template_says_what_its_status_means_and_what_can_be_done(
+    browser: Client,
+    number: PhoneNumber,
+    status: str,
+    reason: str | None,
+    words: str | None,
+    buttons: list[str],
+) -> None:
+    document = orjson.dumps({"rejected_reason": reason} if reason else {}).decode()
+    template_of(number, "1", "order", status=status, document=document)
+    page = text(browser, "/console/templates/1")
+    notes = re.findall(r'<div class="note[^"]*"><p>(.*?)</p>', page)
+    assert len(notes) == (words is not None)
+    assert words is None or notes[0].startswith(words)
+    actions = page.partition('<div class="actions">')[2].partition("</div>")[0]
+    assert re.findall(r"<a[^>]*>([^<]+)</a>", actions) == [*buttons, "Another language", "Delete"]
 
 
 def test_the_list_is_filtered(browser: Client, number: PhoneNumber) -> None:
