@@ -15,7 +15,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from gateway import ids
-from gateway.clock import now
+from gateway.clock import isoformat, now
 from gateway.database import bounded_walk
 from messaging.models import MessageTemplate
 from messaging.tests.incoming import number_of
@@ -23,6 +23,7 @@ from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Tenant, User
 from tests.browsers import browser_of, text
 from tests.certificates import self_signed
+from tests.one_of_each import one_of_each
 from tests.pages import blocks
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
@@ -556,6 +557,91 @@ def test_the_filters_of_figures_offer_some_numbers_and_the_chosen_one(
     page = text(browser, "/console/figures?phone_number_id=7003")
     offered = re.findall(r'<option value="(700\d)"( selected)?', page)
     assert offered == [("7001", ""), ("7003", " selected")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "badge", "note", "buttons"),
+    [
+        ({"status": "active"}, "Active", None, ["Verify", "Pause"]),
+        (
+            {"status": "active", "consecutive_failures": 1},
+            "Active",
+            "Its last",
+            ["Verify", "Resume", "Pause"],
+        ),
+        (
+            {"status": "active", "circuit_open_until": now()},
+            "Failing",
+            "It is failing",
+            ["Verify", "Resume", "Pause"],
+        ),
+        ({"status": "pending"}, "Not verified", "It is not verified", ["Verify"]),
+        ({"status": "paused"}, "Paused", "It is paused", ["Verify", "Resume"]),
+        ({"status": "disabled", "disabled_at": now()}, "Disabled", "It was disabled", ["Verify"]),
+    ],
+)
+@pytest.mark.django_db
+def test_an_endpoint_says_its_state_and_has_its_buttons(
+    browser: Client, tenant: Tenant, fields: dict[str, Any], badge: str, note: str | None, buttons: list[str]
+) -> None:
+    made = {"url": "https://shop.example/", "event_types": ["*"], **fields}
+    row = Endpoint.objects.create(tenant=tenant, environment="live", **made)
+    state = (
+        text(browser, f"/console/webhooks/{row.id}").partition('id="state"')[2].partition('class="cards"')[0]
+    )
+    assert re.findall(r'class="badge \w+">([^<]+)', state) == [badge]
+    notes = re.findall(r'<div class="note \w+"><p>([^<]+)', state)
+    assert [each[: len(note or "")] for each in notes] == ([note] if note else [])
+    assert re.findall(r"<button[^>]*>([^<]+)", state) == buttons
+
+
+@pytest.mark.django_db
+def test_events_and_deliveries_say_what_became_of_them(browser: Client, tenant: Tenant) -> None:
+    endpoint = Endpoint.objects.create(
+        tenant=tenant, environment="live", url="https://shop.example/", event_types=["*"], status="active"
+    )
+    event = one_of_each(tenant).event
+    Event.objects.create(
+        tenant_id=tenant.id,
+        type="message.inbound",
+        dedupe_key="k",
+        payload_expires_on=event.payload_expires_on,
+    )
+    Delivery.objects.all().delete()
+    at = now() + timedelta(hours=2)
+    log = [{"at": isoformat(at), "http_status": status, "ms": 5, "error": None} for status in (500, 429, 204)]
+    counts = {"delivered": 1, "pending": 2, "failed": 3, "dead": 4}
+    for status in [status for status, count in counts.items() for _ in range(count)]:
+        Delivery.objects.create(
+            tenant_id=tenant.id,
+            endpoint_id=endpoint.id,
+            event_id=event.id,
+            event_type=event.type,
+            status=status,
+            next_attempt_at=at,
+            attempt_log=log,
+        )
+    rows = re.findall(r'<td class="state">(.*?)</td>', text(browser, "/console/events"))
+    assert [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in rows] == [
+        "–",
+        "1 delivered 2 waiting 3 failed 4 given up",
+    ]
+    for status, badge, waits in (
+        ("delivered", "Delivered", False),
+        ("pending", "Waiting", True),
+        ("failed", "Failed, retried", True),
+        ("dead", "Given up", False),
+    ):
+        row = Delivery.objects.filter(status=status).first()
+        assert row is not None
+        page = text(browser, f"/console/deliveries/{row.public_id}").partition("<main")[2]
+        assert re.findall(r'class="badge[^"]*">([^<]+)', page) == [badge]
+        assert ("Next attempt</dt>" in page and "(in 2 hours)" in page) is waits
+        assert re.findall(r'<li class="(\w+)"><p><strong>HTTP (\d+)', page) == [
+            ("ok", "204"),
+            ("bad", "429"),
+            ("bad", "500"),
+        ]
 
 
 @pytest.mark.django_db
