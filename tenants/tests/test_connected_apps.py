@@ -511,6 +511,29 @@ def test_an_access_token_lives_an_hour_and_a_connection_no_longer_than_its_conse
     assert callers(renewed) != [None]
 
 
+def test_the_list_has_what_each_working_connection_may_do_newest_first(tenant: Tenant, member: User) -> None:
+    tokens_of(member, scopes=[KeyScope.MESSAGES, KeyScope.EVENTS], only_reads=True)
+    tokens_of(member, client_of("http://127.0.0.1:9/"), environment="live", scopes=[KeyScope.NUMBERS])
+    code_of(client_of(), member)
+    tokens_of(member)
+    AppConnection.objects.filter(pk=AppConnection.objects.latest("id").pk).update(expires_at=now())
+    page = logged_in(member_of(tenant, "read_only")).get("/console/connected-apps").content.decode()
+    rows = re.findall(r"<li>\s*<div class=\"what\">(.*?)<p class", page, re.DOTALL)
+    assert [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in rows] == [
+        "Assistant Live A program on a computer · numbers",
+        "Assistant Test Only reads At assistant.example · events, messages",
+    ]
+    assert "Disconnect<" not in page
+
+
+def test_a_sandbox_business_connects_apps_to_its_sandbox_alone(tenant: Tenant, member: User) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(sandbox=True)
+    browser, query = logged_in(member), asked(client_of())
+    assert re.findall(r'<option value="(\w+)"', browser.get(PAGE, query).content.decode()) == ["test"]
+    assert browser.post(PAGE, query | {"environment": "live", "scopes": ["messages"]}).status_code == 400
+    assert not AppConnection.objects.exists()
+
+
 def test_a_business_lists_and_ends_its_own_connections(
     tenant: Tenant, other_tenant: Tenant, member: User
 ) -> None:
