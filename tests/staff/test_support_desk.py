@@ -1,7 +1,8 @@
 """The support desk: staff find out why a message failed, and see the console as a tenant sees it, read only."""
 
 import html
-from datetime import datetime, timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +20,12 @@ from gateway import ids
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from messaging.message_log import staff_message_search
+from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import AuditEntry, Tenant, TenantNote, User
 from tenants.staff import support_view
 from tests.api_contract.authorisation import World
 from tests.browsers import logged_in, text
-from webhooks.models import Message
+from webhooks.models import Delivery, Event, Message
 from webhooks.tests.publishing import uuid_at
 
 pytestmark = pytest.mark.django_db
@@ -92,6 +94,46 @@ def test_a_customers_messages_are_found_back_to_the_start_of_the_month_sixty_day
     written = [failed(tenant, at=begin + age).id for age in ages]
     found = staff_message_search.find_of_customer(["919812345678", "919812345679"])
     assert [message.id for message in found] == [written[2], written[1], written[0]]
+
+
+def test_the_page_of_a_message_has_its_steps_and_the_deliveries_of_its_events(
+    support: User, tenant: Tenant
+) -> None:
+    endpoint = verified_endpoint(tenant)
+    wamid = conversing.outbound(tenant)
+    event = Event.objects.get(wamid=wamid)
+    Delivery.objects.all().delete()
+    for endpoint_id, fields in (
+        (endpoint.id, {"status": "delivered", "last_http_status": 204}),
+        (ids.uuid7(), {"status": "dead", "last_error": "timeout"}),
+    ):
+        Delivery.objects.create(
+            tenant_id=tenant.id, endpoint_id=endpoint_id, event_id=event.id, event_type=event.type, **fields
+        )
+    at = datetime(2026, 11, 21, 18, 30, tzinfo=UTC)
+    steps = ("accepted", "sent", "delivered", "read")
+    Message.objects.update(**{f"{step}_at": at + timedelta(hours=place) for place, step in enumerate(steps)})
+    page = html.unescape(
+        text(logged_in(support), reverse("admin:staff_message", args=[tenant.id, "live", wamid]))
+    )
+    happened = page.partition("What happened")[2]
+    assert re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", happened) == [
+        ("Accepted by Meta", "22 Nov 2026, 00:00:00 IST"),
+        ("Sent to the phone", "22 Nov 2026, 01:00:00 IST"),
+        ("Delivered", "22 Nov 2026, 02:00:00 IST"),
+        ("Read", "22 Nov 2026, 03:00:00 IST"),
+    ]
+    found = re.findall(r"message.outbound</a>: ([^<]+)<br><small[^>]*>([^<]+)<", page)
+    assert sorted(found) == [
+        ("Dead, it took too long to answer", "a deleted endpoint"),
+        ("Delivered, HTTP 204", endpoint.url),
+    ]
+
+
+@pytest.mark.parametrize("asked", ["1234567", "1234567890123456", "order 919812345678", "919812345678x"])
+def test_what_is_no_phone_number_finds_no_message(support: User, tenant: Tenant, asked: str) -> None:
+    failed(tenant, wa_id="".join(filter(str.isdecimal, asked)))
+    assert "Nothing has this ID" in text(logged_in(support), f"/admin/find/?q={asked}")
 
 
 def test_staff_find_a_call_by_its_request_id(support: User, tenant: Tenant) -> None:
