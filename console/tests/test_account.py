@@ -348,6 +348,19 @@ def test_a_key_in_the_list_has_its_maker_and_the_buttons_of_its_state(
     assert listed("?ended=yes") == [*ended, *working]
 
 
+def test_a_rotation_says_when_both_keys_end(browser: Client, tenant: Tenant) -> None:
+    for expires, old_end, new_end in (
+        (None, "in 1 day", None),
+        (timedelta(hours=2), "in 2 hours", "in 2 hours"),
+        (timedelta(days=30), "in 1 day", "in 30 days"),
+    ):
+        row = api_keys.create(name="till", environment="test", tenant=tenant).row
+        ApiKey.objects.filter(pk=row.pk).update(expires_at=now() + expires if expires else None)
+        page = browser.get(f"/console/api-keys/{row.pk}/rotate").content.decode().partition("<main")[2]
+        assert re.findall(r"\((in [^)]+)\)</time>", page) == [end for end in (old_end, new_end) if end]
+        assert ("the same end" in page) is (new_end is not None)
+
+
 @pytest.mark.parametrize("days", ["", "7", "30", "90", "365"])
 def test_a_new_key_ends_after_the_chosen_days(browser: Client, days: str) -> None:
     browser.post("/console/api-keys", {"name": "shop", "environment": "test", "days": days})
@@ -373,6 +386,28 @@ def test_the_quickstart_names_the_newest_own_keys_and_endpoints_that_work(
     page = browser.get("/console/quickstart").content.decode()
     assert re.findall(r"<strong>([^<]+)</strong> \(<code>", page) == ["key 4", "key 2", "key 1"]
     assert re.findall(r">https://([^<]+)/</a>", page) == ["key 3", "key 2", "key 1"]
+
+
+@pytest.mark.parametrize(
+    ("query", "is_wrong"),
+    [
+        ("since=2000-01-01&until=2199-12-31", False),
+        ("since=1999-12-31", True),
+        ("until=2200-01-01", True),
+        ("wa_id=%2B91 (98123) 45-678", False),
+        ("wa_id=12345", False),
+        ("wa_id=1234", True),
+        ("wa_id=91981x", True),
+        ("batch=bat_x", True),
+        ("status=none", True),
+    ],
+)
+def test_a_wrong_filter_is_named_and_left_out(
+    browser: Client, tenant: Tenant, query: str, is_wrong: bool
+) -> None:
+    page = browser.get(f"/console/messages?{query}").content.decode()
+    assert ('class="problem"' in page) is is_wrong
+    assert ("No message matches." in page) is not is_wrong
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import io
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.http import HttpResponseBase
 from django.test import Client
 
@@ -187,6 +188,7 @@ def test_a_long_file_is_written_in_the_background_and_its_link_comes_by_mail(
     assert mail.to == export.user.email
     path = f"/console/exports/{export.pk}"
     assert path in mail.text
+    assert "It has 3 rows." in mail.text
     assert [row["message_id"] for row in table(browser.get(path))] == long[::-1]
     assert stranger.get(path).status_code == 404
     assert browser.get(f"/console/settings/audit/exports/{export.pk}").status_code == 404
@@ -194,6 +196,44 @@ def test_a_long_file_is_written_in_the_background_and_its_link_comes_by_mail(
     assert browser.get(path).status_code == 403
     exports.write_waiting()
     assert OutboundMail.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "query", "title", "path"),
+    [
+        ("messages", "", "Messages", "/console/exports/"),
+        ("requests", "", "Request log", "/console/exports/"),
+        ("figures", "", "Figures", "/console/exports/"),
+        ("audit", "", "Audit log", "/console/settings/audit/exports/"),
+        ("customer", "919812345678", "Data of one customer", "/console/exports/"),
+        ("account", "", "Data of the account", "/console/exports/"),
+    ],
+)
+def test_the_mail_names_the_file_and_links_to_it(
+    tenant: Tenant, browser: Client, kind: str, query: str, title: str, path: str
+) -> None:
+    owner = User.objects.get(tenant=tenant)
+    export = Export.objects.create(tenant=tenant, user=owner, environment="live", kind=kind, query=query)
+    exports.write(export.pk)
+    sent = OutboundMail.objects.get()
+    assert f'"{title}" of' in sent.text
+    assert f"It has {Export.objects.get().rows} row" in sent.text
+    assert sent.text.endswith(f"\n{settings.APP_URL}{path}{export.pk}")
+    assert browser.get(f"{path}{export.pk}").status_code == 200
+
+
+def test_a_file_has_the_newest_rows_up_to_the_maximum(
+    browser: Client, long: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "in the background" in b"".join(browser.get("/console/messages/export.csv")).decode()
+    monkeypatch.setattr(exports, "MOST_AT_ONCE", 3)
+    assert len(table(browser.get("/console/messages/export.csv"))) == 3
+    monkeypatch.setattr(exports, "MOST_ROWS", 2)
+    browser.post("/console/exports", ASKED)
+    exports.write_waiting()
+    export = Export.objects.get()
+    assert [row["message_id"] for row in table(browser.get(f"/console/exports/{export.pk}"))] == long[:0:-1]
+    assert export.rows == 2
 
 
 def test_a_role_gets_no_file_of_a_list_that_it_does_not_open(tenant: Tenant, long: list[str]) -> None:

@@ -94,6 +94,41 @@ def test_numbers_that_one_token_took_away_are_one_warning(browser: Client, numbe
     assert "2 numbers cannot send, for the same reason. Meta refuses the token" in page
 
 
+def test_home_warns_of_own_numbers_and_tokens_of_the_environment_alone(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    ends = now() + timedelta(days=6)
+    for serial, (owner, environment, fields) in enumerate(
+        (
+            (tenant, "live", {"token_expires_at": ends}),
+            (tenant, "live", {"data_access_expires_at": ends}),
+            (tenant, "live", {"token_expires_at": ends, "token_invalid_at": now()}),
+            (tenant, "test", {"token_expires_at": ends}),
+            (other_tenant, "live", {"token_expires_at": ends}),
+        )
+    ):
+        account = BusinessAccount.objects.create(
+            tenant=owner, environment=environment, waba_id=f"80{serial}", **fields
+        )
+        PhoneNumber.objects.create(
+            tenant=owner,
+            account=account,
+            environment=environment,
+            phone_number_id=f"90{serial}",
+            display_phone_number="+91 98000 00001" if serial == 1 else "",
+            connection_state="connected" if serial == 2 else "disconnected",
+            connection_detail=("not_subscribed", "deregistered", None, "token_invalid", "token_invalid")[
+                serial
+            ],
+        )
+    notes = re.findall(r'<div class="note (\w+)"><p>(.*?)\.? ', text(browser, "/console"))
+    page = text(browser, "/console")
+    assert re.findall(r'<div class="note bad"><p>(.+?) cannot send', page) == ["+91 98000 00001", "900"]
+    day = f"{ends:%d %B} (UTC)"
+    assert re.findall(r"The token of account (\d+) ends on ([^.]+)\.", page) == [("801", day), ("800", day)]
+    assert [level for level, _ in notes] == ["bad", "bad", "warn", "warn"]
+
+
 def test_a_token_that_ends_soon_is_shown_beside_many_that_do_not(
     browser: Client, number: PhoneNumber, tenant: Tenant
 ) -> None:

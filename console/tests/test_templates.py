@@ -157,12 +157,19 @@ def filled_in(client: Client, path: str) -> dict[str, Any]:
     ("more", "expected"),
     [
         (
-            {"body": "Hi {{name}}, hello.", "body_examples": "Asha\n \n", "header_format": ""},
+            {"body": "Hi {{name}}, hello.", "body_examples": "Asha", "header_format": ""},
             {"parameter_format": "NAMED"},
         ),
         ({"category": "AUTHENTICATION", "code_minutes": "10"}, {"category": "AUTHENTICATION"}),
         ({"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE1234567890X"}, {}),
-        ({"button-0-kind": "PHONE_NUMBER", "button-0-value": "+91 98000 00001"}, {}),
+        (
+            {
+                "button-0-kind": "PHONE_NUMBER",
+                "button-0-value": "+91 98000 00001",
+                "body_examples": "Asha\n \nA-17",
+            },
+            {},
+        ),
     ],
 )
 def test_each_kind_of_template_is_taken_and_stays_as_it_is_when_it_is_edited_unchanged(
