@@ -321,6 +321,7 @@ def test_a_key_in_the_list_has_its_maker_and_the_buttons_of_its_state(
 ) -> None:
     assert "revoked and expired keys" not in browser.get("/console/api-keys").content.decode()
     first = api_keys.create(name="works", environment="test", tenant=tenant).row
+    assert "revoked and expired keys" not in browser.get("/console/api-keys").content.decode()
     for name, fields in (
         ("ends", {"expires_at": now() + timedelta(hours=1), "created_by_user_id": person.pk}),
         ("expired", {"expires_at": now() - timedelta(seconds=1), "created_by_user_id": staff.pk}),
@@ -641,6 +642,25 @@ def test_the_outbox_shows_mails_in_development_alone(tenant: Tenant, settings: S
         assert stranger.get("/components").status_code == 404
         assert stranger.get(f"/outbox/{row.pk}").status_code == 404
         assert "outbox" not in stranger.get("/sign-up/sent").content.decode()
+
+
+def test_the_outbox_has_the_newest_mails_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, db: None
+) -> None:
+    settings.EMAIL_MODE, settings.PRODUCTION = "log", False
+    monkeypatch.setattr("console.outbox.MAILS_PER_PAGE", 2)
+    for number in range(3):
+        mail.queue(to="asha@traders.example", subject=f"Mail {number}", text="Hello")
+    pages = [Client().get(f"/outbox?page={page}").content.decode() for page in (1, 2)]
+    assert [re.findall(r">(Mail \d)<", page) for page in pages] == [["Mail 2", "Mail 1"], ["Mail 0"]]
+
+
+@pytest.mark.parametrize(("reason", "is_said"), [("abuse", True), ("admin", False), (None, False)])
+def test_home_says_abuse_only_of_a_suspension_for_abuse(
+    browser: Client, reason: str | None, is_said: bool
+) -> None:
+    Tenant.objects.update(status="suspended", suspended_reason=reason)
+    assert ("because of how it was used" in browser.get("/console").content.decode()) is is_said
 
 
 @pytest.mark.parametrize(("role", "follows"), [("owner", True), ("billing", False)])

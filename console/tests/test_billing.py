@@ -471,7 +471,12 @@ def test_everything_that_is_due_is_paid_at_once(
     provider: RunningSimulator, customer: Client, payer: Tenant, invoice: Invoice
 ) -> None:
     run(ist(2027, 1, 1, 0, 15))
-    assert "Pay all 2 at once" in text(customer, reverse("console_billing"))
+    page = text(customer, reverse("console_billing"))
+    assert "Pay all 2 at once" in page
+    first, second = Invoice.objects.order_by("id")
+    assert re.findall(r"<tr><td><code>([^<]+)", page) == [second.number, first.number]
+    statement = text(customer, reverse("console_statement"))
+    assert re.findall(r"<td>Invoice issued</td><td>([^<]+)", statement) == [second.number, first.number]
     sent = customer.post(reverse("console_pay_all"))
     link = PaymentAttempt.objects.get(pays_all=True)
     assert (sent.status_code, sent["Location"]) == (303, link.payment_url)

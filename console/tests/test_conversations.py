@@ -10,10 +10,13 @@ from zoneinfo import ZoneInfo
 
 import orjson
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils.datastructures import MultiValueDict
 from django.utils.http import urlencode
 
 from console import conversations
+from console.conversation_forms import ReplyForm
 from console.tests.conversing import PNID, WA_ID, inbound, outbound, status
 from gateway import ids
 from gateway.clock import now
@@ -571,6 +574,51 @@ def test_the_cards_at_home_name_three_of_what_needs_attention(
     assert "Numbers 3 of 6 connected" in cards()
     monkeypatch.setattr("console.home.CONVERSATIONS_PER_PAGE", 6)
     assert "Conversations 5 unread" in cards()
+
+
+@pytest.mark.django_db
+def test_a_row_has_the_time_of_today_or_the_day_and_the_number_of_several(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    midnight = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=0, minute=0, second=0, microsecond=0)
+    monkeypatch.setattr(
+        "console.templatetags.console.now", lambda: (midnight + timedelta(hours=1)).astimezone(UTC)
+    )
+    before = midnight - timedelta(minutes=30)
+    inbound(tenant, wa_id="919800000001", at=before)
+    inbound(tenant, wa_id="919800000002", at=midnight + timedelta(minutes=30))
+
+    def times(page: str) -> list[str]:
+        return re.findall(r"<small><time[^>]*>([^<]+)", page)
+
+    page = text(browser, LIST)
+    assert times(page) == ["00:30", f"{before.day} {before:%b}"]
+    assert " to +" not in page
+    number_of(tenant, waba_id="100200300400501", phone_number_id="2", digits="919800000077")
+    assert text(browser, LIST).count(" to +919800000001</small>") == 2
+
+
+MEGABYTE = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("content_type", "megabytes"),
+    [
+        ("image/jpeg", 5),
+        ("image/png", 5),
+        ("image/webp", 100),
+        ("video/mp4", 16),
+        ("audio/ogg", 16),
+        ("application/pdf", 100),
+    ],
+)
+def test_a_file_may_be_as_large_as_its_kind_allows(content_type: str, megabytes: int) -> None:
+    for size, is_taken in ((megabytes * MEGABYTE, True), (megabytes * MEGABYTE + 1, False)):
+        file = SimpleUploadedFile("file", b"x", content_type)
+        file.size = size
+        form = ReplyForm({"text": ""}, MultiValueDict({"file": [file]}))
+        assert form.is_valid() is is_taken
+        assert is_taken or f"at most {megabytes} MB" in str(form.errors["file"])
 
 
 @pytest.mark.django_db

@@ -17,7 +17,7 @@ from gateway.clock import isoformat, now
 from messaging.batches import lifecycle
 from messaging.message_templates import template_management
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate, ScheduledMessage
-from messaging.tests.incoming import notification, post
+from messaging.tests.incoming import notification, number_of, post
 from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending.test_send import sent_bodies
 from messaging.tests.test_message_log import status_change
@@ -261,6 +261,28 @@ def test_a_refused_call_of_the_log_says_what_repairs_it(browser: Client, tenant:
         assert f'data-opens="#error-{code}"' in drawers
         assert f'<dialog class="drawer" id="error-{code}"' in drawers
     assert "error-99999999" not in drawers
+
+
+@pytest.mark.django_db
+def test_a_message_can_be_sent_from_the_newest_connected_number_first(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    for serial, (owner, environment, state, name) in enumerate(
+        (
+            (tenant, "live", "connected", "Kites"),
+            (tenant, "live", "pending", ""),
+            (tenant, "live", "disconnected", ""),
+            (tenant, "live", "connected", ""),
+            (tenant, "test", "connected", ""),
+            (other_tenant, "live", "connected", ""),
+        )
+    ):
+        made = {"environment": environment, "waba_id": f"80{serial}", "phone_number_id": f"90{serial}"}
+        row = number_of(owner, **made, digits=f"9198000000{serial}")
+        PhoneNumber.objects.filter(pk=row.pk).update(connection_state=state, verified_name=name)
+    page = text(browser, "/console/send").partition('name="from_"')[2].partition("</select>")[0]
+    found = re.findall(r'<option value="(\d+)"[^>]*>([^<]+)', page)
+    assert found == [("903", "+91980000003"), ("900", "+91980000000 Kites")]
 
 
 def test_nobody_sends_from_another_tenants_number(

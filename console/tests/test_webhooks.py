@@ -429,6 +429,10 @@ def test_an_event_shows_its_body_and_its_deliveries(
     for half, text_of in (("data", "What you get."), ("raw", "As Meta sent it.")):
         assert f'name="body" value="{half}"' in page
         assert text_of in page
+    publish_one(tenant, "own", raw=b"null")
+    page = text(browser, f"/console/events/{Event.objects.latest('id').public_id}")
+    assert "The gateway created this event itself" in page
+    assert "As Meta sent it." not in page
 
 
 def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver, tenant: Tenant) -> None:
