@@ -123,7 +123,7 @@ class BatchAdmin(HistoryAdmin):
     )
     shown_environment = labelled("environment")
     id_searches = {ids.BATCH: "id"}
-    uuid_searches = ("tenant_id",)
+    uuid_column = "tenant_id"
     search_help_text = "A batch ID (bat_…) or a tenant ID"
     shown_status = status_label(BATCH_LABELS)
 

@@ -261,7 +261,7 @@ class AuditAdmin(HistoryAdmin):
     list_display = ("created_at", "shown_action", "actor", "owner", "target", "change")
     list_filter = (ActionFilter,)
     fields = ("id", "created_at", "shown_action", "actor", "owner", "target", "details_lines")
-    uuid_searches = ("tenant_id",)
+    uuid_column = "tenant_id"
     search_help_text = "A tenant ID, or an action as the API names it, such as tenant.approve"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -427,7 +427,7 @@ class ApiRequestAdmin(HistoryAdmin):
         "shown_upstream",
     )
     id_searches = {ids.REQUEST: "id"}
-    uuid_searches = ("tenant_id",)
+    uuid_column = "tenant_id"
     search_help_text = "A request ID (req_…) or a tenant ID"
 
     @display(description="In the gateway")

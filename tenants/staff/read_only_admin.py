@@ -220,8 +220,8 @@ class _NewestFirst(ChangeList):  # type: ignore[misc]
 class HistoryAdmin(ReadOnlyAdmin):
     """A big, time-ordered table. It is always shown newest first, never counted, and searched only by indexed values.
 
-    `id_searches` maps the prefix of a public id to the column to search. `uuid_searches` lists the columns to search
-    for a bare UUID.
+    `id_searches` maps the prefix of a public id to the column to search. `uuid_column` is the column to search for a
+    bare UUID.
     """
 
     paginator = InfinitePaginator
@@ -230,7 +230,7 @@ class HistoryAdmin(ReadOnlyAdmin):
     sortable_by = ()
     search_fields = ("id",)
     id_searches: dict[str, str] = {}
-    uuid_searches: tuple[str, ...] = ()
+    uuid_column = ""
 
     @property
     def looks_back(self) -> bool:
@@ -258,12 +258,9 @@ class HistoryAdmin(ReadOnlyAdmin):
             value = UUID(term)
         except ValueError:
             return queryset.none(), False
-        if not self.uuid_searches:
+        if not self.uuid_column:
             return queryset.none(), False
-        matches = queryset.filter(**{self.uuid_searches[0]: value})
-        for column in self.uuid_searches[1:]:
-            matches |= queryset.filter(**{column: value})
-        return matches, False
+        return queryset.filter(**{self.uuid_column: value}), False
 
     @display(description="Tenant")
     def owner(self, row: Any) -> str:

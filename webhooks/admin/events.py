@@ -69,7 +69,7 @@ class EventAdmin(HistoryAdmin):
         "payload_expires_on",
     )
     id_searches = {ids.EVENT: "id"}
-    uuid_searches = ("tenant_id",)
+    uuid_column = "tenant_id"
     search_help_text = "An event ID (evt_…) or a tenant ID"
 
     @display(description="Deliveries")
@@ -109,7 +109,7 @@ class DeliveryAdmin(HistoryAdmin):
         "shown_original",
     )
     id_searches = {ids.DELIVERY: "id", ids.EVENT: "event_id"}
-    uuid_searches = ("tenant_id",)
+    uuid_column = "tenant_id"
     search_help_text = "A delivery ID (dlv_…), an event ID (evt_…) or a tenant ID"
     shown_status = status_label(DELIVERY_LABELS)
 
