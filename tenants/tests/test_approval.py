@@ -17,6 +17,13 @@ from tests.fixtures import Api, assert_error
 from tests.threads import at_once
 
 S = Tenant.Status
+MAILED = {
+    **dict.fromkeys(("approve", S.ACTIVE), "account is approved"),
+    S.REJECTED: "account was not approved",
+    **dict.fromkeys(("suspend", S.SUSPENDED), "account is suspended"),
+    "reinstate": "account is active again",
+}
+"""The end of a mail's subject, by the decision, or by the new status of a tenant that was never approved."""
 BODY: dict[str, Any] = {
     "reject": {"reason": "The website shows another business."},
     "suspend": {"reason": "abuse"},
@@ -61,7 +68,9 @@ def test_every_transition(
     answer = decide(staff_api, waiting, action)
     waiting.refresh_from_db()
     if end is None:
-        assert_error(answer, 409, "conflict")
+        error = assert_error(answer, 409, "conflict")
+        assert error["details"] == {"status": start}
+        assert f"This tenant is {start.replace('_', ' ')} now" in error["message"]
         assert waiting.status == start
         assert not AuditEntry.objects.filter(tenant_id=waiting.id).exists()
         assert not OutboundMail.objects.exists()
@@ -70,6 +79,7 @@ def test_every_transition(
         assert answer.json()["status"] == waiting.status == end
         assert AuditEntry.objects.get(tenant_id=waiting.id).action == f"tenant.{action}"
         assert OutboundMail.objects.get().to == "owner@chitra.example"
+        assert OutboundMail.objects.get().subject.endswith(MAILED[action if ever_approved else end])
 
 
 def test_approval_starts_the_trial_and_is_audited_with_before_and_after(

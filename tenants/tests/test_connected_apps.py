@@ -404,6 +404,32 @@ def test_an_app_without_a_name_and_with_a_scheme_of_its_domain_registers() -> No
         assert answer.json()["error"] == "invalid_redirect_uri"
 
 
+def test_an_app_that_was_deleted_meanwhile_is_not_connected(member: User) -> None:
+    client = client_of()
+    ConnectedAppClient.objects.all().delete()
+    with pytest.raises(Conflict, match="Start again in the app"):
+        code_of(client, member)
+    assert not AppConnection.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/revoke"])
+def test_requests_with_tokens_are_bounded_for_each_address(settings: Settings, path: str) -> None:
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "app_token": "2/m/ip"}
+    form = {"client_id": "x", "token": "x", "grant_type": "refresh_token", "refresh_token": "wbr_x.y"}
+    answers = [post(path, **form) for _ in range(3)]
+    assert [answer.status_code for answer in answers[:2]] == [200 if path.endswith("revoke") else 400] * 2
+    assert (answers[2].status_code, answers[2].json()["error"]) == (429, "temporarily_unavailable")
+    assert Client().post(path, form, REMOTE_ADDR="192.0.2.9").status_code != 429
+
+
+@pytest.mark.parametrize("missing", ["client_id", "token"])
+def test_a_revocation_names_its_client_and_token(missing: str) -> None:
+    form = {name: "x" for name in ("client_id", "token") if name != missing}
+    answer = post("/oauth/revoke", **form)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+    assert missing in answer.json()["error_description"]
+
+
 def test_expired_connections_are_pruned_with_their_codes(member: User) -> None:
     over, kept = connection_of(Tenant.objects.create(name="Other")), tokens_of(member)
     AppConnection.objects.filter(pk=over.pk).update(expires_at=now())

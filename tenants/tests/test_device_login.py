@@ -110,6 +110,14 @@ def test_each_member_types_twenty_codes_and_all_of_them_without_valkey(
     assert device_login.may_look_up(person)
 
 
+def test_a_program_is_asked_to_try_again_when_no_code_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_login, "ALPHABET", "B")
+    assert start()["user_code"] == "BBBB-BBBB"
+    refused = Api(None).post("/v1/device-logins", {"client_name": "another"})
+    assert "Try again" in assert_error(refused, 409, "conflict")["message"]
+    assert DeviceLogin.objects.count() == 1
+
+
 def test_the_person_chooses_live(browser: Client) -> None:
     started = start()
     decide(browser, started, environment="live")

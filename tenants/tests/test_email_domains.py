@@ -37,7 +37,7 @@ def test_a_companys_own_domain_is_one(domain: str) -> None:
 @pytest.mark.django_db
 def test_staff_have_the_last_word_and_the_nearest_rule_counts() -> None:
     EmailDomainRule.objects.create(domain="Zoho.com ", verdict="allow")
-    EmailDomainRule.objects.create(domain="rival.example.com", verdict="block")
+    EmailDomainRule.objects.create(domain="Rival.example.com.", verdict="block")
     EmailDomainRule.objects.create(domain="good.rival.example.com", verdict="allow")
     assert screening.is_business("zoho.com")
     assert not screening.is_business("mail.rival.example.com")

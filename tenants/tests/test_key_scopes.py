@@ -311,6 +311,27 @@ class TestTheConsole:
         key = self.made(tenant, limits="True", scopes=everything, environment="test", phone_number_ids="100")
         assert key.scopes == ["events", "messages", "numbers"]
 
+    @pytest.mark.parametrize(
+        ("environment", "scopes", "shown"),
+        [
+            ("live", ALL_SCOPES, "All scopes"),
+            ("live", ALL_SCOPES - {KeyScope.KEYS}, "billing"),
+            ("live", ALL_SCOPES - LIVE_SCOPES, "keys"),
+            ("test", ALL_SCOPES - LIVE_SCOPES, "All scopes"),
+            ("test", ALL_SCOPES - LIVE_SCOPES - {KeyScope.EVENTS}, "keys"),
+        ],
+    )
+    def test_a_key_with_every_possible_scope_says_so(
+        self, tenant: Tenant, environment: str, scopes: set[KeyScope], shown: str
+    ) -> None:
+        browser = browser_of(tenant)
+        browser.post("/console/preferences", {"environment": environment})
+        key_of(tenant, environment=environment, scopes=scopes)
+        page = text(browser, "/console/api-keys")
+        assert [
+            label for label in ("All scopes", f'<span class="badge">{shown}</span>') if label in page
+        ] == [shown if shown == "All scopes" else f'<span class="badge">{shown}</span>']
+
     def test_nothing_ticked_is_no_key(self, tenant: Tenant) -> None:
         answer = browser_of(tenant).post(
             "/console/api-keys", {"name": "x", "environment": "live", "limits": "True"}

@@ -96,8 +96,11 @@ def test_nobody_removes_their_own_and_reviewers_remove_none(person: User, staff:
     RecoveryCodes.activate(person)
     with pytest.raises(Conflict):
         lost_second_factor.remove(user_id=staff.pk, reason="x", actor_user_id=staff.pk)
-    reviewer = User.objects.create_user("reviewer@gateway.example", PASSWORD, is_staff=True)
     desk = Client()
+    desk.force_login(staff)
+    desk.post(action_of(person), {"_form_submitted": "on", "reason": " "})
+    assert Authenticator.objects.count() == 2, "staff must say how they checked who asks"
+    reviewer = User.objects.create_user("reviewer@gateway.example", PASSWORD, is_staff=True)
     desk.force_login(reviewer)
     desk.post(action_of(person), {"_form_submitted": "on", "reason": "x"})
     assert Authenticator.objects.count() == 2

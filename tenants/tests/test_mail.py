@@ -53,6 +53,13 @@ def test_a_logged_mail_is_shown_to_staff_with_its_links(staff_api: Api, settings
 
 
 @pytest.mark.django_db
+def test_the_last_mail_is_the_newest_to_that_address(staff_api: Api) -> None:
+    for to, subject in (("a@b.example", "First"), ("a@b.example", "Second"), ("other@b.example", "Third")):
+        mail.queue(to=to, subject=subject, text="x")
+    assert staff_api.get("/v1/admin/mail/last?email=a@b.example").json()["subject"] == "Second"
+
+
+@pytest.mark.django_db
 def test_mail_last_answers_404_outside_of_log_mode_and_for_strangers(staff_api: Api, settings: Any) -> None:
     assert_error(staff_api.get("/v1/admin/mail/last?email=nobody@example.com"), 404, "not_found")
     assert_error(staff_api.get("/v1/admin/mail/last"), 400, "invalid_request")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.core.cache import cache
 from django.db import connection
 from django.test import Client
@@ -70,7 +71,18 @@ def test_a_confirmed_sign_up_is_a_tenant_that_waits(browser: Client) -> None:
     assert evidence.password == ""
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.actor_user_id) == ("tenant.sign_up", User.objects.get().pk)
-    assert browser.login(email="owner@infosys.com", password=PASSWORD)
+    assert entry.details == {"flags": []}
+    logged_in = Client().post("/login", {"login": "owner@infosys.com", "password": PASSWORD})
+    assert logged_in["Location"] == "/console", "the address needs no further confirmation"
+    assert EmailAddress.objects.filter(email="owner@infosys.com", verified=True, primary=True).exists()
+
+
+def test_the_entry_of_a_sign_up_names_its_flags(browser: Client) -> None:
+    sign_up(browser, email="info@infosys.com", website="other.in")
+    browser.post(last_link("info@infosys.com"))
+    codes = [flag["code"] for flag in Tenant.objects.get().flags]
+    assert codes == ["email_domain_differs_from_website", "role_email"]
+    assert AuditEntry.objects.get().details == {"flags": codes}
 
 
 def test_a_link_works_once_and_for_24_hours(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
