@@ -250,6 +250,8 @@ def test_filters(api: Api, tenant: Tenant) -> None:
         (day,) = figures(api, around(now()) + query)["messages"]
         assert (day["sent"], day["received"]) == (sent, received)
     assert figures(api, around(now()) + "&phone_number_id=1")["messages"] == []
+    by_default = figures(api, around(now()).removesuffix("&interval=day"))
+    assert by_default["messages"] == figures(api, around(now()))["messages"]
 
 
 def test_one_hour_that_cannot_be_counted_stops_no_other(

@@ -25,6 +25,7 @@ from webhooks.destinations.kinds import KINDS
 from webhooks.events.envelope import CALL_PREFIX
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests.credentials import Credentials, packed
+from webhooks.requests.signed_request import key_of, signature
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.destinations import KEYS, Aws, aws
 from webhooks.tests.endpoints.test_lifecycle import verifies
@@ -357,8 +358,17 @@ def test_an_archive_is_delivered_once_its_object_is_stored(api: Api, tenant: Ten
     Delivery.objects.update(next_attempt_at=now())
     dispatcher.run()
     assert set(Delivery.objects.values_list("status", "attempts")) == {("delivered", 2)}
-    (stored,) = aws.objects("later").values()
+    ((name, stored),) = aws.objects("later").items()
     assert len(stored.splitlines()) == 2
+    found = aws.s3.head_object(Bucket="later", Key=name)
+    assert found["ContentType"] == "application/x-ndjson"
+    signed_by_us = signature(
+        [key_of(endpoint["secret"])],
+        message_id=found["Metadata"]["webhook-id"],
+        timestamp=int(found["Metadata"]["webhook-timestamp"]),
+        body=stored,
+    )
+    assert found["Metadata"]["webhook-signature"] == signed_by_us
 
 
 def _closing(call: Callable[[], int]) -> int:

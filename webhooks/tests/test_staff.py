@@ -3,7 +3,9 @@ of staff.
 """
 
 import html
+import json
 import re
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +28,7 @@ from webhooks.models import Delivery, Endpoint, Event, Figure, ReplayChunk
 from webhooks.requests.credentials import Credentials, OAuth2, Tls, packed
 from webhooks.requests.signed_request import packed_headers
 from webhooks.tests.delivering import publish_one
-from webhooks.tests.publishing import dead_delivery, endpoint_of
+from webhooks.tests.publishing import dead_delivery, endpoint_of, make, uuid_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -198,6 +200,64 @@ def test_staff_recover_a_time_range_after_they_saw_its_count(
     assert Delivery.objects.get(replay_of=failed.pk).status == "delivered"
     entry = AuditEntry.objects.get(action="webhook_endpoint.recover")
     assert (entry.actor_user_id, entry.tenant_id, entry.details["queued"]) == (staff.pk, tenant.id, 1)
+
+
+@pytest.mark.parametrize(("hours", "said"), [("2", "Nothing matches."), ("4", "1 delivery, the oldest of")])
+def test_a_recovery_is_of_the_last_hours(staff: User, tenant: Tenant, hours: str, said: str) -> None:
+    endpoint = endpoint_of(tenant)
+    (event,) = make(tenant, age=timedelta(hours=3))
+    dead_delivery(endpoint, event, id=uuid_at(event.created_at))
+    answer = press(staff, Endpoint, "recover", endpoint.pk, hours=hours, status=["dead"])
+    assert said in answer.content.decode()
+
+
+def test_the_charts_have_the_messages_and_deliveries_of_each_of_the_last_hours(tenant: Tenant) -> None:
+    moment = now().replace(minute=30)
+    for hours, kind, status in (
+        (0, "message.inbound", "pending"),
+        (0, "message.inbound", "delivered"),
+        (23, "message.outbound", "dead"),
+        (0, "message.outbound", "failed"),
+        (0, "message.status", "delivered"),
+        (24, "message.inbound", "dead"),
+    ):
+        at = moment - timedelta(hours=hours)
+        Event.objects.create(
+            id=uuid_at(at),
+            tenant_id=tenant.id,
+            type=kind,
+            dedupe_key=str(uuid7()),
+            payload_expires_on="2030-01-01",
+        )
+        Delivery.objects.create(
+            id=uuid_at(at),
+            tenant_id=tenant.id,
+            endpoint_id=uuid7(),
+            event_id=uuid7(),
+            event_type=kind,
+            status=status,
+        )
+    plots = cards_and_charts._plots(moment)
+    assert plots is not None
+    charts = {name: json.loads(chart) for name, chart in plots.items()}
+    counted = {
+        f"{name} {series['label']}": (
+            len(series["data"]),
+            sum(series["data"]),
+            series["data"][0],
+            series["data"][-1],
+        )
+        for name, chart in charts.items()
+        for series in chart["datasets"]
+    }
+    assert counted == {
+        "messages In": (24, 2, 0, 2),
+        "messages Out": (24, 2, 1, 1),
+        "deliveries Deliveries": (24, 3, 0, 3),
+        "failures Failed or dead": (24, 2, 1, 1),
+    }
+    labels = charts["messages"]["labels"]
+    assert (labels[0], labels[-1]) == (f"{moment - timedelta(hours=23):%H}:00", f"{moment:%H}:00")
 
 
 def test_a_recovery_touches_no_other_environment_or_endpoint(

@@ -22,8 +22,9 @@ from webhooks.endpoints.notices import notify_changes, report_exhausted
 from webhooks.events import envelope
 from webhooks.models import Delivery, Endpoint, Event, ExhaustedDelivery
 from webhooks.requests.verify_ping import _examples
+from webhooks.tests import publishing
 from webhooks.tests.delivering import publish_one
-from webhooks.tests.publishing import endpoint_of
+from webhooks.tests.publishing import dead_delivery, endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -384,6 +385,20 @@ class TestExhausted:
                 dispatcher.run()
                 report_exhausted()
             assert len(mails()) == 2
+
+    @pytest.mark.parametrize(("hours", "count"), [(None, 1), (23, 6), (25, 1)])
+    def test_given_up_deliveries_are_counted_together_for_a_day(
+        self, tenant: Tenant, hours: int | None, count: int
+    ) -> None:
+        since = None if hours is None else now() - timedelta(hours=hours)
+        endpoint = endpoint_of(tenant, exhausted_count=5, exhausted_since=since, exhausted_mail_threshold=1)
+        (event,) = publishing.make(tenant)
+        row = dead_delivery(endpoint, event)
+        ExhaustedDelivery.objects.create(delivery_id=row.id, endpoint_id=endpoint.id)
+        assert report_exhausted() == 1
+        endpoint.refresh_from_db()
+        assert endpoint.exhausted_count == count
+        assert len(mails()) == (count == 1)
 
     def test_each_endpoint_has_one_event_in_a_round_and_a_run_has_an_end(
         self, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
