@@ -196,5 +196,5 @@ class AnswerReader:
 
     def _count(self, size: int) -> None:
         self._field_bytes += size
-        if self._field_bytes > self._most_head_bytes or len(self.fields) > MAX_FIELDS:
+        if self._field_bytes > self._most_head_bytes or len(self.fields) >= MAX_FIELDS:
             raise AnswerTooLargeError

@@ -1,16 +1,22 @@
 """Unusual responses of receivers, and the result of an outbound call for each."""
 
 import asyncio
+import errno
 import gzip
 import itertools
 import socket
+import ssl
 from contextlib import closing, suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.http1 import AnswerTooLargeError, BrokenOffError
+from gateway.outbound.addresses import InvalidUrlError, UnknownNameError
 from gateway.outbound.client import Answer, Outbound
+from gateway.outbound.connection import Attempt, ProxyAwayError, StaleError
 from gateway.outbound.tests.receivers import (
     OK,
     Behaviour,
@@ -366,3 +372,52 @@ async def test_the_body_of_an_interim_answer_is_dropped(
     answer = await client.post(receiver.url(), b"{}", {})
 
     assert (answer.status, answer.error, answer.body) == (200, None, b"ok")
+
+
+CALLED, BLOCKED = {"opened": True}, {"blocked": True}
+
+
+@pytest.mark.parametrize(
+    ("state", "failure", "error"),
+    [
+        ({}, None, None),
+        ({"status": 204}, None, None),
+        ({"status": 200}, TimeoutError(), "timeout"),
+        ({"status": 200}, BrokenOffError(), "connection_error"),
+        ({"status": 101}, None, "connection_error"),
+        ({"status": 199}, None, "connection_error"),
+        ({"status": 300}, TimeoutError(), "http_3xx"),
+        ({"status": 499}, BrokenOffError(), "http_4xx"),
+        ({"status": 500}, None, "http_5xx"),
+        ({"status": 999}, None, "http_5xx"),
+        (CALLED, TimeoutError(), "timeout"),
+        (CALLED, OSError(errno.ETIMEDOUT, "no answer"), "timeout"),
+        (CALLED, OSError(errno.ECONNREFUSED, "refused"), "connection_error"),
+        (CALLED, ssl.SSLError(), "tls_error"),
+        (CALLED, AnswerTooLargeError(), "response_too_large"),
+        (CALLED, StaleError(), "connection_error"),
+        ({}, UnknownNameError(), "dns_error"),
+        ({}, InvalidUrlError(), "blocked_address"),
+        ({}, ProxyAwayError(), "egress_proxy_away"),
+        (BLOCKED, OSError(errno.EACCES, "not public"), "blocked_address"),
+        (BLOCKED, TimeoutError(), "timeout"),
+        ({**BLOCKED, **CALLED}, OSError(errno.ECONNREFUSED, "refused"), "connection_error"),
+    ],
+)
+def test_each_failure_has_its_word(
+    state: dict[str, Any], failure: Exception | None, error: str | None
+) -> None:
+    fields = [(b"A", b"b")]
+    answer = Attempt(**state, fields=fields, retry_after=3.0).answer(failure)
+    assert (answer.error, answer.ok, answer.status) == (error, error is None, state.get("status"))
+    assert answer.fields == (fields if error else ())
+    assert answer.concerns_receiver is (error != "egress_proxy_away")
+
+
+@pytest.mark.parametrize(("count", "status"), [(128, 200), (129, None)])
+async def test_an_answer_has_at_most_128_header_fields(
+    serve: Serve, client: Outbound, count: int, status: int | None
+) -> None:
+    fields = b"Content-Length: 0\r\n" + b"X: a\r\n" * (count - 1)
+    receiver = await serve(says(b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n"))
+    assert (await client.post(receiver.url(), b"{}", {})).status == status
