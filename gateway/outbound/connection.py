@@ -9,7 +9,6 @@ the wait that the receiver requested, and a word for a failure, as in `last_erro
 """
 
 import asyncio
-import errno
 import re
 import socket
 import ssl
@@ -113,7 +112,7 @@ class Attempt:
         return Answer(self.status, error, ms, bytes(self.body), self.retry_after, fields)
 
     def _reason(self, failure: Exception) -> str:
-        if isinstance(failure, TimeoutError) or getattr(failure, "errno", None) == errno.ETIMEDOUT:
+        if isinstance(failure, TimeoutError):
             return "timeout"
         if self.blocked and not self.opened:
             return "blocked_address"
