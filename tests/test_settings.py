@@ -122,14 +122,19 @@ def test_good_settings_have_no_findings(settings: Any) -> None:
         ({"WEBHOOK_PROXY_URL": "http://proxy:port"}, "gateway.E005"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "gateway.E006"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://"}, "gateway.E006"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "ftp://collector:4318"}, "gateway.E006"),
         ({"PRODUCTION": False}, "gateway.E010"),
         ({"WEBHOOK_ALLOW_PRIVATE_NETWORKS": True}, "gateway.E016"),
         ({"WEBHOOK_ALLOW_HTTP": True}, "gateway.E017"),
         ({"EMAIL_MODE": "log"}, "gateway.E018"),
         ({"BASE_URL": "http://api.example.com"}, "gateway.E019"),
+        ({"APP_URL": "http://app.example.com"}, "gateway.E019"),
         ({"META_GRAPH_URL": "http://graph.example.com"}, "gateway.E020"),
         ({"SUPPORT_EMAIL": "support@localhost"}, "gateway.E022"),
-        ({"SUPPORT_EMAIL": "no-reply@gateway.example"}, "gateway.E022"),
+        *(
+            ({"SUPPORT_EMAIL": f"{name}@gateway.example"}, "gateway.E022")
+            for name in ("", "no-reply", "NoReply", "no_reply", "do-not-reply", "donotreply")
+        ),
     ],
 )
 def test_a_bad_setting_is_refused_by_its_number(settings: Any, change: dict[str, Any], code: str) -> None:

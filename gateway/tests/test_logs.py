@@ -59,6 +59,25 @@ def test_a_credential_is_cut_out_of_every_line(lines: io.StringIO, secret: str) 
         assert line["note"].startswith("Authorization: Bearer ")
 
 
+@pytest.mark.parametrize(
+    ("logger", "least"),
+    [
+        ("some.library", logging.INFO),
+        *((name, logging.WARNING) for name in ("urllib3", "aiohttp.access", "celery.beat")),
+        *((name, logging.WARNING) for name in ("celery.app.trace", "celery.worker.strategy")),
+        ("urllib3.connection", logging.ERROR),
+        *((name, logging.CRITICAL) for name in ("aiokafka", "aiokafka.conn", "aiormq.connection")),
+        ("django.request", logging.CRITICAL),
+    ],
+)
+def test_libraries_log_no_addresses_and_repeat_no_lines(lines: io.StringIO, logger: str, least: int) -> None:
+    levels = (logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+    for level in levels:
+        logging.getLogger(logger).log(level, "at kafka.shop.example")
+    shown = [json.loads(line)["level"] for line in lines.getvalue().splitlines()]
+    assert shown == [logging.getLevelName(level).lower() for level in levels if level >= least]
+
+
 def test_the_level_holds_and_a_stream_that_fails_ends_no_call(
     lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,13 @@
 """Checks of the servers: the id of each finding, and a process that starts despite findings."""
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from gateway import checks
 from gateway.valkey.connection import valkey
@@ -39,6 +41,31 @@ def test_a_valkey_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> 
     away = redis.Redis.from_url("unix:///nonexistent")
     monkeypatch.setattr(checks, "valkey", lambda: away)
     assert found() == ["gateway.W031"]
+
+
+@pytest.mark.parametrize(
+    ("version", "codes"),
+    [
+        *((version, ["gateway.E032"]) for version in ("6.2.14", "6.9", "2.8.24")),
+        *((version, []) for version in ("7.0.0", "7.2.4", "8.0.1", "10.0.0")),
+    ],
+)
+def test_a_server_before_redis_7_is_refused(
+    monkeypatch: pytest.MonkeyPatch, version: str, codes: list[str]
+) -> None:
+    facts = {**valkey().info(), "redis_version": version}
+    monkeypatch.setattr(checks, "valkey", lambda: SimpleNamespace(info=lambda: facts))
+    assert found() == codes
+
+
+def test_postgres_15_is_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.OLDEST_POSTGRES == 15
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version_num")
+        own = int(cursor.fetchone()[0]) // 10_000
+    for oldest, codes in ((own, []), (own + 1, ["gateway.E030"])):
+        monkeypatch.setattr(checks, "OLDEST_POSTGRES", oldest)
+        assert found() == codes
 
 
 def test_old_servers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

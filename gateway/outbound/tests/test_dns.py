@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.outbound import addresses
-from gateway.outbound.client import Outbound
+from gateway.outbound.client import InvalidUrlError, Outbound
 from gateway.outbound.tests.receivers import (
     OK_AND_CLOSE,
     KnownNames,
@@ -84,3 +84,27 @@ async def test_a_look_up_ends_by_itself(client: Outbound, monkeypatch: pytest.Mo
 
     assert answer.error == "timeout"
     assert answer.ms < 5000
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        *((host, "203.0.113.7") for host in ("203.0.113.7", "203.0.113.7.")),
+        ("2001:db8::1", "2001:db8::1"),
+        *(
+            (host, None)
+            for host in ("2130706433", "0x7f.1", "0177.0.0.1", "127.1", "a.1", "a.0X1", "1.2.3.4.5", "7.")
+        ),
+        *((host, "asked") for host in ("a.test", "a1", "1a", "1.a", "0x7g", "a.1x")),
+    ],
+)
+async def test_an_address_in_a_url_is_not_looked_up_and_an_ambiguous_one_is_refused(
+    host: str, address: str | None
+) -> None:
+    names = addresses.Names(KnownNames(**{host: [["asked"]]}), 1.0)
+    if address is None:
+        with pytest.raises(InvalidUrlError):
+            await names.addresses(host, 443)
+        return
+    ((*_, sockaddr),) = await names.addresses(host, 443)
+    assert sockaddr[:2] == (address, 443)

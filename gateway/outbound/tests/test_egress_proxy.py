@@ -63,6 +63,32 @@ async def running(proxy: Proxy, settings: Any) -> AsyncIterator[Proxy]:
         server.close()
 
 
+@pytest.mark.parametrize(
+    ("url", "host", "port", "credentials"),
+    [
+        ("http://proxy:3128", "proxy", 3128, None),
+        ("http://proxy:3128/", "proxy", 3128, None),
+        ("http://10.0.0.7:80", "10.0.0.7", 80, None),
+        ("http://user@proxy:1", "proxy", 1, b"user:"),
+        ("http://us%3Aer:p%40ss@proxy:1", "proxy", 1, b"us:er:p@ss"),
+    ],
+)
+def test_the_proxys_address_and_credentials_are_read(
+    url: str, host: str, port: int, credentials: bytes | None
+) -> None:
+    proxy = egress_proxy.EgressProxy.from_url(url)
+    header = f"Proxy-Authorization: Basic {base64.b64encode(credentials or b'').decode()}\r\n"
+    assert (proxy.host, proxy.port, proxy.authorization) == (host, port, header if credentials else "")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://proxy:1", "proxy:1", "http://proxy", "http://:1", "http://proxy:x", "http://proxy:1/x"]
+)
+def test_any_other_form_of_a_proxys_address_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"form|Port|port"):
+        egress_proxy.EgressProxy.from_url(url)
+
+
 @pytest.fixture
 def only_this_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbound_module, "is_public", lambda address: address == "127.0.0.1")

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway.http1 import new_tls_context
 from gateway.outbound.client import Outbound
 from gateway.outbound.connection import Attempt, HttpConnection
 from gateway.outbound.tests.receivers import (
@@ -21,6 +22,15 @@ async def test_connections_are_reused(serve: Serve, client: Outbound) -> None:
         assert (await client.post(receiver.url(), b"{}", {})).ok
 
     assert (receiver.connections, len(receiver.requests)) == (1, 5)
+
+
+async def test_a_connection_serves_only_calls_with_its_own_tls_settings(
+    serve: Serve, client: Outbound
+) -> None:
+    receiver, own, other = await serve(answers_ok), new_tls_context(), new_tls_context()
+    for tls, connections in ((None, 1), (own, 2), (other, 3), (own, 3), (None, 3)):
+        assert (await client.post(receiver.url(), b"{}", {}, tls=tls)).ok
+        assert receiver.connections == connections
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["with the answer", "after it"])

@@ -32,6 +32,13 @@ def http_date(seconds: float) -> str:
         ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
         ({"Retry-After": "Wed, 21 Oct 2015 07:29:00 GMT", "Date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 60.0),
         ({"Retry-After": "Wed, 21 Oct 2015 07:29:00 GMT", "Date": "today"}, 0.0),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:29:00 -0000", "Date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 60.0),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:29:00 GMT", "Date": "Wed, 21 Oct 2015 07:28:00 -0000"}, 60.0),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:27:59 GMT", "Date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        (
+            {"Retry-After": "Fri, 20 Nov 2015 07:28:01 GMT", "Date": "Wed, 21 Oct 2015 07:28:00 GMT"},
+            30 * 86400.0,
+        ),
     ],
 )
 def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
@@ -58,3 +65,14 @@ async def test_retry_after_is_in_the_answer(serve: Serve, client: Outbound) -> N
     answer = await client.post(receiver.url(), b"{}", {})
 
     assert (answer.status, answer.error, answer.retry_after) == (429, "http_4xx", 33.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds"), [(200, None), (302, None), (399, None), (400, 33.0), (503, 33.0)]
+)
+async def test_only_an_error_asks_to_wait(
+    serve: Serve, client: Outbound, status: int, seconds: float | None
+) -> None:
+    head = f"HTTP/1.1 {status} X\r\nRetry-After: 33\r\nContent-Length: 0\r\n\r\n"
+    receiver = await serve(says(head.encode()))
+    assert (await client.post(receiver.url(), b"{}", {})).retry_after == seconds
