@@ -280,7 +280,9 @@ def test_a_message_can_be_sent_from_the_newest_connected_number_first(
         made = {"environment": environment, "waba_id": f"80{serial}", "phone_number_id": f"90{serial}"}
         row = number_of(owner, **made, digits=f"9198000000{serial}")
         PhoneNumber.objects.filter(pk=row.pk).update(connection_state=state, verified_name=name)
-    page = text(browser, "/console/send").partition('name="from_"')[2].partition("</select>")[0]
+    page = text(browser, "/console/send")
+    assert "write “Hello”" not in page, "only customers of the sandbox write here"
+    page = page.partition('name="from_"')[2].partition("</select>")[0]
     found = re.findall(r'<option value="(\d+)"[^>]*>([^<]+)', page)
     assert found == [("903", "+91980000003"), ("900", "+91980000000 Kites")]
 

@@ -12,6 +12,7 @@ from pytest_django import Settings
 from console.number_forms import ProfileForm
 from console.warnings import MOST_WARNINGS
 from gateway.clock import now
+from messaging.models import FlowEndpoint
 from messaging.tests.conftest import connected_number
 from phone_numbers.connection.explanations import explained
 from phone_numbers.models import BusinessAccount, ConnectSession, PhoneNumber
@@ -202,9 +203,10 @@ def test_a_number_is_refreshed_with_its_health_and_registered(
     page = browser.post(f"/console/numbers/{number.phone_number_id}/refresh").content.decode()
     assert "Can send" in page
     PhoneNumber.objects.filter(pk=number.pk).update(registered=False, connection_detail="not_registered")
-    assert (
-        browser.post(f"/console/numbers/{number.phone_number_id}/register", {"pin": "12"}).status_code == 400
-    )
+    for pin in ("12", "1234567", "12345x"):
+        wrong = browser.post(f"/console/numbers/{number.phone_number_id}/register", {"pin": pin})
+        assert wrong.status_code == 400
+        assert "A PIN has six digits." in wrong.content.decode()
     answer = browser.post(f"/console/numbers/{number.phone_number_id}/register", {"pin": ""}, follow=True)
     assert "The number is registered." in answer.content.decode()
 
@@ -241,6 +243,37 @@ def test_another_tenant_and_the_other_environment_see_no_number(
             assert client.post(f"{path}/{action}").status_code == 404
         assert client.post(f"{path}/release", {"phone_number_id": number.phone_number_id}).status_code == 404
     assert PhoneNumber.objects.filter(pk=number.pk).exists()
+
+
+def test_flows_are_turned_on_changed_and_turned_off(browser: Client, number: PhoneNumber) -> None:
+    path = f"/console/numbers/{number.phone_number_id}/flows"
+
+    def posted(do: str, **fields: str) -> tuple[str, list[str]]:
+        """The page that follows, and the secrets that it shows."""
+        page = html.unescape(browser.post(path, {"do": do, **fields}, follow=True).content.decode())
+        return page, re.findall(r'id="new-secret">([^<]+)', page)
+
+    assert "Create keys and turn on" in text(browser, path)
+    page, _ = posted("set", url="ftp://example.com/")
+    assert 'class="errorlist"' in page
+    assert not FlowEndpoint.objects.exists()
+    _, [secret] = posted("set", url="https://example.com/flows")
+    row = FlowEndpoint.objects.get()
+    assert (row.url, row.secret) == ("https://example.com/flows", secret)
+    assert secret not in text(browser, path)
+    page, secrets = posted("set", url="https://example.com/more")
+    assert ("The address of your server is saved." in page, secrets) == (True, [])
+    uploaded = FlowEndpoint.objects.get().key_uploaded_at
+    page, secrets = posted("key")
+    assert ("A new key pair is created" in page, secrets) == (True, [])
+    _, [second] = posted("secret")
+    row = FlowEndpoint.objects.get()
+    assert (row.url, row.secret) == ("https://example.com/more", second)
+    assert second != secret
+    assert row.key_uploaded_at != uploaded
+    assert "Nothing was changed." in posted("nonsense")[0]
+    assert "Flows are turned off for this number." in posted("delete")[0]
+    assert not FlowEndpoint.objects.exists()
 
 
 def test_the_business_profile_is_shown_and_changed(

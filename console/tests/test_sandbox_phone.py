@@ -58,7 +58,9 @@ def sent_by_the_business(tenant: Tenant, simulator: RunningSimulator, body: dict
 
 def test_a_business_that_waits_for_approval_plays_its_customer(tenant: Tenant, browser: Client) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(status=Tenant.Status.PENDING_APPROVAL)
+    browser.post("/console/preferences", {"environment": "live"})
     assert "Nobody has written yet" in text(browser, "/console/phone")
+    assert 'action="/console/phone/begin"' in text(browser, "/console/phone"), "the phone is in the sandbox"
     begun = browser.post(
         "/console/phone/begin", {"customer": "+91 98123 45678", "name": "Asha <b>", "identity": "both"}
     )
@@ -109,12 +111,49 @@ def test_files_are_shown_and_others_are_downloads(tenant: Tenant, browser: Clien
     shown = browser.get(f"/console/phone/file?id={image['image']['id']}")
     assert shown["Content-Type"] == "image/png"
     assert shown.content.startswith(b"\x89PNG")
+    assert (shown["Content-Security-Policy"], shown["X-Content-Type-Options"]) == ("sandbox", "nosniff")
     loaded = browser.get(f"/console/phone/file?id={document['document']['id']}")
     assert (loaded["Content-Type"], loaded["Content-Disposition"]) == (
         "application/octet-stream",
         "attachment",
     )
     assert loaded["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("text", "Hello", {"type": "text", "text": "Hello"}),
+        ("text", "", None),
+        ("unknown", "Hello", None),
+        *(
+            (kind, "Look", {"type": kind, kind: {"caption": "Look"}})
+            for kind in ("image", "video", "document")
+        ),
+        *((kind, "Look", {"type": kind}) for kind in ("audio", "sticker", "location", "contacts", "order")),
+        ("image", "", {"type": "image"}),
+    ],
+)
+def test_a_text_goes_as_message_or_as_caption(kind: str, text: str, message: dict[str, Any] | None) -> None:
+    form = sandbox_phone.WriteForm({"kind": kind, "text": text})
+    assert (form.message() if form.is_valid() else None) == message
+
+
+@pytest.mark.parametrize(
+    ("typed", "digits"),
+    [
+        ("+91 (98123) 456-78", "919812345678"),
+        ("1234567", "1234567"),
+        ("123456789012345", "123456789012345"),
+        ("123456", None),
+        ("1234567890123456", None),
+        ("0919812345678", None),
+        ("91981234567x", None),
+    ],
+)
+def test_a_customer_of_the_sandbox_has_a_number_with_its_country_code(typed: str, digits: str | None) -> None:
+    form = sandbox_phone.CustomerForm({"customer": typed, "identity": "both"})
+    assert (form.cleaned_data["customer"] if form.is_valid() else None) == digits
 
 
 def test_nobody_plays_in_another_world(tenant: Tenant, browser: Client, stranger: Client) -> None:

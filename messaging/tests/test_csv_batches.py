@@ -316,6 +316,8 @@ def test_a_file_becomes_a_batch_once_however_often_it_is_started(
     second = browser.post(f"{path}/start", chosen, follow=True)
     [batch] = Batch.objects.all()
     assert first["Location"] == second.redirect_chain[-1][0] == f"/console/batches/{batch.public_id}"
+    for started in (path, f"{path}/problems.csv"):
+        assert browser.get(started, chosen)["Location"] == first["Location"]
     assert (batch.total, batch.environment) == (2, "live")
     assert "diwali.csv" in text(browser, "/console/batches")
     item = orjson.loads(bytes(BatchItem.objects.get(batch=batch, idx=1).body))

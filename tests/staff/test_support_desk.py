@@ -199,6 +199,13 @@ def test_no_page_of_a_view_holds_a_text(view: Client, world: World) -> None:
         assert TEXT not in text(view, reverse("admin:staff_message", args=[world.tenant.id, "live", wamid]))
 
 
+def test_the_navigation_of_a_view_has_only_pages_that_it_opens(view: Client) -> None:
+    navigation = text(view, "/console").partition('aria-label="Console"')[2].partition("</nav>")[0]
+    paths = re.findall(r'<a href="(/console[^"]*)"', navigation)
+    assert {"/console", "/console/messages", "/console/numbers", "/console/settings"} <= set(paths)
+    assert [path for path in paths if view.get(path).status_code != 200] == []
+
+
 def test_only_staff_with_a_role_begin_a_view(world: World, browser: Client) -> None:
     path = reverse("admin:tenants_tenant_see_as", args=[world.tenant.pk])
     no_role = logged_in(User.objects.create_user("new@service.example", is_staff=True))
