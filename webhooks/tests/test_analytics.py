@@ -314,6 +314,14 @@ def test_a_young_hour_is_counted_again_soon(tenant: Tenant) -> None:
     assert wait <= 73
 
 
+def test_an_older_hour_is_counted_again_after_a_twentieth_of_its_age(tenant: Tenant) -> None:
+    write(tenant, [replace(outbound(), id=uuid_at(now() - timedelta(hours=40)))])
+    rollup._gather()
+    due = FigureDue.objects.earliest("hour")
+    age = now().timestamp() - due.hour * 3600
+    assert 0.049 * age < (due.due_at - now()).total_seconds() <= 0.05 * age
+
+
 def test_old_figures_leave(tenant: Tenant) -> None:
     write(tenant, [replace(outbound(), id=uuid_at(now() - timedelta(days=900)))], [outbound("wamid.B")])
     count_all()

@@ -12,6 +12,7 @@ from gateway.upstream.notifications.change import MessageFacts
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from webhooks.events import envelope, search
+from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event, EventPayload
 from webhooks.tests import publishing
 
@@ -57,6 +58,27 @@ def test_an_item_says_how_its_message_stands(api: Api, tenant: Tenant) -> None:
     of_batch, of_status = api.get("/v1/events").json()["data"]
     shown = [(each["direction"], each["status"], each["error_code"]) for each in (of_status, of_batch)]
     assert shown == [("outbound", "failed", 131026), (None, None, None)]
+
+
+def test_an_item_has_the_direction_of_its_type(api: Api, tenant: Tenant) -> None:
+    for kind in EVENT_TYPES:
+        Event.objects.create(tenant_id=tenant.id, type=kind, dedupe_key=kind, payload_expires_on="2030-01-01")
+    items = api.get("/v1/events?limit=200").json()["data"]
+    directions = {each["type"]: each["direction"] for each in items if each["direction"] is not None}
+    assert len(items) == len(EVENT_TYPES)
+    assert directions == {
+        "message.inbound": "inbound",
+        "message.outbound": "outbound",
+        "message.echo": "outbound",
+        "message.status": "outbound",
+    }
+
+
+def test_an_item_has_the_word_of_a_status(api: Api, tenant: Tenant) -> None:
+    played = MessageFacts(direction="outbound", status="read", word="played")
+    make(tenant, "message.status", wamid="w", message=played)
+    (item,) = api.get("/v1/events").json()["data"]
+    assert item["status"] == "played"
 
 
 def test_an_item_is_the_envelope_without_data_and_raw(api: Api, tenant: Tenant, endpoint: Endpoint) -> None:

@@ -84,6 +84,40 @@ class TestOneRow:
             row = Message.objects.get(key=wamid)
             assert (row.status, row.error_code) == ("failed", 131026), names
 
+    def test_a_row_has_every_fact_of_its_message(self, tenant: Tenant) -> None:
+        facts: dict[str, Any] = {
+            "type": "template",
+            "template": "order_update",
+            "template_language": "en_US",
+            "error_code": 131026,
+            "pricing_category": "utility",
+            "pricing_type": "regular",
+            "billable": False,
+            "batch_id": ids.uuid7(),
+            "idx": 0,
+            "service_ms": 3,
+            "upstream_ms": 80,
+            "referral_source_type": "ad",
+            "referral_source_id": "17",
+            "referral_ctwa_clid": "click",
+        }
+        members = {"waba_id": "1", "phone_number_id": "2", "wa_id": "3", "user_id": "IN.4"}
+        write(tenant, [replace(outbound(**facts), **members)])
+        row = Message.objects.get()
+        shown = {name: getattr(row, name) for name in (*facts, *members)}
+        assert shown == {**facts, **members}
+        assert (row.direction, row.wamid, row.event_id) == ("outbound", "wamid.A", row.id)
+
+    @pytest.mark.parametrize("is_together", [True, False])
+    def test_what_is_known_first_stays(self, tenant: Tenant, is_together: bool) -> None:
+        events = [
+            status("sent", pricing_category="utility"),
+            status("delivered", pricing_category="marketing", billable=True),
+        ]
+        write(tenant, *([events] if is_together else [[event] for event in events]))
+        row = Message.objects.get()
+        assert (row.pricing_category, row.billable) == ("utility", True)
+
     @pytest.mark.parametrize("is_together", [True, False])
     @pytest.mark.parametrize("turn", [1, -1])
     def test_the_code_is_that_of_the_first_failure(

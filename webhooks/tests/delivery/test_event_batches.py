@@ -17,10 +17,13 @@ from tests.pages import ROOT
 from tests.receiver import Received, Receiver
 from tests.sdk_import import sdk_from
 from webhooks.delivery import dispatcher
+from webhooks.delivery.caps import Room
+from webhooks.delivery.claim_statements import claim
 from webhooks.events import retention
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.delivering import publish_one
 from webhooks.tests.endpoints.test_lifecycle import verifies
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -127,6 +130,25 @@ def test_a_customers_messages_are_collected_from_the_first_on(
     dispatcher.run()
     assert keys(receiver.received[3]) == ["s2"], "other events do not wait"
     assert api.get(f"/v1/webhooks/{endpoint['id']}").json()["quiet_seconds"] == 10
+
+
+@pytest.mark.parametrize(
+    ("second", "claimed"),
+    [
+        ({}, 3),
+        ({"status": "failed", "attempts": 1}, 1),
+        ({"leased_until": "2999-01-01T00:00:00Z"}, 0),
+    ],
+)
+def test_only_messages_that_were_never_sent_leave_with_the_first_one(
+    tenant: Tenant, second: dict[str, Any], claimed: int
+) -> None:
+    endpoint_of(tenant, ordered=True, quiet_seconds=10)
+    publish(tenant, ["a1", "a2", "a3"], phone_number_id="1", wa_id="919800000001")
+    rows = list(Delivery.objects.order_by("event_id"))
+    Delivery.objects.filter(pk=rows[0].pk).update(next_attempt_at=now())
+    Delivery.objects.filter(pk=rows[1].pk).update(**second)
+    assert len(claim(Room(10, 10))) == claimed
 
 
 @pytest.mark.parametrize(
