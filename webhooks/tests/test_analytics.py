@@ -15,7 +15,7 @@ from gateway.upstream.notifications.change import MessageFacts
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
-from webhooks import replay
+from webhooks import replay, tasks
 from webhooks.analytics import rollup, statistics
 from webhooks.events.envelope import NewEvent
 from webhooks.models import Delivery, Figure, FigureChange, FigureDue, Message
@@ -326,7 +326,7 @@ def test_old_figures_leave(tenant: Tenant) -> None:
     write(tenant, [replace(outbound(), id=uuid_at(now() - timedelta(days=900)))], [outbound("wamid.B")])
     count_all()
     assert Figure.objects.values("hour").distinct().count() == 2
-    rollup.prune()
+    tasks.prune_figures.run()
     assert Figure.objects.values("hour").distinct().count() == 1
     assert not FigureChange.objects.exists()
 

@@ -189,6 +189,8 @@ class TestAnEndpoint:
         assert ask(api, endpoint, event_types=["message.status"]).json() == {"queued": 1}
         assert ask(api, endpoint, event_types=["*"]).json() == {"queued": 1}, "the other one"
         assert ask(api, endpoint, status=["delivered"]).json() == {"queued": 0}
+        ReplayChunk.objects.all().delete()
+        assert ask(api, endpoint, event_types=None, preview=True).json()["count"] == 2
         past = isoformat(now() - timedelta(minutes=30))
         assert ask(api, endpoint, to=past).json() == {"queued": 0}
         Delivery.objects.all().delete()

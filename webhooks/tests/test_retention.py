@@ -11,6 +11,7 @@ from gateway.clock import now
 from gateway.database import partitions
 from tenants.models import Tenant
 from tests.fixtures import Api, in_threads
+from webhooks import tasks
 from webhooks.events import retention
 from webhooks.models import Event, EventKey, EventPayload, RetentionMove, expires_on
 from webhooks.tests.publishing import make, readable, uuid_at
@@ -178,6 +179,9 @@ def test_keys_are_pruned_after_eight_days(tenant: Tenant) -> None:
     assert retention.prune_keys() == 2
     assert sorted(EventKey.objects.values_list("dedupe_key", flat=True)) == ["0", "191"]
     assert retention.prune_keys() == 0
+    EventKey.objects.update(created_at=now() - timedelta(days=9))
+    tasks.prune_event_keys.run()
+    assert not EventKey.objects.exists()
 
 
 @pytest.mark.django_db

@@ -16,6 +16,7 @@ from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
 from webhooks.endpoints import health
 from webhooks.models import Delivery, Endpoint
+from webhooks.requests.signed_request import is_secret, key_of, new_secret
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -269,6 +270,11 @@ class TestCreate:
             answer = api.post("/v1/webhooks", {"url": receiver.url, "secret": secret})
             fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
             assert list(fields) == ["secret"], secret
+
+    def test_a_secret_has_twenty_four_to_sixty_four_bytes(self) -> None:
+        secrets = {length: "whsec_" + b64encode(b"s" * length).decode() for length in (23, 24, 64, 65)}
+        assert [length for length, secret in secrets.items() if is_secret(secret)] == [24, 64]
+        assert len(key_of(new_secret())) == 32
 
     def test_pending_needs_no_ping(self, api: Api, receiver: Receiver) -> None:
         answer = api.post("/v1/webhooks", {"url": receiver.url, "status": "pending"})

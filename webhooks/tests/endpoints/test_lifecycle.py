@@ -14,7 +14,7 @@ from django.test import Client
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gateway import ids
-from gateway.clock import now
+from gateway.clock import isoformat, now
 from tenants.models import ApiKey, AuditEntry, Tenant, User
 from tests.fixtures import Api, assert_error, in_threads, wait_until, waiting_for_locks
 from tests.receiver import Received, Receiver
@@ -59,6 +59,9 @@ class TestCreate:
         assert body["secret"].startswith("whsec_")
         assert body["secret"].startswith(body["secret_prefix"])
         assert (body["status"], body["event_types"], body["description"]) == ("active", ["*"], "shop")
+        defaults = {name: body[name] for name in FIELDS[FIELDS.index("waba_ids") : FIELDS.index("status")]}
+        assert {name: value for name, value in defaults.items() if value} == {"exhausted_mail_threshold": 1}
+        assert body["secret_prefix"] == body["secret"][:12]
         (ping,) = receiver.pings
         assert ping.json["type"] == "webhook.verify"
         assert verifies(body["secret"], ping)
@@ -278,6 +281,7 @@ class TestRotateSecret:
     ) -> None:
         rotated = api.post(f"/v1/webhooks/{endpoint['id']}/rotate-secret").json()
         assert list(rotated) == ["id", "secret", "secret_prefix", "previous_secret_expires_at"]
+        assert rotated["secret_prefix"] == rotated["secret"][:12]
         expires_at = Endpoint.objects.get().previous_secret_expires_at
         assert expires_at is not None
         assert timedelta(hours=23.9) < expires_at - now() < timedelta(hours=24.1)
@@ -326,6 +330,15 @@ class TestDeliveries:
         ]  # fmt: skip
         assert one["event_id"] == ids.encode("evt_", failed_event)
         assert (one["status"], one["last_http_status"], one["last_error"]) == ("failed", 500, "http_5xx")
+
+    def test_from_is_inclusive_and_to_exclusive(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        publish_one(tenant)
+        delivery = Delivery.objects.get()
+        at, later = (isoformat(delivery.created_at + timedelta(milliseconds=more)) for more in (0, 1))
+        for query, found in ((f"from={at}", 1), (f"to={at}", 0), (f"from={later}", 0), (f"to={later}", 1)):
+            assert len(api.get(f"/v1/webhook-deliveries?{query}").json()["data"]) == found, query
 
     def test_a_bad_filter_is_refused(self, api: Api) -> None:
         bad = "status=late endpoint_id=x event_id=x from=x to=x limit=0 cursor=%21 http_status=99 http_status=600"
