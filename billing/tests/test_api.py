@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from billing import buyers
+from billing import buyers, mails, tenant_overview
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents, issuing
 from billing.models import BillingProfile, BillingSnapshot, Invoice, PayLink, PaymentAttempt, PlanVersion
@@ -19,7 +19,7 @@ from gateway.api import limits
 from gateway.api.limits import Bulkhead
 from gateway.clock import now
 from gateway.ids import uuid7
-from tenants.models import AuditEntry, SignUp, Tenant
+from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import RunningSimulator
 
@@ -119,6 +119,8 @@ def test_the_overview_has_ones_own_terms_and_what_is_owed(api: Api, payer: Tenan
     assert (plan["version"], plan["included_numbers"], plan["due_days"]) == (str(own.pk), 2, 30)
     assert (plan["first_number_paise"], plan["additional_number_paise"]) == (40_000, 1_000)
     assert body["next_charge"]["lines"][0]["unit_paise"] == 40_000
+    seen = tenant_overview.of(Tenant.objects.get(pk=payer.pk), now())
+    assert [unpaid.period for unpaid in seen.unpaid] == ["2026-11", "2027-01"]
 
 
 def copy_of(invoice: Invoice, period: str, **values: Any) -> Invoice:
@@ -287,6 +289,22 @@ def test_a_silent_provider_is_502_and_leaves_no_mandate_waiting(
     buyers.change(tenant_id=payer.id, changes=PROFILE)
     assert_error(api.post("/v1/billing/mandate", {}), 502, "payment_provider_unreachable")
     assert api.get("/v1/billing").json()["mandate"]["status"] == "expired"
+
+
+@pytest.mark.parametrize(
+    ("billing_email", "contact_email", "to"),
+    [
+        ("bills@shop.example", "owner@shop.example", "bills@shop.example"),
+        (None, "owner@shop.example", "owner@shop.example"),
+    ],
+)
+def test_bills_go_to_the_address_for_bills_else_to_the_contact(
+    invoice: Invoice, billing_email: str | None, contact_email: str, to: str
+) -> None:
+    tenant = invoice.tenant
+    tenant.billing_email, tenant.contact_email = billing_email, contact_email
+    mails.send_again(invoice)
+    assert OutboundMail.objects.latest("id").to == to
 
 
 def test_invoices_are_listed(api: Api, other_api: Api, invoice: Invoice) -> None:

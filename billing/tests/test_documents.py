@@ -24,6 +24,7 @@ from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, o
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
 from gateway.api.errors import Conflict
 from gateway.clock import now
+from phone_numbers.models import PhoneNumber
 from tenants.models import AuditEntry, MailAttachment, OutboundMail, Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
@@ -163,6 +164,15 @@ def test_a_gstin_that_was_kept_is_not_on_an_export(payer: Tenant) -> None:
     assert (buyer["gstin"], buyer["pan"], buyer["foreign_tax_id"]) == (None, None, None)
 
 
+def test_a_number_without_a_display_name_is_printed_with_its_id(payer: Tenant) -> None:
+    number = connected(payer, "1", (ist(2026, 11, 3), None))
+    PhoneNumber.objects.update(display_phone_number="")
+    usage.take_snapshots(FIRST_OF_DECEMBER)
+    issuing.issue_due(FIRST_OF_DECEMBER)
+    printed = documents.of_invoice(only_invoice(payer))["annex"]
+    assert [row["number"] for row in printed] == [number.phone_number_id]
+
+
 def test_the_numbers_billed_are_on_it_with_their_intervals(api: Api, payer: Tenant) -> None:
     invoice = invoice_of(payer)
     shown = api.get(f"/v1/billing/invoices/{invoice.public_id}", Accept="application/json").json()["numbers"]
@@ -237,6 +247,18 @@ class TestKindsOfBuyers:
             invoice_id=invoice.id, total_paise=10_000, reason="Part", at=FIRST_OF_DECEMBER
         )
         assert (note.taxable_paise, note.tax_paise) == (10_000, 0)
+
+    def test_an_undertaking_is_of_the_financial_year(self, payer: Tenant, settings: Settings) -> None:
+        settings.BILLING_LUT_NUMBERS = {"2627": "AD2627", "2728": "AD2728"}
+        connected(payer, "1", (ist(2026, 11, 3), None))
+        BillingProfile.objects.filter(tenant=payer).update(**PROFILE, country="SG")
+        for month in (3, 4):
+            at = ist(2027, month, 1, 0, 15)
+            assert (usage.take_snapshots(at), issuing.issue_due(at)) == (1, 1)
+        of_march, of_april = Invoice.objects.order_by("id")
+        assert "undertaking AD2627 without" in of_march.endorsement
+        assert "undertaking AD2728 without" in of_april.endorsement
+        assert documents.of_invoice(of_april)["endorsement"] == of_april.endorsement
 
     def test_a_union_territory_without_legislature(self, payer: Tenant, settings: Settings) -> None:
         settings.BILLING_SELLER_GSTIN = "04AAPFU0939F1Z3"
@@ -400,6 +422,12 @@ class TestCreditNotes:
         assert dict(shown["facts"])["Corrects invoice"] == "WG/2627/000001"
         assert [line["cells"] for line in shown["lines"]] == [["998315", "₹76.27"]]
 
+    def test_within_a_state_both_halves_of_the_credited_tax_are_equal(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer, tax_id="27AAPFU0939F1ZV", state_code="27")
+        note = credit_notes.issue(invoice_id=invoice.id, total_paise=1_001, reason="x", at=FIRST_OF_DECEMBER)
+        taxes = note.taxes
+        assert (note.tax_paise, taxes.cgst_paise, taxes.sgst_paise, taxes.igst_paise) == (152, 76, 76, 0)
+
     def test_what_was_credited_in_full_is_not_replaced(self, payer: Tenant) -> None:
         invoice = invoice_of(payer)
         credit_notes.issue(invoice_id=invoice.id, total_paise=59_000, reason="All", at=FIRST_OF_DECEMBER)
@@ -549,6 +577,16 @@ class TestReplacing:
         assert [type(error) for error in errors] == [Conflict, Conflict]
         assert (Invoice.objects.count(), CreditNote.objects.count()) == (2, 1)
         assert LedgerEntry.objects.filter(act="set_off").count() == 1
+
+    def test_a_goodwill_credit_beyond_the_new_invoice_pays_all_of_it(
+        self, payer: Tenant, settings: Settings
+    ) -> None:
+        settings.BILLING_LUT_NUMBERS = {"2627": "AD2627"}
+        invoice = invoice_of(payer)
+        credit_notes.issue(invoice_id=invoice.id, total_paise=58_000, reason="Goodwill", at=CHARGE)
+        BillingProfile.objects.update(is_sez=True)
+        new = issuing.replace(invoice_id=invoice.id, reason="Zone", at=ist(2026, 12, 3))
+        assert (new.total_paise, new.credited_paise, new.status) == (50_000, 50_000, "void")
 
     def test_a_goodwill_credit_survives_a_replacement(self, payer: Tenant) -> None:
         invoice = invoice_of(payer)

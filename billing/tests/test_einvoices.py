@@ -225,6 +225,9 @@ def test_a_credit_notes_registration_is_all_that_may_change(payer: Tenant) -> No
         assert [document["DocDtls"]["No"] for document in einvoices.unregistered()] == [registered]
         assert record(parsed(answer(registered))) is True
     stored = CreditNote.objects.get()
+    shown = documents.of_credit_note(stored)
+    assert ("Acknowledgement", "112010036563310 of 1 Dec 2026") in shown["facts"]
+    assert shown["qr"] == documents.qr_code(answer(note.number)["SignedQRCode"])
     assert (stored.irn, stored.ack_no, stored.ack_at) == (IRN, "112010036563310", ist(2026, 12, 1, 10, 51))
     entries = AuditEntry.objects.filter(action="billing.einvoice", tenant_id=payer.id).order_by("id")
     assert [(entry.target_type, entry.target_id) for entry in entries] == [

@@ -30,6 +30,7 @@ from billing.payments import (
     bank_transfers,
     debits,
     mandates,
+    payment_links,
     provider,
     provider_notices,
     refunds,
@@ -407,6 +408,9 @@ class TestSecondProvider:
         deliver(provider, ist(2026, 12, 2, 11))
         assert only_invoice(payer).status == "paid"
         newer = set_up_mandate(provider, payer, max_amount_paise=100_000)
+        run(ist(2027, 1, 1, 0, 15))
+        link = payment_links.pay_now(invoice=Invoice.objects.latest("id"), at=ist(2027, 1, 1, 1))
+        assert link.provider == "second"
         mandate.refresh_from_db()
         assert (newer.provider, newer.status, mandate.status) == ("second", "active", "cancelled")
         assert mandate.cancel_at_provider is False

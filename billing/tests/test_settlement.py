@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from billing import usage
+from billing import ledger, usage
 from billing.invoices import issuing
 from billing.models import Invoice, Mandate, PaymentAttempt, ProviderEvent, ProviderTrouble, Refund
 from billing.payments import attempts, bank_transfers, debits, refunds
-from billing.payments.provider import Payment, ProviderUnreachable
+from billing.payments.provider import Payment, ProviderRefused, ProviderUnreachable, RefundState
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import ist
 from billing.tests.test_money import late_attempt
@@ -265,6 +265,25 @@ def test_a_payment_goes_back_the_way_it_came(
     if not by_provider:
         with pytest.raises(Conflict, match="that the provider collected"):
             refunds.pay_back(attempt_id=paid.id, amount_paise=100, at=AT)
+
+
+def test_a_refund_that_the_provider_refuses_is_over_and_says_why(
+    invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another refund of the payment, with another receipt, is not taken for it."""
+    other = [RefundState("rfnd_1", "another", "processed")]
+    monkeypatch.setattr(Razorpay, "refunds_of", lambda *_: other)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise ProviderRefused(provider_code="BAD", reason="too_old", text="Too old")
+
+    monkeypatch.setattr(Razorpay, "refund", refused)
+    paid = attempt_of(invoice, "autopay", "processing")
+    captured(paid, 60_000)
+    refund = refunds.pay_back(attempt_id=paid.id, amount_paise=1_000, at=AT, actor_user_id=7)
+    assert (refund.status, refund.requested_by, refund.completed_at) == ("failed", 7, AT)
+    assert refund.error == {"code": "BAD", "reason": "too_old", "message": "Too old"}
+    assert ledger.available_paise(invoice.tenant_id) == 1_000, "it can be paid back in another way"
 
 
 def refuses(act: Callable[..., object], **values: Any) -> bool:

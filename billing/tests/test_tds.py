@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.db.models import Sum
+from pytest_django import Settings
 
 from billing import buyers, ledger, mails
 from billing.billing_run import run
@@ -77,6 +78,20 @@ def test_autopay_takes_the_rest_within_its_limit(
     run(CHARGE)
     assert PaymentAttempt.objects.get(kind="autopay").amount_paise == 54_000
     assert due(deductor)[0] == "processing"
+
+
+def test_the_issued_document_asks_for_the_rest(deductor: Tenant, settings: Settings) -> None:
+    settings.BILLING_BANK_ACCOUNT = "Bank 1"
+    run(FIRST_OF_DECEMBER)
+    invoice = only_invoice(deductor)
+    assert documents.of_invoice(invoice, as_issued=True)["payment"]["rows"][:2] == [
+        ("To be paid", "₹540.00"),
+        ("Less TDS of 10%", "₹50.00"),
+    ]
+    assert documents.of_invoice(invoice)["payment"]["rows"][:2] == [
+        ("To be paid", "₹540.00"),
+        ("Bank transfer", "Bank 1"),
+    ]
 
 
 @pytest.mark.parametrize(

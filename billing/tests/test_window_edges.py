@@ -23,7 +23,7 @@ from billing.models import (
     Refund,
 )
 from billing.payments import attempts, debits, mandates, payment_links, provider_notices, refunds
-from billing.payments.provider import ProviderUnreachable, require_pages_left
+from billing.payments.provider import ProviderUnreachable, RefundState, require_pages_left
 from billing.payments.razorpay import Razorpay
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
@@ -401,6 +401,23 @@ def test_a_link_is_replaced_once_its_24_hours_are_over(invoice: Invoice, provide
         return payment_links.pay_now(invoice=invoice, at=at).pk == first.pk
 
     assert around(at + DAY, is_first) == [True, False]
+
+
+def test_a_refund_under_way_is_checked_every_hour(invoice: Invoice, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = RefundState("rfnd_1", "rfnd", "processing")
+    monkeypatch.setattr(Razorpay, "refunds_of", lambda *_: [state])
+    Refund.objects.create(
+        attempt=attempt_of(invoice, kind="manual", status="captured"),
+        amount_paise=100,
+        status="unknown",
+        receipt="rfnd",
+        created_at=FIRST_OF_DECEMBER,
+        next_check_at=FIRST_OF_DECEMBER,
+    )
+    assert around(FIRST_OF_DECEMBER, refunds.reconcile) == [0, 1]
+    assert around(FIRST_OF_DECEMBER + timedelta(hours=1), refunds.reconcile) == [0, 1]
+    Refund.objects.update(status="processed")
+    assert refunds.reconcile(FIRST_OF_DECEMBER + DAY) == 0
 
 
 def test_a_refund_that_never_arrived_fails_after_24_hours(
