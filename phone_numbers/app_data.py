@@ -159,7 +159,7 @@ def _receive(number: PhoneNumber, kind: str, *, count: int, progress: int = 0) -
     is_whole = progress >= 100
     _row(number, kind).update(
         received=F("received") + count,
-        progress=Greatest("progress", min(max(progress, 0), 100)),
+        progress=Greatest("progress", min(progress, 100)),
         status=Status.COMPLETED
         if is_whole
         else Case(When(progress=100, then=Value(Status.COMPLETED)), default=Value(Status.RECEIVING)),
