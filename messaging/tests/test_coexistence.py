@@ -127,6 +127,72 @@ def test_a_refused_request_is_made_again_until_the_24_hours_are_over(
     assert (rows()[CONTACTS].status, rows()[HISTORY].status) == ("expired", "requested")
 
 
+def test_each_refusal_doubles_the_wait_up_to_half_an_hour(
+    number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.faults({"match": {"path": "smb_app_data"}, "action": "error", "code": 131000})
+    app_data.begin(number)
+    AppData.objects.filter(kind=HISTORY).delete()
+    moment = now()
+    monkeypatch.setattr(app_data, "now", lambda: moment)
+    for attempts, seconds in ((0, 30), (1, 60), (5, 960), (6, 1800), (60, 1800)):
+        AppData.objects.update(attempts=attempts, next_attempt_at=moment)
+        assert app_data.request_due() == 1
+        assert rows()[CONTACTS].next_attempt_at - moment == timedelta(seconds=seconds), attempts
+
+
+def test_the_chats_wait_for_the_contacts_of_their_own_number(
+    number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    other = connected_number(number.tenant, simulator.account([{"coexistence": True}]), coexistence=True)
+    later = now() + timedelta(hours=1)
+    for each in (other, number):
+        app_data.begin(each)
+    AppData.objects.filter(number=other).update(next_attempt_at=later)
+    own = AppData.objects.filter(number=number)
+    for status, attempts, waits in (
+        ("pending", 0, True),
+        ("pending", app_data.WAITS_FOR_CONTACTS - 1, True),
+        ("pending", app_data.WAITS_FOR_CONTACTS, False),
+        ("requested", 1, False),
+        ("expired", 0, False),
+    ):
+        own.filter(kind=CONTACTS).update(status=status, attempts=attempts, next_attempt_at=later)
+        own.filter(kind=HISTORY).update(status="pending", next_attempt_at=now())
+        assert app_data.request_due() == (not waits)
+        assert own.get(kind=HISTORY).status == ("pending" if waits else "requested")
+
+
+def test_the_progress_of_the_chats_is_metas_percentage(api: Api, number: PhoneNumber) -> None:
+    threads: list[Any] = [{"messages": [{}, {}]}, {"messages": [{}]}]
+    for piece, status, progress, code in (
+        ({"metadata": {"progress": 99}, "threads": threads}, "receiving", 99, None),
+        ({"metadata": {"progress": 100}, "threads": threads}, "completed", 100, None),
+        ({"metadata": {"progress": 130}, "threads": threads}, "completed", 100, None),
+        ({"metadata": {"progress": -5}, "threads": threads}, "receiving", 0, None),
+        ({"metadata": {"progress": "60"}, "threads": threads}, "receiving", 0, None),
+        ({"errors": [{"code": 2593109}]}, "declined", 0, 2593109),
+        ({"errors": [{"code": 131000}]}, "failed", 0, 131000),
+    ):
+        AppData.objects.all().delete()
+        app_data.apply_notification(
+            field=HISTORY, value={"history": [piece]}, phone_number_id=number.phone_number_id
+        )
+        history = shown(api, number)["history"]
+        assert (history["status"], history["progress"], history["error_code"]) == (status, progress, code)
+        assert history["received"] == (0 if code else 3)
+        assert (history["finished_at"] is not None) is (status != "receiving")
+
+
+def test_an_answer_to_a_request_changes_nothing_that_arrived_before_it(number: PhoneNumber) -> None:
+    app_data.begin(number)
+    row = rows()[HISTORY]
+    for status in AppData.Status.values:
+        AppData.objects.filter(pk=row.pk).update(status=status)
+        app_data._settle(row, status="expired")
+        assert rows()[HISTORY].status == ("expired" if status == "pending" else status)
+
+
 @pytest.mark.parametrize(("code", "status"), [(2593107, "requested"), (2593108, "expired")])
 def test_what_meta_says_for_good_is_not_asked_again(
     number: PhoneNumber, simulator: RunningSimulator, code: int, status: str

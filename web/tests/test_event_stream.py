@@ -239,7 +239,11 @@ def test_without_valkey_the_poll_brings_it(
 ) -> None:
     monkeypatch.setattr("webhooks.wake_up.fresh", lambda tenants: None)
     monkeypatch.setattr(open_streams, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(open_streams, "YOUNG_SECONDS", 0.0)
     stream = listen()
+    hub = stream_response._hub
+    assert hub is not None
+    wait_until(lambda: not hub._due, "the first look at the stream does not end")
     event_id = publish_one(tenant)
     assert stream.event()["id"] == event_id
 

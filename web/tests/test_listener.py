@@ -77,6 +77,35 @@ def test_headers_that_drip_are_408(front_address: tuple[str, int], monkeypatch: 
         assert time.monotonic() - began < 5
 
 
+def test_a_connection_that_sent_its_headers_in_time_is_kept(
+    front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that sends none begins later, and is refused."""
+    monkeypatch.setattr(listener, "HEADER_SECONDS", 0.3)
+    with socket.create_connection(front_address, timeout=20) as kept:
+        for _ in range(2):
+            kept.sendall(LIVE)
+            received = b""
+            while b'"ok":true' not in received:
+                received += kept.recv(65_536)
+                assert received.startswith(b"HTTP/1.1 200 ")
+            error_of(talk(front_address, b""), 408, "request_timeout")
+        assert select.select([kept], [], [], 0)[0] == []
+
+
+def test_an_idle_connection_is_closed_after_a_while(
+    front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = listener.BoundedProtocol.connection_made
+
+    def connection_made(self: listener.BoundedProtocol, transport: Any) -> None:
+        made(self, transport)
+        self.timeout_keep_alive = 0.1  # type: ignore[assignment]
+
+    monkeypatch.setattr(listener.BoundedProtocol, "connection_made", connection_made)
+    assert talk(front_address, LIVE).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_body_that_drips_is_408(front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "BODY_GRACE_SECONDS", 0.3)
     head = b"POST /upstream/webhook HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
@@ -452,6 +481,23 @@ def test_answers_that_nobody_takes_end_the_connection(
     with taking_nothing(front_address) as connection:
         connection.sendall(LIVE * 29 + last)
         wait_until(lambda: connections._count == 0, "it is dropped")
+
+
+def test_a_client_that_takes_its_answers_after_a_pause_keeps_its_connection(
+    front_address: tuple[str, int], narrow: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client that takes nothing begins later, and is dropped."""
+    narrow(1024)
+    monkeypatch.setattr(listener, "TAKE_SECONDS", 0.3)
+    wait_until(lambda: connections._count == 0, "former connections have ended")
+    with taking_nothing(front_address) as late, taking_nothing(front_address) as never:
+        late.sendall(LIVE * 30)
+        wait_until(lambda: len(connections._untaken) == 1, "it leaves answers")
+        assert answers_of(late) == 30
+        never.sendall(LIVE * 30)
+        wait_until(lambda: connections._count < 2, "the other is dropped")
+        late.sendall(LIVE)
+        assert b'"ok":true' in late.recv(65_536)
 
 
 def test_of_too_many_untaken_answers_one_connections_are_dropped(

@@ -110,6 +110,24 @@ def test_what_is_refused(
     assert not IdempotencyRecord.objects.exists()
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/read"])
+def test_a_body_is_json_and_says_so(front: FrontClient, key: api_keys.NewKey, path: str) -> None:
+    """An empty body needs no type. What is read as JSON lacks its members here."""
+    for content_type, body, status in (
+        ("application/json", b"{}", 400),
+        ("Application/JSON ; charset=utf-8", b"{}", 400),
+        ("", b"", 400),
+        ("", b"{}", 415),
+        ("text/plain", b"", 415),
+        ("application/json-patch+json", b"{}", 415),
+        ("application/x-www-form-urlencoded", b"a=1", 415),
+    ):
+        headers = {"Authorization": f"Bearer {key.key}", "Content_Type": content_type}
+        answer = front.ask("POST", path, body, **headers)
+        code = {400: "invalid_request", 415: "unsupported_media_type"}[status]
+        assert_error(answer, status, code)  # type: ignore[arg-type]
+
+
 def test_another_tenants_number_is_no_number(
     front: FrontClient, other_tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
