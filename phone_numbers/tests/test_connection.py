@@ -23,6 +23,7 @@ from tests.fixtures import a_lock_is_waited_for, wait_until
 from tests.threads import at_once
 from webhooks.endpoints.lifecycle import endpoints_changed
 from webhooks.models import Endpoint, Event
+from webhooks.tests.publishing import endpoint_of
 
 ALL_WELL = ConnectionFacts(
     taken_away=None,
@@ -203,6 +204,33 @@ def test_the_event_names_account_and_number(tenant: Tenant, endpoint: Endpoint, 
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("chosen", ["environment", "waba_id", "phone_number_id"])
+def test_a_change_of_facts_recomputes_the_numbers_that_it_names(tenant: Tenant, chosen: str) -> None:
+    for environment in ("live", "test"):
+        endpoint_of(tenant, environment=environment, verified_at=now())
+    named = make_number(make_account(tenant))
+    others = [make_number(make_account(tenant))]
+    PhoneNumber.objects.filter(pk=named.pk).update(environment="test")
+    if chosen == "phone_number_id":
+        others.append(make_number(named.account))
+    value = {"environment": "test", "waba_id": named.waba_id, "phone_number_id": named.phone_number_id}[
+        chosen
+    ]
+    state.recompute(tenant_id=tenant.id, **{chosen: value})
+    assert state_of(named) == ("connected", None)
+    assert {state_of(other) for other in others} == {("pending", "not_subscribed")}
+
+
+@pytest.mark.django_db
+def test_the_event_of_a_number_without_digits_has_no_display_number(
+    tenant: Tenant, number: PhoneNumber
+) -> None:
+    PhoneNumber.objects.update(digits="")
+    state.recompute(tenant_id=tenant.id)
+    assert Event.objects.get(type="number.connection").display_phone_number is None
+
+
+@pytest.mark.django_db
 def test_a_failing_token_is_reported_once_and_disconnects(
     tenant: Tenant, endpoint: Endpoint, number: PhoneNumber
 ) -> None:
@@ -261,8 +289,11 @@ def test_events_touch_their_numbers(
         number.refresh_from_db()
         return number.last_event_at
 
+    other = make_number(number.account)
     first = touch()
     assert first is not None
+    other.refresh_from_db()
+    assert other.last_event_at is None
     assert (now() - first).total_seconds() < 5
     assert touch() == first, "within a second the row is left alone"
     PhoneNumber.objects.update(last_event_at=first - timedelta(seconds=2))

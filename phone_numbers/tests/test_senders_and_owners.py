@@ -4,6 +4,7 @@ import pytest
 from django.db import connection as database
 from django.test.utils import CaptureQueriesContext
 
+from gateway.api.errors import InvalidRequest
 from phone_numbers import senders_and_owners
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant
@@ -98,3 +99,63 @@ def test_routes_of_several_tenants_in_one_query(tenant: Tenant, other_tenant: Te
     assert routes.numbers["20"].waba_id == "10"
     assert routes.by_digits["11", "919800000002"].phone_number_id == "21"
     assert ("12", "919800000003") not in routes.by_digits
+
+
+@pytest.mark.parametrize(
+    ("detail", "hint"),
+    [
+        ("not_subscribed", "POST /v1/numbers/20/subscribe."),
+        ("not_registered", "PIN: POST /v1/numbers/20/register."),
+        ("deregistered", "again with its six-digit PIN: POST /v1/numbers/20/register."),
+        ("no_verified_endpoint", "POST /v1/webhooks/{endpoint_id}/verify."),
+        ("token_invalid", "POST /v1/connect-sessions."),
+        ("account_removed", "POST /v1/connect-sessions."),
+        ("account_restricted", "Meta's Business Manager."),
+        ("something_new", "GET /v1/numbers/20 says why in connection_detail."),
+    ],
+)
+def test_a_number_that_is_not_connected_says_what_repairs_it(tenant: Tenant, detail: str, hint: str) -> None:
+    add(tenant, "10", "20", "919800000001")
+    for state in ("pending", "disconnected"):
+        PhoneNumber.objects.update(connection_state=state, connection_detail=detail)
+        with pytest.raises(senders_and_owners.NumberNotConnected) as refused:
+            senders_and_owners.connected_sender(tenant_id=tenant.id, environment="live", from_="20")
+        assert refused.value.advice.endswith(hint)
+        assert refused.value.details == {
+            "phone_number_id": "20",
+            "connection_state": state,
+            "connection_detail": detail,
+        }
+
+
+def test_an_unknown_from_names_ten_numbers_that_the_key_may_use(tenant: Tenant, other_tenant: Tenant) -> None:
+    def problem(within: set[str] | None = None) -> str:
+        with pytest.raises(InvalidRequest) as refused:
+            senders_and_owners.required_sender(
+                tenant_id=tenant.id, environment="live", from_="404", within=within
+            )
+        details = refused.value.details
+        assert details is not None
+        return str(details["fields"]["from"][0])
+
+    add(other_tenant, "11", "21", "919800000002")
+    add(tenant, "12", "22", "919800000003", environment="test")
+    assert problem() == "This business has no live number yet: connect one with POST /v1/connect-sessions."
+    for serial in range(11):
+        add(tenant, "10", f"3{serial:02}", f"9198000001{serial:02}")
+    PhoneNumber.objects.filter(phone_number_id="301").update(display_phone_number="")
+    listed = ", ".join(
+        f"3{serial:02}" + ("" if serial == 1 else f" (+9198000001{serial:02})") for serial in range(10)
+    )
+    assert problem() == f"Not a number that this key sends from. It sends from: {listed}."
+    assert problem({"310", "21"}).endswith("It sends from: 310 (+919800000110).")
+
+
+def test_digits_name_the_newest_number_of_an_account(tenant: Tenant) -> None:
+    """A number that was migrated keeps its old row."""
+    for phone_number_id in ("29", "20"):
+        add(tenant, "10", phone_number_id, "919800000001")
+    routes = senders_and_owners.route(
+        waba_ids=["10"], phone_number_ids=[], environments=["live"], digits=["919800000001"]
+    )
+    assert routes.by_digits["10", "919800000001"].phone_number_id == "20"

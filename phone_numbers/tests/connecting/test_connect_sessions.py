@@ -330,6 +330,85 @@ def test_a_suspended_business_connects_nothing(api: Api, tenant: Tenant) -> None
     assert ConnectSession.objects.get().status == "open"
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("status", "code", "answered", "session"),
+    [
+        (400, 190, 200, "failed"),
+        (403, 10, 200, "failed"),
+        (400, 4, 503, "open"),
+        (500, 131000, 503, "open"),
+        (503, 2, 503, "open"),
+    ],
+)
+def test_a_session_stays_open_while_meta_is_busy_or_in_trouble(
+    api: Api, graph: ScriptedGraph, status: int, code: int, answered: int, session: str
+) -> None:
+    graph.answers(
+        "GET", "/oauth/access_token", {"error": {"code": code, "message": "m" * 600}}, status=status
+    )
+    made = make(api)
+    browser = Browser(made)
+    for _ in range(2):
+        assert browser.answer(code="a", waba_id="1", phone_number_id="2").status_code == answered
+    body = shown(api, made)
+    failed = session == "failed"
+    assert body["status"] == session
+    assert body["error"] == ({"source": "meta", "code": code, "message": "m" * 500} if failed else None)
+    assert (body["completed_at"] is not None) is failed
+    assert len(graph.received) == (1 if failed else 2)
+
+
+@pytest.mark.django_db
+def test_the_reason_of_leaving_is_kept_up_to_500_characters(api: Api) -> None:
+    for reason, error in (
+        (
+            None,
+            {"source": "whabuzz", "code": "cancelled", "message": "The customer left without connecting."},
+        ),
+        ("r" * 501, {"source": "meta", "code": "signup_error", "message": "r" * 500}),
+    ):
+        made = make(api)
+        Browser(made).answer(reason=reason)
+        assert shown(api, made)["error"] == error
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("status", [status for status in Tenant.Status.values if status != "active"])
+def test_only_an_active_business_connects(api: Api, tenant: Tenant, status: str) -> None:
+    browser = Browser(make(api))
+    Tenant.objects.filter(pk=tenant.pk).update(status=status)
+    assert browser.client.get(browser.path).status_code == 403
+    answer = browser.answer()
+    assert (answer.status_code, answer.json()) == (403, {"error": "unavailable"})
+
+
+@pytest.mark.django_db
+def test_only_the_open_sessions_of_a_tenants_environment_are_limited(
+    api: Api, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_OPEN", 2)
+    row = {
+        "tenant": tenant,
+        "environment": "live",
+        "return_url": RETURN_URL,
+        "expires_at": now() + timedelta(hours=1),
+    }
+    for other in (
+        {"tenant": other_tenant},
+        {"environment": "test"},
+        {"status": "connected"},
+        {"status": "failed"},
+        {"expires_at": now()},
+    ):
+        ConnectSession.objects.create(**{**row, **other})
+    ConnectSession.objects.create(**{**row, "expires_at": now() + timedelta(seconds=90)})
+    make(api)
+    answer = api.post("/v1/connect-sessions", {"return_url": RETURN_URL})
+    assert assert_error(answer, 429, "rate_limited")["details"] == {"limit": 2}
+    assert 60 < int(answer["Retry-After"]) <= 90, "when the first one ends"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_two_answers_at_once_are_worked_on_one_after_the_other(
     tenant: Tenant, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
