@@ -81,6 +81,11 @@ def test_the_removal_of_a_second_factor_concerns_that_person_alone(person: User,
         TOTP.activate(each, generate_totp_secret())
         RecoveryCodes.activate(each)
     lost_second_factor.remove(user_id=lost.pk, reason="called", actor_user_id=staff.pk)
+    desk = Client()
+    desk.force_login(staff)
+    for each, is_offered in ((others[0], True), (lost, False)):
+        page = desk.get(f"/admin/tenants/user/{each.pk}/change/").content.decode()
+        assert ("Second factor lost" in page) is is_offered
     lost.refresh_from_db()
     assert not lost.has_usable_password()
     assert list(OutboundMail.objects.values_list("to", flat=True)) == [lost.email]

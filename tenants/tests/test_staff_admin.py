@@ -364,6 +364,75 @@ def test_every_list_is_searched_by_support(name: str) -> None:
         assert client.get(reverse(f"{name}_changelist"), {"q": term}).status_code == 200
 
 
+SEARCHES = {
+    "tenant": ("{tenant.name}", "asha@traders", "shop.example", "AAACI1681G", "shop-7", "{tenant.pk}"),
+    "apikey": ("{key.prefix}", "till", "{tenant.pk}"),
+    "user": ("ravi@traders", "{tenant.name}", "{tenant.pk}"),
+    "platformapp": ("Shop plat", "{app.pk}"),
+    "emaildomainrule": ("zoho",),
+}
+
+
+@pytest.mark.parametrize("model", SEARCHES)
+def test_a_list_finds_rows_by_all_that_its_search_names(
+    browser: Client, tenant: Tenant, other_tenant: Tenant, platform_app: PlatformApp, model: str
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(
+        contact_email="asha@traders.example", website="https://shop.example", tax_id="29AAACI1681G1ZL",
+        external_ref="shop-7",
+    )  # fmt: skip
+    platform_apps.create_app(name="Till")
+    for domain in ("zoho.com", "infosys.com"):
+        EmailDomainRule.objects.create(domain=domain, verdict="allow")
+    key = api_keys.create(name="till", environment="live", tenant=tenant).row
+    api_keys.create(name="server", environment="live", tenant=other_tenant)
+    person = User.objects.create_user("ravi@traders.example", tenant=tenant)
+    wanted: dict[str, Any] = {"tenant": tenant, "apikey": key, "user": person, "platformapp": platform_app}
+    named = {"tenant": tenant, "key": key, "app": platform_app}
+    for term in SEARCHES[model]:
+        page = browser.get(f"/admin/tenants/{model}/", {"q": term.format(**named)}).content.decode()
+        found = set(re.findall(rf'href="/admin/tenants/{model}/([^/"]+)/change/', page))
+        assert found == {str(wanted[model].pk) if model in wanted else "zoho.com"}, term
+
+
+def test_an_apps_keys_are_found_by_its_id(
+    browser: Client, key: api_keys.NewKey, app_key: api_keys.NewKey
+) -> None:
+    page = browser.get(f"/admin/tenants/apikey/?q={app_key.row.app_id}").content.decode()
+    assert str(app_key.row.pk) in page
+    assert str(key.row.pk) not in page
+
+
+def test_the_page_of_a_business_and_of_a_key_have_what_staff_need(
+    browser: Client, tenant: Tenant, platform_app: PlatformApp
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(
+        rejected_reason="A shell.", suspended_reason="abuse", retention_days=365, created_via="app",
+        billing_status="past_due", billing_email="books@traders.example", external_ref="shop-7",
+        tax_id="29AAACI1681G1ZL", tax_id_type="gstin", app=platform_app,
+    )  # fmt: skip
+    old = api_keys.create(name="till", environment="test", tenant=tenant, phone_number_ids=["200300"])
+    new = api_keys.rotate(keys=ApiKey.objects.all(), key_id=old.row.pk, acting_key_id=old.row.pk).row
+    for path, texts in (
+        (
+            f"tenant/{tenant.pk}",
+            (
+                "A shell.",
+                "Abuse",
+                "365 days",
+                "Past due",
+                "books@traders.example",
+                "shop-7",
+                "GSTIN",
+                "Shop platform",
+            ),
+        ),
+        (f"apikey/{new.pk}", ("till", "test", "200300", "messages", f"{old.row.prefix}…", str(old.row.pk))),
+    ):
+        page = html.unescape(browser.get(f"/admin/tenants/{path}/change/").content.decode())
+        assert [text for text in texts if text not in page] == []
+
+
 def test_history_has_no_change_or_delete(browser: Client, waiting: Tenant) -> None:
     entry = AuditEntry.objects.latest("id")
     path = f"/admin/tenants/auditentry/{entry.pk}"
@@ -424,12 +493,15 @@ def test_each_flag_about_others_searches_for_what_they_share(
     Tenant.objects.filter(pk=tenant.pk).update(
         tax_id="29AAACI1681G1ZL",
         email_domain="traders.example",
+        contact_email="asha@traders.example",
         website="https://shop.example",
         flags=[{"code": code, "severity": "high", "detail": "Others."}],
     )
     page = browser.get(f"/admin/tenants/tenant/{tenant.pk}/change/").content.decode()
     links = re.findall(r'href="/admin/tenants/tenant/\?q=([^"]+)">Show them', page)
     assert [unquote(link) for link in links] == [searched] * (searched is not None)
+    for link in links:
+        assert tenant.name in browser.get(f"/admin/tenants/tenant/?q={link}").content.decode()
 
 
 def test_the_queue_shows_whose_website_and_tax_id_it_is(browser: Client, waiting: Tenant) -> None:
