@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import orjson
@@ -18,15 +19,18 @@ from pytest_django import Settings
 from gateway.api import limits
 from gateway.api.errors import ServiceError, error_reply
 from gateway.api.limits import Bulkhead
+from gateway.clock import now
 from gateway.database import statements
 from messaging import known_nodes
 from messaging.cloud_api import errors
+from messaging.models import TemplateMirror
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Tenant
 from tests.fixtures import Api, UnreadableBody
 from tests.pages import page
 from tests.receiver import Receiver
+from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint, Event
@@ -210,6 +214,51 @@ class TestPassThrough:
         error = error_of(api.get("/v25.0/999000999000999"), 400, 100, 33)
         assert "The object does not exist" in error["message"]
 
+    def test_links_to_other_pages_are_the_gateways_and_without_metas_credentials(
+        self,
+        api: Api,
+        key: api_keys.NewKey,
+        account: SimulatedAccount,
+        number: PhoneNumber,
+        graph: ScriptedGraph,
+        settings: Settings,
+    ) -> None:
+        secrets = f"access_token={account.access_token}&appsecret_proof=p&appsecret_time=1"
+        page_of_meta = f"https://graph.example/v25.0/1/flows?{secrets}&limit=1&after=abc"
+        listed = {
+            "data": [{"id": "1", "token": account.access_token}],
+            "paging": {"next": page_of_meta, "previous": page_of_meta},
+        }
+        graph.answers("GET", f"/{account.waba_id}/flows", listed)
+        path = f"/v25.0/{account.waba_id}/flows"
+        link = f"{settings.BASE_URL}{path}?limit=1&after=abc"
+        answer = api.get(path)
+        assert answer.json()["paging"] == {"next": link, "previous": link}
+        assert account.access_token not in answer.content.decode()
+        found = Client().get(f"{path}?access_token={key.key}").json()["paging"]
+        assert found["next"] == f"{link}&access_token={key.key}", "a key in the query opens the next page too"
+
+    def test_a_change_of_templates_is_read_again_soon(
+        self, api: Api, account: SimulatedAccount, number: PhoneNumber
+    ) -> None:
+        made: dict[str, Any] = {"name": "sale", "language": "en_US", "category": "MARKETING"}
+        made["components"] = [{"type": "BODY", "text": "Everything half price."}]
+        path = f"/v25.0/{account.waba_id}/message_templates"
+        assert api.post(path, made).status_code == 200
+        TemplateMirror.objects.update(next_sync_at=now() + timedelta(hours=6))
+        soon = TemplateMirror.objects.filter(next_sync_at__lt=now() + timedelta(minutes=1))
+        assert api.get(path).status_code == 200
+        assert not soon.exists()
+        assert api.delete(f"{path}?name=sale").status_code == 200
+        assert soon.exists()
+
+    def test_a_token_that_is_refused_for_a_node_is_asked_about(
+        self, api: Api, account: SimulatedAccount, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
+        assert api.get(f"/v25.0/{number.phone_number_id}").status_code == 401
+        assert BusinessAccount.objects.get().token_invalid_at is not None
+
     def test_denied_edges(self, api: Api, account: SimulatedAccount, number: PhoneNumber) -> None:
         for edge in ("assigned_users", "messages", "media", "messages_encrypted"):
             error_of(api.get(f"/v25.0/{account.waba_id}/{edge}"), 403, 10)
@@ -264,6 +313,12 @@ class TestSubscriptions:
             "whatsapp_business_management": [account.waba_id],
             "whatsapp_business_messaging": [account.waba_id],
         }
+        tested = {"environment": "test", "waba_id": "555", "access_token": "E"}
+        BusinessAccount.objects.create(tenant=number.tenant, **tested)
+        for environment, waba_id in (("live", account.waba_id), ("test", "555")):
+            own = api_keys.create(name="s", environment=environment, tenant=number.tenant).key
+            data = api.get(f"/v25.0/debug_token?input_token={own}").json()["data"]
+            assert data["granular_scopes"][0]["target_ids"] == [waba_id], "those of the key's environment"
         foreign = api_keys.create(name="s", environment="live", tenant=other_tenant).key
         for token in (foreign, "EAAnothing", ""):
             found = api.get(f"/v25.0/debug_token?input_token={token}").json()["data"]

@@ -14,7 +14,7 @@ from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator, SimulatedAccount
-from webhooks.models import Event, Message
+from webhooks.models import Endpoint, Event, Message
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -161,6 +161,29 @@ class TestNumbers:
 
 
 class TestGraphPaths:
+    def test_a_callback_is_removed_only_with_the_scope_of_webhooks(
+        self, tenant: Tenant, number: PhoneNumber
+    ) -> None:
+        account, node = number.account.waba_id, number.phone_number_id
+        for uid in (f"cloud-api:{account}", f"cloud-api:{node}"):
+            Endpoint.objects.create(
+                tenant=tenant,
+                environment="live",
+                format="meta",
+                uid=uid,
+                url="https://own.example/",
+                event_types=["*"],
+            )
+        nothing = {"webhook_configuration": {"override_callback_uri": ""}}
+        for scopes, status, left in ((["numbers"], 403, 2), (["numbers", "webhooks"], 200, 0)):
+            api = Api(with_scopes(tenant, *scopes))
+            for answer in (
+                api.delete(f"/v25.0/{account}/subscribed_apps"),
+                api.post(f"/v25.0/{node}", nothing),
+            ):
+                assert answer.status_code == status, answer.content
+            assert Endpoint.objects.count() == left
+
     def test_a_flow_is_read_by_its_id_with_the_scope_of_templates(
         self, tenant: Tenant, number: PhoneNumber
     ) -> None:
