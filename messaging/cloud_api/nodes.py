@@ -339,8 +339,6 @@ class MeView(GraphView):
 
 
 def _account(request: Request, waba_id: str) -> BusinessAccount:
-    if not caller_of(request).reaches(None):
-        raise NotFound("There is no such business account.")
     account = (
         BusinessAccount.objects.for_tenant(tenant_of(request).id)
         .filter(waba_id=waba_id, environment=caller_of(request).effective_environment)
