@@ -12,7 +12,7 @@ from messaging.batches import body
 from messaging.message_templates import mirror
 from messaging.models import Batch, TemplateMirror
 from messaging.tests.message_templates.bodies import login_code, order_update
-from phone_numbers.models import PhoneNumber
+from phone_numbers.models import BusinessAccount, PhoneNumber
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db
@@ -91,6 +91,19 @@ def test_a_fresh_mirror_refuses_what_meta_would_refuse_ten_thousand_times(
         assert says in error["details"]["fields"]["messages[1].template"][0]
         assert "Nothing was queued" in error["message"]
     assert not Batch.objects.exists()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_deleted_template_and_one_of_another_account_are_none(api: Api, number: PhoneNumber) -> None:
+    other = BusinessAccount.objects.create(
+        tenant=number.tenant, environment="live", waba_id="9", access_token="E"
+    )
+    mirror.store_list(other, [{"id": "9", "status": "APPROVED", **order_update("elsewhere")}], read_at=now())
+    mirror.delete(number.account, name="order_update")
+    TemplateMirror.objects.update(next_sync_at=now() + timedelta(hours=6))
+    for name in ("order_update", "elsewhere"):
+        error = assert_error(post(api, number, sent(name=name)), 400, "invalid_request")
+        assert f"no template {name}" in error["message"]
 
 
 @pytest.mark.usefixtures("fresh")

@@ -16,6 +16,7 @@ from gateway.api import limits
 from gateway.api.limits import API_BODY_BYTES, Bulkhead, LargeBodyMemory
 from gateway.clock import isoformat, now
 from messaging.batches import views
+from messaging.batches.outcomes import outcomes_of
 from messaging.models import Batch, BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -23,7 +24,7 @@ from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers, in_threads
 from tests.simulated import SimulatedAccount
-from webhooks.models import Event, EventPayload
+from webhooks.models import PRECEDENCE, Event, EventPayload, Message
 
 pytestmark = pytest.mark.django_db
 
@@ -316,6 +317,31 @@ def test_an_item_says_why_it_was_skipped(api: Api, number: PhoneNumber) -> None:
     assert [item["skip_reason"] for item in items] == ["opted_out", "message_ref", "batch_ended", None, None]
     place = {"batch_id": ids.encode(ids.BATCH, first_batch_id), "idx": 7}
     assert [item["duplicate_of"] for item in items] == [None, place, None, None, None]
+
+
+def test_outcomes_count_the_causes_and_may_change_until_a_message_arrives(
+    api: Api, number: PhoneNumber
+) -> None:
+    made(api, number, 1)
+    batch = Batch.objects.get()
+    row: dict[str, Any] = {"tenant_id": batch.tenant_id, "environment": "live", "batch_id": batch.id}
+    row |= {"direction": "outbound", "accepted_at": now()}
+
+    def add(**columns: Any) -> None:
+        key = ids.uuid7()
+        Message.objects.create(id=key, key=key.hex, month=ids.month_of(key), **{**row, **columns})
+
+    for code in (131026, 131047, None, 131047):
+        add(failed_at=now(), error_code=code)
+    found = outcomes_of(batch)
+    assert (found.causes[0], sorted(found.causes, key=str)) == (
+        (131047, 2), [(131026, 1), (131047, 2), (None, 1)],
+    )  # fmt: skip
+    for status, column in PRECEDENCE.items():
+        Message.objects.all().delete()
+        add(**{column: now()})
+        found = outcomes_of(batch)
+        assert (found.statuses[status], found.may_change) == (1, status in {"accepted", "sent"})
 
 
 def test_a_bad_query_is_400(api: Api, number: PhoneNumber) -> None:

@@ -332,6 +332,13 @@ def test_old_chats_are_not_unread_and_open_no_window_in_the_list(number: PhoneNu
     assert (found.last.row.key, found.unread, found.is_open) == ("wamid.live", 1, True)
 
 
+def test_old_chats_are_no_last_messages_of_a_customer(api: Api, number: PhoneNumber) -> None:
+    chats(number, old("wamid.a", CUSTOMER, days=0.5), old("wamid.b", number.digits, days=0.4))
+    customer = api.get(f"/v1/numbers/{number.phone_number_id}/customers/{CUSTOMER}").json()
+    shown = (customer["window_open"], customer["last_inbound_id"], customer["last_outbound_at"])
+    assert shown == (False, None, None)
+
+
 def test_old_chats_wake_only_those_who_ask_for_them(number: PhoneNumber, tenant: Tenant) -> None:
     everything = endpoint_of(tenant)
     asking = endpoint_of(tenant, event_types=["message.history"])

@@ -93,6 +93,39 @@ def test_a_file_of_which_no_batch_can_be_made_says_why(content: bytes, words: st
     assert peak < 3 * len(content) + 4_000_000, "it is refused before its cells are made"
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"to\n" + b"1\n" * 10_000,
+        b"to\n" + b"9" * 4_096,
+        b",".join([b"a"] * 50) + b"\n" + b",".join([b"1"] * 50),
+    ],
+    ids=["rows", "cell", "columns"],
+)
+def test_a_file_may_reach_each_limit(content: bytes) -> None:
+    assert csv_batches.read_table(content).rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "problem", "says"),
+    [
+        ("image", "https://a.example/1", "ftp://a.example/1", "not a link"),
+        ("video", "https://a.example/1", "a.example", "not a link"),
+        ("document", "http://a.example/1", "https://", "not a link"),
+        ("coupon_code", "1" * 15, "1" * 16, "longer than 15"),
+        ("text", "a    b", "a     b", "more than four spaces"),
+        ("text", "https://", "a\tb", "a tab"),
+    ],
+)
+def test_a_value_fits_its_kind(kind: Any, fits: str, problem: str, says: str) -> None:
+    wanted = [parameters.Parameter("header", "header", kind)]
+    table = csv_batches.read_table(f"to;value\n919812345670;{fits}\n919812345671;{problem}\n".encode())
+    found = csv_batches.filled(table, wanted, {"to": 0, "header": 1})
+    assert [values for _, _, values in found.messages] == [{"header": fits}]
+    [(_, said)] = found.problems
+    assert says in said
+
+
 # --- Rows ----------------------------------------------------------------------------------------------
 
 

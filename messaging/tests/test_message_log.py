@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway import ids
 from gateway.meta_errors import error_code
+from gateway.upstream.notifications.change import MessageFacts
 from messaging.batches import runner
 from messaging.message_log import message_search
 from messaging.tests.incoming import notification, number_of, post, text_change
@@ -17,7 +18,7 @@ from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Event, EventPayload, Message
-from webhooks.tests.publishing import endpoint_of
+from webhooks.tests.publishing import endpoint_of, make
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -180,6 +181,13 @@ class TestOne:
         assert shown["error"]["code"] == 131030
         assert "131030" in shown["error"]["message"]
         assert [each["id"] for each in shown["events"]] == [item["id"]]
+
+    def test_a_refused_message_to_a_user_id_shows_it_as_its_recipient(self, api: Api, tenant: Tenant) -> None:
+        facts = MessageFacts("outbound", "failed", is_message=True)
+        body = b'{"request":{"recipient":"IN.1"},"response":{"error":{}},"http_status":400}'
+        make(tenant, "message.outbound", wamid=None, raw=None, raw_path=None, data=body, message=facts)
+        (row,) = api.get("/v1/messages").json()["data"]
+        assert (one(api, row["id"])["to"], row["user_id"]) == ("IN.1", None)
 
     def test_what_is_unknown_or_expunged_is_404(self, api: Api, tenant: Tenant, here: PhoneNumber) -> None:
         take_in(text_change(PNID, "wamid.A"))

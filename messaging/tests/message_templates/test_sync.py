@@ -240,7 +240,8 @@ class TestOlderNews:
         mirror.delete(number.account, template_id="1")
         mirror.store_list(number.account, [view()], read_at=read_at)
         assert mirrored() == {}
-        mirror.store_list(number.account, [], read_at=now())
+        changes = mirror.store_list(number.account, [], read_at=now())
+        assert changes == MirrorChanges(synced=0), "its removal was counted by the deletion"
         assert not MessageTemplate.objects.exists()
 
     def test_what_the_upstream_still_lists_after_a_deletion_is_back(self, number: PhoneNumber) -> None:
