@@ -94,6 +94,44 @@ def test_the_time_of_an_answer_is_split_into_the_services_and_metas() -> None:
 
 
 @pytest.mark.django_db
+def test_a_duration_counts_in_each_bucket_that_it_does_not_exceed(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_histograms", [])
+    waits = metrics.Histogram("gateway_test_waits", "", buckets=(0.1, 1, 10))
+    waits.observe(0.05, 0.1)
+    waits.observe(0.11, 1, 10.5)
+    metrics.flush()
+    found = {name: value for name, value in scrape(settings).items() if name.startswith("gateway_test_waits")}
+    assert [found[f'gateway_test_waits_bucket{{le="{bound}"}}'] for bound in ("0.1", "1", "10", "+Inf")] == [
+        2, 4, 4, 5,
+    ]  # fmt: skip
+    assert (found["gateway_test_waits_count"], round(found["gateway_test_waits_sum"], 2)) == (5, 11.76)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("token", ["", TOKEN])
+@pytest.mark.parametrize("sent", ["", "Bearer ", f"Bearer {TOKEN}x", TOKEN, f"bearer {TOKEN}", "Bearer é"])
+def test_only_the_scraper_sees_the_metrics(settings: Any, token: str, sent: str) -> None:
+    settings.METRICS_TOKEN = token
+    assert Client().get("/metrics", headers={"Authorization": sent}).status_code == 404
+
+
+def test_counts_that_valkey_did_not_take_wait_for_the_next_flush(
+    monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis
+) -> None:
+    metrics.flush()
+    access_log.ANSWERS.add(2, label="api_2xx")
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics, "valkey", lambda: redis.Redis.from_url("unix:///nonexistent", retry=None))
+        metrics.flush()
+    access_log.ANSWERS.add(label="api_2xx")
+    metrics.flush()
+    metrics.flush()
+    assert empty_valkey.hget(metrics.KEY, "gateway_answers_total|api_2xx") == b"3"
+
+
+@pytest.mark.django_db
 def test_a_gauge_that_cannot_be_read_leaves_the_others(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,11 +16,13 @@ from django.http import Http404, UnreadablePostError
 from django.test import Client, RequestFactory
 from django.urls import resolve
 from rest_framework import exceptions as drf
+from rest_framework import serializers
 
 from gateway.api import limits, pagination
 from gateway.api.authentication import TENANT_HEADER
 from gateway.api.errors import PayloadTooLarge, exception_handler
 from gateway.api.health_views import database_answers
+from gateway.api.validation import checked
 from gateway.clock import now
 from gateway.urls import handler500
 from gateway.valkey import connection as valkey_module
@@ -219,6 +221,60 @@ def test_a_member_has_the_json_type_of_the_contract(
     call = api.patch if path == "/v1/tenant" else api.post
     error = assert_error(call(path, body), 400, "invalid_request")
     assert says in error["details"]["fields"][field][0]
+
+
+class Inner(serializers.Serializer[Any]):
+    word = serializers.CharField(required=False)
+
+
+class Body(serializers.Serializer[Any]):
+    word = serializers.CharField(required=False)
+    count = serializers.IntegerField(required=False)
+    is_on = serializers.BooleanField(required=False)
+    names = serializers.ListField(child=serializers.CharField(), required=False)
+    extra = serializers.DictField(required=False)
+    mode = serializers.ChoiceField(choices=["1", "b"], required=False)
+    level = serializers.ChoiceField(choices=[1, 2], required=False)
+    inner = Inner(required=False)
+
+
+@pytest.mark.parametrize(
+    ("member", "good", "wrong", "says"),
+    [
+        ("word", "5", [5, 1.5], "Must be a string: put it in quotes."),
+        ("count", 5, ["5"], "Must be a whole number, without quotes."),
+        ("is_on", True, [1, 0, "true"], "Must be true or false, without quotes."),
+        ("names", ["a"], ["a", {"a": 1}, 5], "Must be a list, in square brackets."),
+        ("extra", {"a": 1}, [["a"], "a", 5], "Must be an object, in curly brackets."),
+        ("mode", "1", [1], "Must be a text: put it in quotes."),
+        ("level", 1, ["1"], "Must be a number, without quotes."),
+        ("inner", {"word": "a"}, [], ""),
+    ],
+)
+def test_each_kind_of_member_has_its_json_type(
+    member: str, good: object, wrong: list[object], says: str
+) -> None:
+    assert checked(Body(data={member: good})) == {member: good}
+    for value in wrong:
+        with pytest.raises(drf.ValidationError) as refused:
+            checked(Body(data={member: value}))
+        assert refused.value.detail == {member: [says]}, value
+
+
+def test_an_unknown_member_is_named_with_its_place_unless_the_body_is_open() -> None:
+    given = {"word": "a", "wrod": 1, "inner": {"word": "a", "wodr": 1}, "x" * 200: 1}
+    with pytest.raises(drf.ValidationError) as refused:
+        checked(Body(data=given))
+    problems: Any = refused.value.detail
+    assert list(problems) == ["wrod", "x" * 100, "inner.wodr"]
+    assert problems["wrod"][0].startswith(
+        "This member is unknown. Did you mean word? The known ones are: count,"
+    )
+    assert problems["inner.wodr"] == ["This member is unknown. Did you mean word? The known ones are: word."]
+    assert checked(Body(data=given), is_open=True) == {"word": "a", "inner": {"word": "a"}}
+    with pytest.raises(drf.ValidationError) as refused:
+        checked(Body(data={f"x{number}": 1 for number in range(50)}))
+    assert list(refused.value.detail) == [f"x{number}" for number in range(20)]
 
 
 def test_another_content_type_is_415(api: Api) -> None:

@@ -4,12 +4,24 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from django.db import Error, OperationalError, connection, transaction
+from django.db import (
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+    connection,
+    transaction,
+)
+from psycopg import errors
+from psycopg_pool import PoolTimeout
 from structlog.testing import capture_logs
 
 from billing.error_isolation import SomeFailed, each
 from gateway.api.errors import ServiceUnavailable, as_service_error
-from gateway.database.transactions import concerns_all, is_outage
+from gateway.database.transactions import concerns_all, is_lock_limit, is_outage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -106,3 +118,42 @@ def test_the_log_names_an_outage_that_no_server_reported() -> None:
     with capture_logs() as logs:
         assert isinstance(as_service_error(OperationalError("No route to +919800000001")), ServiceUnavailable)
     assert logs == [{"event": "database_unreachable", "log_level": "warning", "error": "OperationalError"}]
+
+
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    """An error of Django with the driver's error as its cause."""
+    error.__cause__ = cause
+    return error
+
+
+OF_EACH_KIND = [
+    (raised(OperationalError(), errors.ConnectionFailure()), True, True, False),
+    (raised(OperationalError()), True, True, False),
+    (raised(InterfaceError()), True, True, False),
+    (PoolTimeout(), True, True, False),
+    *(
+        (raised(OperationalError(), cause()), True, False, False)
+        for cause in (
+            errors.ProgramLimitExceeded,
+            errors.StatementTooComplex,
+            errors.DeadlockDetected,
+            errors.QueryCanceled,
+        )
+    ),
+    (raised(OperationalError(), errors.LockNotAvailable()), True, False, True),
+    (raised(OperationalError(), errors.DiskFull()), True, True, False),
+    (raised(InternalError(), errors.ReadOnlySqlTransaction()), True, True, False),
+    (raised(ProgrammingError(), errors.UndefinedTable()), True, True, False),
+    (raised(ProgrammingError(), errors.InsufficientPrivilege()), True, True, False),
+    (raised(ProgrammingError(), errors.UndefinedColumn()), False, False, False),
+    (raised(IntegrityError(), errors.UniqueViolation()), False, False, False),
+    (raised(DataError(), errors.NumericValueOutOfRange()), False, False, False),
+    (ValueError(), False, False, False),
+]
+"""Errors, and whether the database is away, whether a loop over rows ends, and whether a lock was not free."""
+
+
+def test_an_error_is_of_the_database_of_one_statement_or_of_one_row() -> None:
+    for error, *expected in OF_EACH_KIND:
+        found = [is_outage(error), concerns_all(error), is_lock_limit(error)]
+        assert found == expected, (error, error.__cause__)

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
@@ -183,6 +185,46 @@ def test_filters_and_cursor(api: Api, tenant: Tenant, write: Write) -> None:
     second = api.get(f"/v1/requests?limit=3&cursor={first['next_cursor']}").json()
     assert [row["status"] for row in first["data"] + second["data"]] == [502, 400, 409, 200]
     assert second["next_cursor"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1xx", [199]),
+        ("2xx", [200, 299]),
+        ("3xx", [302]),
+        ("5xx", [599, 500]),
+        ("200", [200]),
+        ("404", []),
+        *(
+            (text, None)
+            for text in ("0xx", "6xx", "4XX", "xx", "40", "4x", "4040", "099", "600", "+40", " 404", "٤xx")
+        ),
+    ],
+)
+def test_calls_are_found_by_a_status_or_its_class(
+    api: Api, tenant: Tenant, write: Write, text: str, found: list[int] | None
+) -> None:
+    store(*(call_of(tenant, status=status) for status in (500, 302, 299, 200, 199, 599)))
+    answer = api.get(f"/v1/requests?status={quote(text)}")
+    if found is None:
+        assert list(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == ["status"]
+    else:
+        assert sorted(row["status"] for row in answer.json()["data"]) == sorted(found)
+
+
+def test_a_line_has_its_callers_environment_and_key_and_fits_its_columns(
+    api: Api, tenant: Tenant, write: Write
+) -> None:
+    call = call_of(tenant, method="X" * 40, upstream_ms=2.5)
+    member = replace(call.caller, kind="console_user", key_prefix=None, role="owner")
+    sandbox = replace(call.caller, tenant=TenantFacts(tenant.id, "active", True, None))
+    store(*(call._replace(request_id=ids.uuid7(), caller=each) for each in (call.caller, member, sandbox)))
+    by_key, by_member = api.get("/v1/requests").json()["data"][::-1]
+    assert (by_key["method"], by_key["key_prefix"]) == ("X" * 16, "wb_live_abcdefgh")
+    assert (by_key["service_ms"], by_key["upstream_ms"], by_key["environment"]) == (1.5, 2.5, "live")
+    assert by_member["key_prefix"] is None
+    assert ApiRequest.objects.get(environment="test").method == "X" * 16
 
 
 def test_from_and_to_bound_the_time(api: Api, tenant: Tenant, write: Write) -> None:
