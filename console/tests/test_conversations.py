@@ -249,6 +249,7 @@ def test_nothing_of_another_tenant_environment_or_number_is_listed(
     assert "1 unread" in rows(browser)[0]
     assert [row.split()[0] for row in rows(browser)] == ["Asha", "Second"]
     assert [row.split()[0] for row in rows(browser, number=PNID)] == ["Asha"]
+    assert len(rows(browser, number="999")) == 2, "a number of another business filters nothing"
     for query in ("Of another", "Of the sandbox", "Other", "Sandbox"):
         assert rows(browser, q=query) == []
     thread = text(browser, THREAD)
@@ -301,7 +302,7 @@ def test_a_search_finds_a_name_a_number_by_its_start_and_a_text(
 ) -> None:
     inbound(tenant)
     inbound(tenant, "Bus or train?", wa_id="919700000002", name="Ravi")
-    for typed in ("98123", "+91 98123", "919812345678", "asha", "ORDER", "where is"):
+    for typed in ("98123", "+91 98123", "919812345678", " asha ", "ORDER", "where is"):
         assert [row.split()[0] for row in rows(browser, q=typed)] == ["Asha"], typed
 
 

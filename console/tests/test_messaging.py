@@ -10,6 +10,7 @@ import orjson
 import pytest
 from django.test import Client
 
+from console.send import refusal_of
 from console.tests.conversing import inbound, outbound
 from console.tests.test_account import logged_call
 from gateway import ids
@@ -213,6 +214,9 @@ def test_a_template_of_another_account_tenant_or_environment_is_not_sent(
         answer = browser.post("/console/send", form(number, template=str(row.pk)))
         assert answer.status_code == 400
         assert words in html.unescape(answer.content.decode())
+    second = number_of(number.tenant, waba_id="777", phone_number_id="7771", digits="919800000077")
+    answer = browser.post("/console/send", form(second, template=str(own.pk)))
+    assert "belongs to another business account" in html.unescape(answer.content.decode())
     assert "Hello there." not in text(stranger, f"/console/send/variables?template={own.pk}")
     assert "Hello there." in text(browser, f"/console/send/variables?template={own.pk}")
     assert browser.get("/console/send/variables?template=nonsense").status_code == 200
@@ -240,6 +244,23 @@ def test_what_the_platform_refuses_at_once_says_what_repairs_it(browser: Client,
     assert "It was not sent." in page
     assert "Add the recipient to the list" in page
     assert "(code 131030)" in page
+
+
+@pytest.mark.parametrize(
+    ("answer", "begins"),
+    [
+        (b'{"error": {"code": 131047, "message": "x"}}', "It was not sent. "),
+        (b'{"error": {"code": 9999999, "message": "Not now."}}', "It was not sent: Not now."),
+        (b'{"error": {"code": 9999999}}', "It was not sent: WhatsApp gave no reason."),
+        (b"{}", "It was not sent: WhatsApp gave no reason."),
+        (b"<html>", "Meta did not answer."),
+        (b"[]", "Meta did not answer."),
+    ],
+)
+def test_a_refusal_is_said_in_words(answer: bytes, begins: str) -> None:
+    said = refusal_of(answer)
+    assert said.startswith(begins)
+    assert said.endswith("(code 131047)") is (b"131047" in answer)
 
 
 def test_a_refused_call_of_the_log_says_what_repairs_it(browser: Client, tenant: Tenant) -> None:
@@ -764,6 +785,10 @@ def test_the_reason_of_a_failure_has_the_title_and_the_details_once(
             r'<li class="bad">.*?<strong>Failed</strong>.*?<p class="lead long">([^<]+)<', page
         )
         assert found == [shown], title
+        page = text(browser, f"/console/send/events?wamid={wamid}")
+        assert re.findall("<strong>([^<]+)", page) == ["Accepted by Meta", "Failed"]
+        if title and details:
+            assert f"<p>{title}: {details} (code 131026)</p>" in page
 
 
 def test_the_messages_of_a_batch_are_listed_and_a_wrong_filter_is_named(
