@@ -18,6 +18,8 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher
+from webhooks.delivery.caps import Room
+from webhooks.delivery.claim_statements import claim
 from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Delivery, Endpoint, Event
@@ -206,6 +208,40 @@ def test_ten_failures_in_a_row_open_the_circuit_and_a_probe_closes_it(
     assert [row.circuit_open_until, row.consecutive_failures] == [None, 0]
     dispatcher.run()
     assert Delivery.objects.filter(status="delivered").count() == 11
+
+
+def test_a_probe_that_fails_doubles_the_wait_and_another_attempt_does_not(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=500)
+    for key in ("k1", "k2"):
+        publish_one(tenant, key)
+    Endpoint.objects.update(
+        circuit_open_until=now(), circuit_opened=3, circuit_generation=3, consecutive_failures=13
+    )
+    dispatcher.run()
+    row = Endpoint.objects.get()
+    assert (len(receiver.received), row.circuit_opened, row.consecutive_failures) == (1, 4, 14)
+    assert row.circuit_open_until is not None
+    assert timedelta(seconds=230) < row.circuit_open_until - now() <= timedelta(seconds=240)
+    replayed = api.post(f"/v1/webhook-deliveries/{Delivery.objects.all()[0].public_id}/replay").json()
+    assert replayed["status"] == "dead"
+    again = Endpoint.objects.get()
+    assert (again.circuit_open_until, again.circuit_opened) == (row.circuit_open_until, 4)
+
+
+@pytest.mark.parametrize("minutes", [-1, 1])
+@pytest.mark.parametrize("status", Delivery.Status.values)
+def test_only_open_deliveries_that_are_due_are_claimed(
+    tenant: Tenant, endpoint: dict[str, Any], status: str, minutes: int
+) -> None:
+    publish_one(tenant, "due")
+    event_id = publish_one(tenant, "other")
+    Delivery.objects.update(next_attempt_at=now(), leased_until=None)
+    other = Delivery.objects.filter(event_id=event_id)
+    other.update(status=status, next_attempt_at=now() + timedelta(minutes=minutes))
+    is_claimed = event_id in {each.event_id for each in claim(Room(5, 5))}
+    assert is_claimed is (status in {"pending", "failed"} and minutes < 0)
 
 
 def test_a_success_that_was_in_flight_when_the_circuit_opened_does_not_close_it(

@@ -248,13 +248,24 @@ class TestChange:
         assert (changed.status_code, changed.json()["status"]) == (200, "paused")
         assert api.get(path).json()["status"] == "paused"
 
-    @pytest.mark.parametrize("status", ["disabled", "pending"])
+    @pytest.mark.parametrize(
+        ("before", "after"), [("pending", "active"), ("disabled", "active"), ("paused", "paused")]
+    )
+    def test_a_new_url_that_passes_the_ping_ends_everything_but_a_pause(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver, before: str, after: str
+    ) -> None:
+        Endpoint.objects.update(status=before, verified_at=None, consecutive_failures=7, failing_since=now())
+        changed = api.patch(f"/v1/webhooks/{endpoint['id']}", {"url": receiver.url + "/new"}).json()
+        assert (changed["status"], changed["verified_at"] is not None) == (after, True)
+        assert changed["consecutive_failures"] == (7 if after == "paused" else 0)
+
+    @pytest.mark.parametrize("status", ["disabled", "pending", "paused"])
     def test_active_asks_for_a_passed_ping(
         self, api: Api, endpoint: dict[str, Any], receiver: Receiver, status: str
     ) -> None:
         path = f"/v1/webhooks/{endpoint['id']}"
         Endpoint.objects.update(
-            status=status, verified_at=None if status == "pending" else now(), consecutive_failures=40
+            status=status, verified_at=now() if status == "disabled" else None, consecutive_failures=40
         )
         refuse(receiver)
         assert_error(api.patch(path, {"status": "active"}), 422, "webhook_verify_failed")
