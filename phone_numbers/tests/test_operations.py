@@ -9,6 +9,7 @@ from django.db import connection as database
 from django.db import transaction
 from django.test.utils import CaptureQueriesContext
 
+from gateway.clock import now
 from phone_numbers import onboarding
 from phone_numbers.connection.state import recompute
 from phone_numbers.models import BusinessAccount, PhoneNumber
@@ -150,7 +151,9 @@ def test_a_number_migrates_from_another_provider(
     assert answer.status_code == 200, answer.content
     assert list(answer.json()) == ["id"]
     moved = f"/v1/numbers/{answer.json()['id']}"
-    assert api.get(moved).json()["connection_detail"] == "not_registered"
+    shown = api.get(moved).json()
+    assert (shown["connection_state"], shown["connection_detail"]) == ("pending", "not_registered")
+    assert (shown["display_phone_number"], shown["waba_id"]) == ("+919800555501", account.waba_id)
     answer = api.post(f"{moved}/request-code", {"code_method": "SMS", "language": "en_US"})
     assert (answer.status_code, answer.json()) == (200, {"success": True})
     wrong = api.post(f"{moved}/verify-code", {"code": "1"})
@@ -170,6 +173,31 @@ def test_migrating_into_a_foreign_account_is_refused(other_api: Api, account: Si
     body = {"waba_id": account.waba_id, "cc": "91", "phone_number": "9800555502"}
     error = assert_error(other_api.post("/v1/numbers/migrate", body), 400, "invalid_request")
     assert "waba_id" in error["details"]["fields"]
+
+
+def test_a_live_key_reaches_nothing_of_the_test_environment(
+    api: Api, tenant: Tenant, graph: ScriptedGraph
+) -> None:
+    number = make_number(make_account(tenant))
+    BusinessAccount.objects.update(environment="test")
+    PhoneNumber.objects.update(environment="test")
+    before, waba_id = rows_of(tenant), number.waba_id
+    assert_error(api.delete(f"/v1/accounts/{waba_id}"), 404, "not_found")
+    for operation in ("register", "deregister", "subscribe"):
+        assert_error(api.post(f"/v1/numbers/{number.phone_number_id}/{operation}"), 404, "not_found")
+    body = {"waba_id": waba_id, "cc": "91", "phone_number": "9800555502"}
+    assert list(
+        assert_error(api.post("/v1/numbers/migrate", body), 400, "invalid_request")["details"]["fields"]
+    ) == ["waba_id"]
+    assert (rows_of(tenant), graph.received) == (before, [])
+
+
+def rows_of(tenant: Tenant) -> list[Any]:
+    """All columns of a tenant's numbers and accounts."""
+    return [
+        *PhoneNumber.objects.for_tenant(tenant.id).values(),
+        *BusinessAccount.objects.for_tenant(tenant.id).values(),
+    ]
 
 
 def test_a_number_that_cannot_be_migrated_is_the_upstreams_error(
@@ -194,6 +222,19 @@ def test_subscribe_repairs(
         "connection_detail": None,
     }
     assert simulator.control("GET", f"accounts/{account.waba_id}")["subscribed"] is True
+
+
+def test_a_repair_does_not_depend_on_what_is_read_afterwards(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    BusinessAccount.objects.update(subscribed=False, token_invalid_at=now())
+    unread = [f"/{account.phone_number_id}", "/debug_token"]
+    simulator.faults(*({"action": "error", "code": 2, "match": {"path": path}} for path in unread))
+    answer = api.post(path(account, "subscribe"))
+    assert (answer.status_code, answer.json()["connection_detail"]) == (200, "token_invalid")
+    assert BusinessAccount.objects.get().subscribed
+    simulator.faults({"action": "error", "code": 2, "match": {"path": "/debug_token"}})
+    assert api.get(f"{path(account)}?refresh=true").status_code == 200
 
 
 def test_refresh_reads_again_and_shows_the_snapshot(

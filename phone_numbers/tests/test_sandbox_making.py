@@ -1,5 +1,6 @@
 """A sandbox is created after a sign-up is confirmed, again after a failure, and once by simultaneous calls."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -7,6 +8,8 @@ import pytest
 from django.test import TestCase
 from pytest_django import Settings
 
+from gateway.clock import now
+from gateway.ids import first_at
 from phone_numbers import tasks
 from phone_numbers.models import BusinessAccount, PhoneNumber, sandbox_number_id_of, sandbox_waba_id_of
 from phone_numbers.sandbox import control
@@ -140,6 +143,29 @@ def test_only_tenants_that_confirmed_an_address_are_sought() -> None:
     Tenant.objects.filter(pk=rejected.pk).update(status=Tenant.Status.REJECTED)
     assert control.make_missing() == 0
     assert state_of(made_by_an_app) == []
+
+
+def test_missing_sandboxes_are_sought_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[UUID] = []
+
+    def make(tenant_id: UUID) -> bool:
+        found.append(tenant_id)
+        return True
+
+    monkeypatch.setattr(control, "try_to_make", make)
+    rows = {
+        (status, via, days): Tenant.objects.create(
+            id=first_at(now() - timedelta(days=days, milliseconds=place)),
+            name="Shop",
+            status=status,
+            created_via=via,
+        ).pk
+        for place, status in enumerate(Tenant.Status.values)
+        for via, days in (("signup", 6.9), ("signup", 7.1), ("app", 0.1), ("staff", 0.2))
+    }
+    control.make_missing()
+    expected = {rows[status, "signup", 6.9] for status in ("pending_approval", "active")}
+    assert set(found) == expected
 
 
 def test_half_a_world_is_completed(simulator: RunningSimulator) -> None:

@@ -128,6 +128,15 @@ def test_a_body_is_json_and_says_so(front: FrontClient, key: api_keys.NewKey, pa
         assert_error(answer, status, code)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/read"])
+def test_query_parameters_are_refused_by_their_names(
+    front: FrontClient, key: api_keys.NewKey, path: str
+) -> None:
+    answer = front.ask("POST", f"{path}?to=1&preview=2", b"{}", Authorization=f"Bearer {key.key}")
+    error = assert_error(answer, 400, "invalid_request")  # type: ignore[arg-type]
+    assert set(error["details"]["fields"]) == {"to", "preview"}
+
+
 def test_another_tenants_number_is_no_number(
     front: FrontClient, other_tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:

@@ -171,6 +171,32 @@ def test_the_page_allows_nothing_inline_and_nothing_foreign_but_the_sdk(api: Api
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("is_simulated", "sdk", "foreign"),
+    [
+        (False, "https://connect.facebook.net", "https://connect.facebook.net https://*.facebook.com"),
+        (True, "http://sim:9", "http://sim:9"),
+    ],
+)
+def test_the_pages_policy_names_the_origins_of_the_sign_up_alone(
+    api: Api, settings: Any, is_simulated: bool, sdk: str, foreign: str
+) -> None:
+    settings.SANDBOX_SIGNUP_SDK_URL = "http://sim:9/sdk.js"
+    settings.META_GRAPH_URL = settings.SANDBOX_GRAPH_URL if is_simulated else "https://graph.facebook.com"
+    browser = Browser(make(api))
+    assert browser.opened["Content-Security-Policy"] == (
+        f"default-src 'none'; script-src 'self' {sdk}; style-src 'self'; img-src 'self' data: {foreign}; "
+        f"connect-src 'self' {foreign}; frame-src {foreign}; form-action 'none'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    )
+    ConnectSession.objects.update(expires_at=now())
+    policy = browser.client.get(browser.path)["Content-Security-Policy"]
+    assert "script-src 'self';" in policy
+    assert "connect-src 'self'; frame-src 'none';" in policy
+    assert "no-store" in browser.answer(code="c", waba_id="1")["Cache-Control"]
+
+
+@pytest.mark.django_db
 def test_a_finished_sign_up_goes_back_connected(api: Api, simulator: RunningSimulator) -> None:
     account, made = simulator.account(), make(api)
     browser = Browser(made)
