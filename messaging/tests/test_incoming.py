@@ -423,13 +423,23 @@ class TestCost:
 @pytest.mark.django_db(transaction=True)
 class TestMany:
     def test_the_number_of_a_media_is_noted(self, number: PhoneNumber, tenant: Tenant) -> None:
-        change = text_change(NUMBER, "wamid.1")
-        change["value"]["messages"][0] |= {"type": "image", "image": {"id": "518262192608783"}}
+        kinds = ("image", "video", "audio", "document", "sticker", "contacts")
+        change = text_change(NUMBER, *kinds)
+        for place, message in enumerate(change["value"]["messages"]):
+            message |= {"type": kinds[place], kinds[place]: {"id": f"51{place}"}}
         assert post(notification((WABA, [change]))).status_code == 200
-        noted = known_nodes.number_of_media(
-            tenant_id=tenant.id, environment="live", media_id="518262192608783"
-        )
-        assert noted == NUMBER
+        noted = [
+            known_nodes.number_of_media(tenant_id=tenant.id, environment="live", media_id=f"51{place}")
+            for place in range(len(kinds))
+        ]
+        assert noted == [*[NUMBER] * 5, None]
+
+    def test_a_flow_is_known_by_its_notification(self, number: PhoneNumber, tenant: Tenant) -> None:
+        change = {"field": "flows", "value": {"event": "FLOW_STATUS_CHANGE", "flow_id": "600600600"}}
+        assert post(notification((WABA, [change]))).status_code == 200
+        found = known_nodes.find_node("600600600", tenant_id=tenant.id, environment="live")
+        assert found is not None
+        assert (found.kind, found.account) == ("flow", number.account)
 
     def test_two_hundred_changes_of_ten_tenants(self, db: None) -> None:
         tenants = [Tenant.objects.create(name=f"T{n}", status="active") for n in range(10)]

@@ -507,6 +507,20 @@ def test_a_number_with_many_does_not_hold_up_another(
     assert next_one.phone_number_id == other.phone_number_id
 
 
+def test_of_too_many_the_earliest_are_claimed_first(
+    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduled_sender, "CLAIMED_AT_ONCE", 2)
+    made = [schedule_one(api, number) for _ in range(4)]
+    for minutes, scheduled_id in zip((5, 20, 10, 15), made, strict=True):
+        key = ids.decode(ids.SCHEDULED, scheduled_id)
+        assert key is not None
+        ScheduledMessage.objects.filter(pk=key).update(send_at=now() - timedelta(minutes=minutes))
+    assert [each.public_id for each in scheduled_sender.claim([])] == [made[1], made[3]]
+    assert [each.public_id for each in scheduled_sender.claim([])] == [made[0], made[2]]
+    assert scheduled_sender.claim([]) == []
+
+
 def test_a_claim_takes_no_more_than_its_share_whatever_the_plan(tenant: Tenant, number: PhoneNumber) -> None:
     """With these statistics, the planner puts the claimed rows on the inner side of the join."""
     ScheduledMessage.objects.bulk_create(
@@ -826,6 +840,20 @@ class TestCustomerHours:
             hours = customer_hours.CustomerHours(9, 20, tuple(zones))
             found = hours.next_open(datetime.fromisoformat(moment))
             assert found == (datetime.fromisoformat(begins) if begins else None), (zones, moment)
+
+    def test_a_message_waits_for_the_next_open_hour_or_else_an_hour(self) -> None:
+        moment = datetime.fromisoformat("2026-12-01T00:00:00Z")
+        for opens, closes, zones, until in (
+            (0, 24, ["Asia/Kolkata"], None),
+            (5, 6, ["Asia/Kolkata"], None),
+            (6, 7, ["Asia/Kolkata"], "2026-12-01T00:30:00Z"),
+            (4, 5, ["Asia/Kolkata"], "2026-12-01T22:30:00Z"),
+            (9, 10, ["Asia/Kolkata", "America/Los_Angeles"], "2026-12-01T01:00:00Z"),
+        ):
+            hours = customer_hours.CustomerHours(opens, closes, tuple(zones))
+            found = customer_hours.closed_until(hours, moment)
+            assert found == (datetime.fromisoformat(until) if until else None), (opens, zones)
+        assert customer_hours.closed_until(None, moment) is None
 
 
 def test_after_a_restore_what_was_due_is_cancelled_and_the_rest_waits(
