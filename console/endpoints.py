@@ -273,9 +273,7 @@ def _secret_page(
     request: HttpRequest, visit: Visit, found: Endpoint, secret: str, **ping: Any
 ) -> HttpResponse:
     """The endpoint's page, with the new secret in a dialog and with the result of a ping."""
-    response = _endpoint_page(request, visit, found, new_secret=secret, **ping)
-    response["Cache-Control"] = "no-store"
-    return response
+    return _endpoint_page(request, visit, found, new_secret=secret, **ping)
 
 
 def _endpoint_page(

@@ -269,7 +269,4 @@ def _list_page(
         "now": now(),
     }
     status = 400 if form is not None and form.errors else 200
-    response = render(request, "console/api_keys.html", context, status=status)
-    if new is not None:
-        response["Cache-Control"] = "no-store"
-    return response
+    return render(request, "console/api_keys.html", context, status=status)

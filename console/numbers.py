@@ -164,15 +164,12 @@ def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRespo
             if not hasattr(endpoint, "new_secret") and not form.errors:
                 messages.success(request, _FLOWS_CHANGED.get(do or "", "Nothing was changed."))
                 return redirect("console_number_flows", phone_number_id)
-    response = render(
+    return render(
         request,
         "console/numbers/flows.html",
         {"number": found, "form": form, "endpoint": endpoint},
         status=400 if form.errors else 200,
     )
-    if hasattr(endpoint, "new_secret"):
-        response["Cache-Control"] = "no-store"
-    return response
 
 
 def release(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:

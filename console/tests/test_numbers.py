@@ -250,7 +250,9 @@ def test_flows_are_turned_on_changed_and_turned_off(browser: Client, number: Pho
 
     def posted(do: str, **fields: str) -> tuple[str, list[str]]:
         """The page that follows, and the secrets that it shows."""
-        page = html.unescape(browser.post(path, {"do": do, **fields}, follow=True).content.decode())
+        answer = browser.post(path, {"do": do, **fields}, follow=True)
+        assert "no-store" in answer["Cache-Control"]
+        page = html.unescape(answer.content.decode())
         return page, re.findall(r'id="new-secret">([^<]+)', page)
 
     assert "Create keys and turn on" in text(browser, path)
