@@ -110,6 +110,13 @@ class TestSecondPerson:
             )
         assert StaffAct.objects.filter(status="waiting").exists() is waits
 
+    def test_what_another_person_approved_leaves_ones_own_amount(self, invoice: Invoice) -> None:
+        first = person("first")
+        credit(first, invoice, "150")
+        decide(person("second"))
+        credit(first, invoice, "100")
+        assert [act.status for act in StaffAct.objects.order_by("asked_at")] == ["done", "done"]
+
     def test_what_has_no_amount_counts_the_whole_invoice(self, invoice: Invoice) -> None:
         url = reverse("admin:billing_invoice_write_off", args=[invoice.pk])
         person("first").post(url, {**SUBMITTED, "reason": "Closed"})

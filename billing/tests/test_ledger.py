@@ -120,6 +120,8 @@ def test_staff_write_off_what_nobody_pays(payer: Tenant, invoice: Invoice) -> No
     assert bank_transfers.write_off(invoice_id=invoice.id, reason="Closed", at=CHARGE) == 59_000
     payer.refresh_from_db()
     assert (only_invoice(payer).amount_due_paise, payer.billing_status) == (0, "active")
+    entry = AuditEntry.objects.get(action="billing.write_off")
+    assert entry.details == {"amount_paise": 59_000, "reason": "Closed"}
     with pytest.raises(Conflict):
         bank_transfers.write_off(invoice_id=invoice.id, reason="Again", at=CHARGE)
     credit_notes.issue(invoice_id=invoice.id, total_paise=59_000, reason="Tax", at=CHARGE)
@@ -149,6 +151,8 @@ def test_what_the_provider_settled_is_booked_with_its_fees(
     for _ in range(2):
         settlements.reconcile(ist(2026, 12, 4))
     found = accounts()
+    entry = LedgerEntry.objects.get(act="settlement")
+    assert (entry.text, entry.tenant) == (f"{settled['id']} {settled['utr']}", None)
     assert (found["bank"], found["fees"], found["fee_gst"]) == (settled["amount"], 1_182, 212)
     assert "clearing" not in found
     assert SettledItem.objects.count() == 2

@@ -372,6 +372,23 @@ def test_each_method_has_its_largest_limit(
     assert [one == mandate for one in again] == [True, False], "its page is over after a week"
 
 
+@pytest.mark.parametrize("status", Mandate.Status.values)
+def test_which_mandate_a_new_one_replaces_and_which_ends_with_its_tenant(
+    payer: Tenant, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    page = MandateRegistration("inv_1", "order_1", "cust_1", "https://rzp.example/1")
+    monkeypatch.setattr(Razorpay, "register_mandate", lambda *_, **__: page)
+    monkeypatch.setattr(Razorpay, "cancel_registration", lambda *_: None)
+    stands, waits = status in {"active", "paused"}, status == "pending"
+    known = mandate_of(payer, status, authorization_url="https://rzp.example/0")
+    assert mandates.on_tenant_closing(tenant_id=payer.id) == {"mandates": int(stands or waits)}
+    Mandate.objects.update(status=status)
+    made = ask_for_mandate(payer, at=CHARGE)
+    assert made.replaces_id == (known.pk if stands else None)
+    known.refresh_from_db()
+    assert known.status == ("cancelled" if waits else status)
+
+
 def test_the_mandate_of_a_tenant_that_closes_ends_at_the_provider_too(
     provider: RunningSimulator, payer: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ A change between a check and the lock is detected, so no debit or refund exceeds
 """
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from billing.models import Invoice, Mandate, PaymentAttempt, ProviderEvent, Prov
 from billing.payments import attempts, bank_transfers, debits, refunds
 from billing.payments.provider import Payment, ProviderRefused, ProviderUnreachable, RefundState
 from billing.payments.razorpay import Razorpay
-from billing.tests.conftest import ist
+from billing.tests.conftest import connected, ist
 from billing.tests.test_money import late_attempt
 from gateway.api.errors import Conflict, InvalidRequest
 from gateway.monitoring import admin_health
@@ -163,11 +163,40 @@ def test_a_late_part_payment_leaves_the_debit_under_way(invoice: Invoice) -> Non
     assert state(late) == ("captured", "processing", 10_000)
 
 
-def test_a_part_payment_reopens_an_invoice_without_a_debit(invoice: Invoice) -> None:
-    Invoice.objects.filter(pk=invoice.pk).update(status="processing")
+@pytest.mark.parametrize(("overdue_since", "after"), [(None, "open"), (AT, "failed")])
+def test_a_part_payment_reopens_an_invoice_without_a_debit(
+    invoice: Invoice, overdue_since: datetime | None, after: str
+) -> None:
+    Invoice.objects.filter(pk=invoice.pk).update(status="processing", overdue_since=overdue_since)
     late = attempt_of(invoice, "link", "failed")
     captured(late, 10_000)
-    assert state(late) == ("captured", "open", 10_000)
+    assert state(late) == ("captured", after, 10_000)
+
+
+def test_an_invoice_that_a_refund_reopens_begins_again(invoice: Invoice) -> None:
+    attempt = attempt_of(invoice, "autopay", "processing")
+    Invoice.objects.filter(pk=invoice.pk).update(status="failed", overdue_since=AT, reminders_sent=3)
+    captured(attempt, 59_000)
+    captured(attempt, 59_000, refunded=9_000)
+    assert state(attempt)[1:] == ("open", 50_000)
+    row = attempt.invoice
+    assert (row.reminders_sent, row.overdue_since, row.paid_at, row.reopened_at) == (0, None, None, AT)
+
+
+@pytest.mark.parametrize("first_is_debited", [False, True])
+def test_a_balance_pays_the_oldest_invoice_that_is_not_being_paid(
+    payer: Tenant, first_is_debited: bool
+) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    for month in (ist(2026, 12, 1, 0, 15), ist(2027, 1, 1, 0, 15), ist(2027, 2, 1, 0, 15)):
+        assert (usage.take_snapshots(month), issuing.issue_due(month)) == (1, 1)
+    first, second, third = Invoice.objects.order_by("id")
+    if first_is_debited:
+        attempt_of(first, "autopay", "processing")
+    bank_transfers.record(invoice_id=second.id, amount_paise=69_000, reference="U1", at=AT)
+    due = [row.amount_due_paise for row in Invoice.objects.order_by("id")]
+    assert due == ([59_000, 0, 49_000] if first_is_debited else [49_000, 0, 59_000])
+    assert third.status == "open"
 
 
 @pytest.mark.parametrize(("allowed", "begins"), [(58_999, False), (59_000, True)])

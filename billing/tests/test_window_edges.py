@@ -1,5 +1,6 @@
 """The edges of billing's time windows. The tests compare the result just before an edge with the result at the edge."""
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -23,7 +24,7 @@ from billing.models import (
     Refund,
 )
 from billing.payments import attempts, debits, mandates, payment_links, provider_notices, refunds
-from billing.payments.provider import ProviderUnreachable, RefundState, require_pages_left
+from billing.payments.provider import MandateState, ProviderUnreachable, RefundState, require_pages_left
 from billing.payments.razorpay import Razorpay
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
@@ -453,6 +454,47 @@ def test_a_notice_that_cannot_be_read_is_given_up_after_a_week(provider: Running
         return ProviderEvent.objects.get().processed_at is not None
 
     assert around(FIRST_OF_DECEMBER + 7 * DAY, is_done) == [False, True]
+
+
+def test_a_notice_that_the_provider_refuses_is_given_up_after_a_week(
+    invoice: Invoice, provider: RunningSimulator
+) -> None:
+    attempt_of(invoice, kind="link", status="captured")
+    body = notice("payment_link.paid", payment_link={"id": "plink_unknown"})
+    ProviderEvent.objects.create(
+        provider="razorpay", event_id="e", type="x", body=body, received_at=FIRST_OF_DECEMBER
+    )
+    assert around(FIRST_OF_DECEMBER + 7 * DAY, provider_notices.apply_waiting) == [0, 1]
+
+
+def notice(event: str, **entities: dict[str, str]) -> bytes:
+    payload = {name: {"entity": entity} for name, entity in entities.items()}
+    return json.dumps({"event": event, "payload": payload}).encode()
+
+
+def test_a_notice_is_about_rows_of_its_own_provider(invoice: Invoice) -> None:
+    """A row of a provider that does not exist would fail."""
+    attempt_of(invoice, provider="second")
+    Mandate.objects.update(provider="second", provider_order_id="order_m")
+    body = notice(
+        "payment.captured",
+        payment={"id": "pay_unknown", "order_id": "order_unknown"},
+        token={"id": "token_unknown", "order_id": "order_m"},
+    )
+    ProviderEvent.objects.create(provider="razorpay", event_id="e", type="x", body=body)
+    assert provider_notices.apply_waiting(FIRST_OF_DECEMBER) == 1
+
+
+def test_a_notice_of_a_token_is_about_its_mandate(payer: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"provider_token_id": "token_1", "provider_order_id": "order_1", "provider_customer_id": "cust_1"}
+    mandate = active_mandate(payer, **known)
+    paused = MandateState("token_1", "paused")
+    monkeypatch.setattr(Razorpay, "find_mandate", lambda *_, **__: paused)
+    body = notice("token.paused", token={"id": "token_1"})
+    ProviderEvent.objects.create(provider="razorpay", event_id="e", type="x", body=body)
+    assert provider_notices.apply_waiting(FIRST_OF_DECEMBER) == 1
+    mandate.refresh_from_db()
+    assert mandate.status == "paused"
 
 
 @pytest.mark.parametrize(
