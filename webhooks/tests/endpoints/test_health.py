@@ -205,6 +205,23 @@ class TestHeldBackDeliveries:
         Delivery.objects.update(status="dead", next_attempt_at=None)
         assert self.shown(api) == ("timeout", None)
 
+    def test_show_a_secret_that_cannot_be_read(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        publish_one(tenant)
+        until = open_circuit()
+        Endpoint.objects.update(secret_unreadable_since=now())
+        assert self.shown(api) == ("secret_unreadable", until)
+
+    def test_show_nothing_of_a_circuit_whose_time_is_over(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    ) -> None:
+        publish_one(tenant)
+        due = now() - timedelta(minutes=1)
+        Delivery.objects.update(status="failed", last_error="timeout", next_attempt_at=due)
+        Endpoint.objects.update(circuit_open_until=now() - timedelta(seconds=1), consecutive_failures=12)
+        assert self.shown(api) == ("timeout", isoformat(due))
+
     def test_of_an_endpoint_that_is_not_active_have_no_next_attempt(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
     ) -> None:

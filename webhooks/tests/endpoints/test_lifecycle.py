@@ -507,6 +507,8 @@ def test_only_an_active_endpoint_is_disabled_by_its_answers(
     assert row.status == ("disabled" if is_new else status)
     assert (row.disabled_at is not None) is is_new
     assert Event.objects.filter(type="webhook.disabled").count() == is_new
+    audited = AuditEntry.objects.filter(action="webhook_endpoint.disable", target_id=endpoint["id"])
+    assert [entry.details["reason"] for entry in audited] == ["gone"] * is_new
 
 
 def test_the_audit_log_names_the_person_or_the_key_that_changed_an_endpoint(
