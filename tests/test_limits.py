@@ -239,6 +239,7 @@ class TestAuditEntries:
     def test_what_ends_an_access_staff_and_other_businesses_go_on(
         self, tenant: Tenant, other_tenant: Tenant, api: Api, key: api_keys.NewKey, staff: User
     ) -> None:
+        User.objects.create_user("owner@traders.example", "pw", tenant=tenant)
         for _ in range(3 - AuditEntry.objects.count()):
             self.change(tenant, acting_key_id=key.row.id)
         self.change(other_tenant, acting_key_id=key.row.id)

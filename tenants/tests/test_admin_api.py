@@ -6,7 +6,7 @@ from django.core.management import call_command
 
 from tenants import audit
 from tenants.credentials import bearer_tokens
-from tenants.models import Tenant, User
+from tenants.models import AuditEntry, Tenant, User
 from tenants.staff import roles
 from tests.fixtures import Api, assert_error
 
@@ -56,6 +56,17 @@ def test_support_looks_and_does_not_touch(tenant: Tenant) -> None:
     assert api.get("/v1/admin/tenants").status_code == 200
     assert_error(api.post(f"/v1/admin/tenants/{tenant.id}/suspend", {"reason": "admin"}), 403, "forbidden")
     assert_error(api.post("/v1/admin/apps", {"name": "x"}), 403, "forbidden")
+
+
+def test_the_permission_is_that_of_the_staff_member_who_calls(staff: User, tenant: Tenant) -> None:
+    """An earlier member of staff may do everything, and a later one nothing."""
+    reviewer, support = staff_with_role(roles.REVIEWER), staff_with_role(roles.SUPPORT)
+    path, body = f"/v1/admin/tenants/{tenant.id}/suspend", {"reason": "admin"}
+    assert_error(support.post(path, body), 403, "forbidden")
+    assert_error(reviewer.post("/v1/admin/apps", {"name": "x"}), 403, "forbidden")
+    assert reviewer.post(path, body).status_code == 200
+    last = AuditEntry.objects.latest("id")
+    assert last.actor_user_id == User.objects.get(email="reviewer@service.example").pk
 
 
 def test_a_reviewer_decides_and_makes_no_apps(tenant: Tenant) -> None:

@@ -32,6 +32,8 @@ BODY: dict[str, Any] = {
 
 @pytest.fixture
 def waiting(db: None) -> Tenant:
+    """A tenant that waits, like an earlier one that nobody decides about."""
+    Tenant.objects.create(name="Bina Foods", contact_email="owner@bina.example")
     return Tenant.objects.create(name="Chitra Foods", contact_email="owner@chitra.example")
 
 

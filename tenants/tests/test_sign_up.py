@@ -115,6 +115,16 @@ def test_a_known_address_gets_the_same_page_and_another_mail(browser: Client) ->
     assert User.objects.get().check_password(PASSWORD)
 
 
+def test_accounts_of_others_do_not_count(browser: Client) -> None:
+    User.objects.create_user("first@infosys.com", PASSWORD)
+    sign_up(browser)
+    row = SignUp.objects.get()
+    assert "Confirm" in OutboundMail.objects.get().subject
+    SignUp.objects.all().delete()
+    sign_ups.start_again(row.pk, email=row.email)
+    assert OutboundMail.objects.count() == 1
+
+
 def test_the_first_to_enter_an_address_wins_nothing(browser: Client) -> None:
     sign_up(browser, company="Squatter Ltd", password="the squatter knows this")
     squatters_link = last_link()
@@ -428,6 +438,7 @@ def test_an_applicant_corrects_the_form_and_applies_again(browser: Client, statu
 
 @pytest.mark.parametrize("status", ["rejected", "pending_approval"])
 def test_a_correction_replaces_every_answer_and_the_entry_has_both(browser: Client, status: str) -> None:
+    earlier = SignUp.objects.create(email="a@earlier.in", company="Earlier", confirmed_at=now())
     tenant = confirmed(browser, status)
     before = sign_up_of(tenant)
     browser.post(
@@ -445,6 +456,8 @@ def test_a_correction_replaces_every_answer_and_the_entry_has_both(browser: Clie
     assert (tenant.name, tenant.website) == (after["company"], after["website"])
     assert (tenant.tax_id, tenant.tax_id_type) == (after["tax_id"], after["tax_id_type"])
     assert sign_up_of(tenant) == after
+    earlier.refresh_from_db()
+    assert earlier.company == "Earlier"
     details = AuditEntry.objects.latest("id").details
     reason = tenant_reason(status)
     assert details["before"] == before | {"status": status, "rejected_reason": reason}
