@@ -82,6 +82,29 @@ def test_staff_search_the_lists_of_numbers_and_accounts(tenant: Tenant, list_of:
             assert (first in page, second in page) == (True, False), query
 
 
+def test_staff_see_the_state_of_a_number_where_they_find_it(staff: User, tenant: Tenant) -> None:
+    account = make_account(tenant)
+    numbers = [make_number(account, f"91980000000{serial}") for serial in range(3)]
+    browser, rows = logged_in(staff), PhoneNumber.objects.filter(pk=numbers[1].pk)
+    rows.update(connection_state="disconnected", connection_detail="deregistered")
+    PhoneNumber.objects.filter(pk=numbers[2].pk).update(connection_state="connected", display_phone_number="")
+    page = text(browser, f"/admin/tenants/tenant/{tenant.pk}/change/")
+    for words in (
+        "+919800000000 (live, pending: not_subscribed)",
+        "+919800000001 (live, disconnected: deregistered)",
+        f"{numbers[2].phone_number_id} (live, connected",
+    ):
+        assert words in page
+    found = text(browser, f"/admin/find/?q={account.waba_id}")
+    for words in (
+        "Asha Traders, live, pending",
+        "Asha Traders, live, disconnected",
+        "Asha Traders, live, connected",
+    ):
+        assert words in found
+    assert "+919800000001" not in text(browser, "/admin/find/?q=91980000000")
+
+
 def test_staff_are_offered_filters_of_numbers_and_accounts(list_of: Callable[..., str]) -> None:
     columns = {"connection_state": "disconnected", "environment": "test"}
     codes = {"connection_detail": "deregistered", "quality_rating": "RED"}

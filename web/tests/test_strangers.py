@@ -1,5 +1,6 @@
 """Strangers: a flood of unknown callers delays neither known callers nor other strangers, and is limited."""
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -486,6 +487,45 @@ class TestAddress:
         }
         assert networks == {"2001:db8:1:2::/64"}
         assert strangers.network_of(request({"x-forwarded-for": "2001:db8:1:3::1"})) not in networks
+
+    @pytest.mark.parametrize(
+        ("seconds", "address", "is_suspect"),
+        [
+            (60.0, "198.51.100.9", True),
+            (60.0, "198.51.100.8", False),
+            (0.0, "198.51.100.9", False),
+            (60.0, "2001:db8:1:2::9", True),
+            (60.0, "2001:db8:1:3::9", False),
+        ],
+    )
+    def test_an_address_is_suspect_for_a_while_and_no_other_is(
+        self, settings: Any, monkeypatch: pytest.MonkeyPatch, seconds: float, address: str, is_suspect: bool
+    ) -> None:
+        settings.ALLAUTH_TRUSTED_PROXY_COUNT = 0
+        monkeypatch.setattr(strangers, "SUSPECT_SECONDS", seconds)
+
+        async def suspected() -> list[bool]:
+            known = strangers.Strangers()
+            for invalid in ("198.51.100.9", "2001:db8:1:2::1"):
+                known.suspect(request({}, client=(invalid, 1)))
+            return [known.is_suspect(request({}, client=(address, port))) for port in (2, 3)]
+
+        assert asyncio.run(suspected()) == [is_suspect] * 2
+
+    def test_the_list_of_suspect_addresses_is_bounded(
+        self, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings.ALLAUTH_TRUSTED_PROXY_COUNT = 0
+        monkeypatch.setattr(strangers, "MOST_SUSPECTS", 2)
+
+        async def suspected() -> list[bool]:
+            known = strangers.Strangers()
+            requests = [request({}, client=(f"198.51.100.{each}", 1)) for each in range(3)]
+            for each in requests:
+                known.suspect(each)
+            return [known.is_suspect(each) for each in requests]
+
+        assert asyncio.run(suspected()) == [False, False, True]
 
     def test_a_client_without_an_address_is_one_caller(self, settings: Any) -> None:
         settings.ALLAUTH_TRUSTED_PROXY_COUNT = 0
