@@ -13,6 +13,7 @@ from gateway.ids import first_at
 from phone_numbers import tasks
 from phone_numbers.models import BusinessAccount, PhoneNumber, sandbox_number_id_of, sandbox_waba_id_of
 from phone_numbers.sandbox import control
+from phone_numbers.tests.test_connection import make_account, make_number
 from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.models import PlatformApp, Tenant
@@ -177,7 +178,10 @@ def test_half_a_world_is_completed(simulator: RunningSimulator) -> None:
     assert [number.connection_state for number in control.ensure(tenant.id)] == ["connected"]
 
 
-def test_a_simulator_that_lost_the_world_gets_it_back(simulator: RunningSimulator) -> None:
+def test_a_simulator_that_lost_the_world_gets_it_back(
+    simulator: RunningSimulator, other_tenant: Tenant
+) -> None:
+    make_number(make_account(other_tenant))
     tenant = confirmed()
     (number,) = control.ensure(tenant.id)
     token = BusinessAccount.objects.get(waba_id=sandbox_waba_id_of(tenant.id)).access_token
@@ -186,7 +190,8 @@ def test_a_simulator_that_lost_the_world_gets_it_back(simulator: RunningSimulato
     assert said["phone_number_id"] == number.phone_number_id
     account = simulator.control("GET", f"accounts/{sandbox_waba_id_of(tenant.id)}")
     assert account["access_tokens"] == [token]
-    assert account["phone_numbers"][0]["display_phone_number"] == number.display_phone_number
+    displayed = [row["display_phone_number"] for row in account["phone_numbers"]]
+    assert displayed == [number.display_phone_number]
     assert account["subscribed"]
 
 
