@@ -62,5 +62,7 @@ def test_the_contract_marks_it(action: str, marked: bool) -> None:
 
 
 def test_a_sunset_within_twelve_months_is_an_error() -> None:
-    with pytest.raises(ValueError, match="12 months"):
-        deprecated(since=SINCE, sunset=date(2027, 12, 1), guide="changelog/")
+    deprecated(since=SINCE, sunset=date(2028, 1, 10), guide="changelog/")
+    for sunset in (date(2027, 12, 1), date(2028, 1, 9)):
+        with pytest.raises(ValueError, match="12 months"):
+            deprecated(since=SINCE, sunset=sunset, guide="changelog/")

@@ -28,3 +28,16 @@ def test_buckets_are_apart_and_leave_valkey_when_full(empty_valkey: redis.Redis)
     assert token_bucket.take("one", rate=10, burst=1).allowed
     assert token_bucket.take("two", rate=10, burst=1).allowed
     assert 0 < int(empty_valkey.pttl("one")) <= 1_200
+
+
+def test_a_reservation_is_never_refused_and_waits_for_those_before_it() -> None:
+    def reserve(tokens: int) -> float:
+        return round(token_bucket.reserve("b", rate=0.001, tokens=tokens, at_most_ahead=7000), -2)
+
+    assert [reserve(each) for each in (2, 3, 100, 1)] == [0, 2000, 5000, 7000], "no debt is longer"
+
+
+def test_owed_tokens_are_taken_first_as_far_as_the_bucket_has_them() -> None:
+    assert token_bucket.take("b", rate=0.001, burst=5, owed=2).remaining == 2
+    refused = token_bucket.take("b", rate=0.001, burst=5, owed=9)
+    assert (refused.allowed, refused.remaining, round(refused.retry_after, -2)) == (False, 0, 1000)

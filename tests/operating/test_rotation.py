@@ -1,16 +1,18 @@
 """After `manage.py rotate_encryption`, the new key alone decrypts all stored secrets."""
 
+from contextlib import nullcontext
 from io import StringIO
 from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
+from cryptography.exceptions import InvalidTag
 from cryptography.fernet import Fernet, InvalidToken
 from django.core.management import call_command
 from django.db import connection
 
 from gateway import encryption
-from gateway.encryption import encrypt
+from gateway.encryption import SALT_BYTES, FileCipher, decrypt, encrypt
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from tenants.credentials.log_in import PURPOSE, SecondFactorAdapter
 from tenants.models import Tenant, User
@@ -134,3 +136,26 @@ def test_secrets_are_stored_as_ciphertext_alone(secrets: None) -> None:
             stored += [value for (value,) in cursor.fetchall() if value]
     assert len(stored) == 5
     assert all(value.startswith("gAAAA") for value in stored)
+
+
+def test_a_secret_opens_with_the_keys_and_the_purpose_it_was_written_with(settings: Any) -> None:
+    settings.ENCRYPTION_KEYS = [OLD]
+    cipher = FileCipher.new(purpose="a")
+    secret, part = encrypt("s", purpose="a"), cipher.encrypt(b"s")
+    for keys, opens in (([OLD], True), ([NEW, OLD], True), ([NEW], False)):
+        settings.ENCRYPTION_KEYS = keys
+        with nullcontext() if opens else pytest.raises(InvalidToken):
+            assert decrypt(secret, purpose="a") == "s"
+        with nullcontext() if opens else pytest.raises(InvalidTag):
+            assert FileCipher(cipher.salt, purpose="a").decrypt(part) == b"s"
+        with pytest.raises(InvalidToken):
+            decrypt(secret, purpose="b")
+        for salt, purpose in ((cipher.salt, "b"), (bytes(SALT_BYTES), "a")):
+            with pytest.raises(InvalidTag):
+                FileCipher(salt, purpose=purpose).decrypt(part)
+    settings.ENCRYPTION_KEYS = [NEW, OLD]
+    written, fresh = encrypt("s", purpose="a"), FileCipher(cipher.salt, purpose="a").encrypt(b"s")
+    settings.ENCRYPTION_KEYS = [NEW]
+    assert decrypt(written, purpose="a") == "s", "the first key encrypts"
+    assert FileCipher(cipher.salt, purpose="a").decrypt(fresh) == b"s"
+    assert FileCipher.new(purpose="a").salt != cipher.salt

@@ -138,6 +138,18 @@ def test_weeks_begin_on_monday_and_months_on_the_first(day: date, week: date, mo
     assert retention.EVENTS.start_from_name("events_default") is None
 
 
+def test_days_follow_each_other_and_months_have_any_length() -> None:
+    days, months = partitions._tables["api_requests"], retention.EVENTS
+    for day, following in ((date(2026, 12, 31), date(2027, 1, 1)), (date(2028, 2, 28), date(2028, 2, 29))):
+        assert (days.start_of(day), days.after(day)) == (day, following)
+        assert days.start_from_name(days.partition_name(day)) == day
+    for month in range(1, 13):
+        following = date(2026, month + 1, 1) if month < 12 else date(2027, 1, 1)
+        assert months.after(date(2026, month, 1)) == following
+    assert ids.created_at(UUID(days.bound(date(2026, 12, 31)))) == datetime(2026, 12, 31, tzinfo=UTC)
+    assert retention.PAYLOADS.bound(date(2026, 12, 31)) == "2026-12-31"
+
+
 def test_a_table_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     first, *_, last = partitions._tables
     make = partitions._make

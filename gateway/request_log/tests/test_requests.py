@@ -345,6 +345,12 @@ class TestPressure:
         assert access_log.error_code_of(400, b'["error"]') is None
         assert access_log.error_code_of(502, b"<html>") is None
         assert access_log.error_code_of(400, b'{"error": {"code": 131047}}') == "131047"
+        own = b'{"error": {"code": 100, "error_data": {"gateway_code": "not_found"}}}'
+        assert access_log.error_code_of(404, own) == "not_found"
+        assert access_log.error_code_of(404, own.replace(b"gateway_code", b"details")) == "100"
+        assert access_log.error_code_of(399, own) is None
+        for length, code in ((64 * 1024, "not_found"), (64 * 1024 + 1, None)):
+            assert access_log.error_code_of(404, own.ljust(length)) == code
         assert access_log.error_code_of(200, b'{"error": {"code": 1}}') is None
 
 
