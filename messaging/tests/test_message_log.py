@@ -238,6 +238,16 @@ class TestList:
         ):
             assert listed(api, query) == [f"wamid.{digit}" for digit in found], query
 
+    def test_pages_go_on_within_a_range_of_time(self, api: Api) -> None:
+        query = "from=2020-01-01T00:00:00Z&to=2100-01-01T00:00:00Z&limit=2"
+        found: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None and len(found) < 10:
+            page = api.get(f"/v1/messages?{query}" + (f"&cursor={cursor}" if cursor else "")).json()
+            found += [row["id"] for row in page["data"]]
+            cursor = page["next_cursor"]
+        assert found == [f"wamid.{digit}" for digit in "54321"]
+
     def test_what_cannot_be_a_filter_is_400(self, api: Api) -> None:
         for query in [
             "status=gone",

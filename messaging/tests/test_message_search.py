@@ -1,12 +1,15 @@
 """A message's events with their contents and deliveries: only the message's own, including replays months later."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from gateway import ids
+from gateway.clock import now
 from messaging.message_log import message_search
 from tenants.models import Tenant
-from webhooks.models import Delivery, Event
+from webhooks.models import Delivery, Event, Message
 from webhooks.tests.messages import outbound, status, write
 from webhooks.tests.publishing import endpoint_of, make, uuid_at
 
@@ -39,6 +42,23 @@ def test_events_of_a_message_are_those_of_its_tenant_and_environment(
     with_deliveries, _ = message_search.contents_and_deliveries(tenant.id, events)
     assert with_deliveries == message_search.contents(tenant.id, events)
     assert message_search.contents_and_deliveries(other_tenant.id, events)[0] == {}
+
+
+def test_of_two_rows_of_a_message_that_with_the_message_is_found_else_the_older(tenant: Tenant) -> None:
+    scope: dict[str, Any] = {"tenant_id": tenant.id, "environment": "live", "key": "wamid.A"}
+    older, newer = (uuid_at(now() - timedelta(days=days)) for days in (40, 0))
+    for event_of_older, event_of_newer, expected in (
+        (None, newer, newer),
+        (older, None, older),
+        (older, newer, older),
+        (None, None, older),
+    ):
+        Message.objects.all().delete()
+        for row_id, event_id in ((newer, event_of_newer), (older, event_of_older)):
+            Message.objects.create(
+                **scope, id=row_id, month=ids.month_of(row_id), event_id=event_id, direction="outbound"
+            )
+        assert message_search.find(**scope).id == expected
 
 
 def test_a_replay_of_months_later_is_shown(tenant: Tenant, other_tenant: Tenant) -> None:
