@@ -50,6 +50,7 @@ def test_a_printed_key_has_its_options(tenant: Tenant, options: tuple[str, ...],
 
 
 def test_a_command_refuses_what_it_does_not_know(tenant: Tenant, key: api_keys.NewKey) -> None:
+    User.objects.create_superuser("boss@service.example")
     User.objects.create_user("asha@traders.example", tenant=tenant)
     User.objects.create_user("gone@service.example", is_staff=True, is_active=False)
     ApiKey.objects.create(tenant=tenant, name="twin", prefix=key.row.prefix, key_hash="x")

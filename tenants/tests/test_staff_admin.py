@@ -181,11 +181,16 @@ def test_only_what_the_status_allows_is_offered(browser: Client, waiting: Tenant
     ],
 )
 def test_each_status_offers_its_decisions_and_always_a_note(
-    browser: Client, tenant: Tenant, status: str, approved_at: str | None, offered: set[str]
+    browser: Client,
+    tenant: Tenant,
+    other_tenant: Tenant,
+    status: str,
+    approved_at: str | None,
+    offered: set[str],
 ) -> None:
-    Tenant.objects.filter(pk=tenant.pk).update(status=status, approved_at=approved_at)
-    page = browser.get(f"/admin/tenants/tenant/{tenant.pk}/change/").content.decode()
-    assert set(re.findall(rf"{tenant.pk}/([a-z_]+)/", page)) - {"change", "history"} == {
+    Tenant.objects.filter(pk=other_tenant.pk).update(status=status, approved_at=approved_at)
+    page = browser.get(f"/admin/tenants/tenant/{other_tenant.pk}/change/").content.decode()
+    assert set(re.findall(rf"{other_tenant.pk}/([a-z_]+)/", page)) - {"change", "history"} == {
         *offered,
         *("see_as", "add_note"),
     }

@@ -216,9 +216,11 @@ def test_only_staff_with_a_role_begin_a_view(world: World, browser: Client) -> N
 
 
 @pytest.mark.parametrize("change", ["other staff", "no staff", "no tenant", "nothing"])
-def test_a_view_is_of_the_staff_member_who_began_it(support: User, tenant: Tenant, change: str) -> None:
+def test_a_view_is_of_the_staff_member_who_began_it(
+    support: User, tenant: Tenant, other_tenant: Tenant, change: str
+) -> None:
     request: Any = SimpleNamespace(session={})
-    support_view.begin(request, tenant=tenant, user=support, reason="ticket 7")
+    support_view.begin(request, tenant=other_tenant, user=support, reason="ticket 7")
     entry = AuditEntry.objects.get(action="support.view")
     assert entry.details == {"reason": "ticket 7", "until": request.session["support_view"]["until"]}
     visitor = support
@@ -227,10 +229,10 @@ def test_a_view_is_of_the_staff_member_who_began_it(support: User, tenant: Tenan
     elif change == "no staff":
         support.is_staff = False
     elif change == "no tenant":
-        Tenant.objects.filter(pk=tenant.pk).delete()
+        Tenant.objects.filter(pk=other_tenant.pk).delete()
     view = support_view.current(request, visitor)
-    assert (view and view.tenant) == (tenant if change == "nothing" else None)
-    assert support_view.end(request, visitor) == (tenant if change == "nothing" else None)
+    assert (view and view.tenant) == (other_tenant if change == "nothing" else None)
+    assert support_view.end(request, visitor) == (other_tenant if change == "nothing" else None)
     assert AuditEntry.objects.filter(action="support.view_end").exists() is (change == "nothing")
     assert request.session == {}
 
