@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +92,15 @@ def test_half_of_twenty_in_five_minutes_open_it() -> None:
     assert circuit_breaker.after(EndpointCounters(), alternating[:19], START).open_until is None
     figures = circuit_breaker.after(EndpointCounters(), [AttemptResult(True), *alternating[:19]], START)
     assert figures.open_until == START + FIRST_WAIT
+
+
+@pytest.mark.parametrize(("seconds", "opens"), [(299, True), (300, False)])
+def test_attempts_count_together_for_five_minutes(seconds: int, opens: bool) -> None:
+    half = [AttemptResult(number % 2 == 1) for number in range(18)]
+    before = circuit_breaker.after(EndpointCounters(), half, START)
+    two = [AttemptResult(True), AttemptResult(False)]
+    figures = circuit_breaker.after(before, two, START + timedelta(seconds=seconds))
+    assert (figures.open_until is not None) is opens
 
 
 def opened_by_their_share() -> EndpointCounters:
