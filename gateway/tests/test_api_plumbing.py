@@ -22,6 +22,7 @@ from gateway.api import limits, pagination
 from gateway.api.authentication import TENANT_HEADER
 from gateway.api.errors import PayloadTooLarge, exception_handler
 from gateway.api.health_views import database_answers
+from gateway.api.json import parse_object
 from gateway.api.validation import checked
 from gateway.clock import now
 from gateway.urls import handler500
@@ -195,6 +196,28 @@ def test_the_word_bearer_and_the_tenants_own_id_may_be_in_any_case(
 def test_a_body_that_is_no_json_object_is_400(api: Api, body: bytes) -> None:
     error = assert_error(api.post("/v1/api-keys", body), 400, "invalid_request")
     assert error["details"] or "details" not in error["hint"], "the hint leads to what is not there"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"a":' + b"[" * 199 + b"]" * 199 + b"}", None),
+        (b'{"b":[],"a":' + b"[" * 199 + b"]" * 199 + b"}", None),
+        (b'{"b":[],"a":' + b"[" * 200 + b"]" * 200 + b"}", "nested deeper than 200"),
+        (b'{"a":' * 200 + b"1" + b"}" * 200, None),
+        (b'{"a":' * 201 + b"1" + b"}" * 201, "nested deeper than 200"),
+        (b'{"a":"' + b"[" * 300 + b'"}', None),
+        (b'{"a":[' + b"1," * 19_997 + b"1]}", None),
+        (b'{"a":[' + b"1," * 19_998 + b"1]}", None),
+        (b'{"a":[' + b"1," * 19_999 + b"1]}", "more than 20,000 values"),
+    ],
+)
+def test_a_body_has_a_bounded_depth_and_number_of_values(body: bytes, says: str | None) -> None:
+    if says is None:
+        assert "a" in parse_object(body)
+        return
+    with pytest.raises(drf.ParseError, match=says):
+        parse_object(body)
 
 
 @pytest.mark.parametrize(

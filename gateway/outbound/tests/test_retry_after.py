@@ -76,3 +76,9 @@ async def test_only_an_error_asks_to_wait(
     head = f"HTTP/1.1 {status} X\r\nRetry-After: 33\r\nContent-Length: 0\r\n\r\n"
     receiver = await serve(says(head.encode()))
     assert (await client.post(receiver.url(), b"{}", {})).retry_after == seconds
+
+
+async def test_of_a_repeated_wait_the_first_counts(serve: Serve, client: Outbound) -> None:
+    head = b"HTTP/1.1 503 X\r\nRetry-After: 33\r\nretry-after: 44\r\nContent-Length: 0\r\n\r\n"
+    receiver = await serve(says(head))
+    assert (await client.post(receiver.url(), b"{}", {})).retry_after == 33.0
