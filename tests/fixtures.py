@@ -24,6 +24,7 @@ from messaging.notifications import routing
 from tenants import platform_apps
 from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import ApiKey, PlatformApp, Tenant, User
+from tests import undefined_variables
 from tests.api_contract import uncounted_calls
 from tests.api_contract.contract import assert_in_contract
 from tests.scripted_graph import ScriptedGraph, scripted_graph
@@ -33,6 +34,8 @@ settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 # The request log writes from its own thread, outside of a test's transaction. Only the tests of the log enable it.
 access_log.clear_listeners()
+
+undefined_variables.refuse()
 
 
 class Api:
