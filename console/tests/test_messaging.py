@@ -787,8 +787,7 @@ def test_the_reason_of_a_failure_has_the_title_and_the_details_once(
         assert found == [shown], title
         page = text(browser, f"/console/send/events?wamid={wamid}")
         assert re.findall("<strong>([^<]+)", page) == ["Accepted by Meta", "Failed"]
-        if title and details:
-            assert f"<p>{title}: {details} (code 131026)</p>" in page
+        assert f"<p>{': '.join(filter(None, (title, details)))} (code 131026)</p>" in page
 
 
 def test_the_messages_of_a_batch_are_listed_and_a_wrong_filter_is_named(
