@@ -24,7 +24,6 @@ from typing import Self, TypedDict, Unpack
 from urllib.parse import unquote, urlsplit
 
 import structlog
-from aiohappyeyeballs import start_connection
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
@@ -50,6 +49,7 @@ from gateway.outbound.connection import (
     ProxyAwayError,
     StaleError,
     connect,
+    open_socket,
 )
 
 log = structlog.get_logger(__name__)
@@ -195,9 +195,6 @@ __all__ = ["Answer", "InvalidUrlError", "Outbound", "get_once", "validate_url"]
 CONNECT_TIMEOUT = 5.0
 TOTAL_TIMEOUT = 15.0
 
-_NEXT_ADDRESS_AFTER = 0.25
-"""Seconds to wait for one address before also trying the next (RFC 8305)."""
-
 
 class Limits(TypedDict, total=False):
     """Limits of one request: time-outs in seconds, and how many bytes of the response body to read.
@@ -329,11 +326,7 @@ class Outbound:
         async with asyncio.timeout_at(until):
             addresses = await self._names.addresses(host, port)
             if self._proxy is None:
-                return await start_connection(
-                    addresses,
-                    happy_eyeballs_delay=_NEXT_ADDRESS_AFTER,
-                    socket_factory=partial(self._open_socket, attempt),
-                )
+                return await open_socket(addresses, make=partial(self._open_socket, attempt))
         return await open_tunnel(self._proxy, self._public(attempt, addresses), until=until)
 
     def _open_socket(self, attempt: Attempt, address: AddressInfo) -> socket.socket:

@@ -14,7 +14,7 @@ import socket
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -22,10 +22,11 @@ from http import HTTPStatus
 from typing import cast
 
 import msgspec
+from aiohappyeyeballs import start_connection
 
 from gateway.http1 import AnswerReader, AnswerTooLargeError, BrokenOffError, Origin
 from gateway.monitoring.logs import type_alone
-from gateway.outbound.addresses import InvalidUrlError, UnknownNameError
+from gateway.outbound.addresses import AddressInfo, InvalidUrlError, UnknownNameError
 
 READ_LIMIT = 16 * 1024
 """Maximum number of bytes that are read of a receiver's response."""
@@ -162,6 +163,8 @@ def _http_date(value: str) -> datetime | None:
 
 MAX_HEAD_BYTES = 16 * 1024
 
+_NEXT_ADDRESS_AFTER = 0.25
+"""Seconds to wait for one address before also trying the next (RFC 8305)."""
 _LARGE_BODY = 1024 * 1024
 _PIECE = 256 * 1024
 
@@ -282,6 +285,19 @@ class HttpConnection(asyncio.Protocol):
             self._end()
         else:
             self._end(BrokenOffError())
+
+
+async def open_socket(
+    addresses: Sequence[AddressInfo], *, make: Callable[[AddressInfo], socket.socket] | None = None
+) -> socket.socket:
+    """A socket to the first of the addresses that answers. `make` creates the socket for an address. Raises OSError."""
+    try:
+        return await start_connection(
+            addresses, happy_eyeballs_delay=_NEXT_ADDRESS_AFTER, socket_factory=make
+        )
+    except RuntimeError as error:
+        # uvloop raises it while a closed transport still has the descriptor of the new socket.
+        raise OSError(str(error)) from error
 
 
 async def connect(sock: socket.socket, origin: Origin, tls: ssl.SSLContext) -> HttpConnection:

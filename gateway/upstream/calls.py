@@ -24,7 +24,6 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 import structlog
-from aiohappyeyeballs import start_connection
 from django.conf import settings
 from django.http import HttpResponse
 
@@ -46,7 +45,7 @@ from gateway.monitoring import tracing
 from gateway.monitoring.logs import type_alone
 from gateway.monitoring.spans import OFF, Span
 from gateway.outbound.addresses import Names, UnknownNameError
-from gateway.outbound.connection import Attempt, HttpConnection, IdleConnections, connect
+from gateway.outbound.connection import Attempt, HttpConnection, IdleConnections, connect, open_socket
 
 log = structlog.get_logger(__name__)
 
@@ -353,8 +352,6 @@ def _regain_seconds(headers: Mapping[str, str]) -> int | None:
 
 NAMES_SECONDS = 10.0
 """How long the addresses of a name are cached."""
-_NEXT_ADDRESS_AFTER = 0.25
-"""Seconds to wait for one address before also trying the next (RFC 8305)."""
 
 
 class AsyncPool:
@@ -412,5 +409,4 @@ class AsyncPool:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout_at(min(loop.time() + CONNECT_SECONDS, deadline)):
             addresses = await self._names.addresses(origin.host, origin.port)
-            sock = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_AFTER)
-            return await connect(sock, origin, tls_context())
+            return await connect(await open_socket(addresses), origin, tls_context())

@@ -108,3 +108,14 @@ async def test_an_address_in_a_url_is_not_looked_up_and_an_ambiguous_one_is_refu
         return
     ((*_, sockaddr),) = await names.addresses(host, 443)
     assert sockaddr[:2] == (address, 443)
+
+
+async def test_an_event_loop_that_cannot_use_a_socket_is_a_failed_connection(
+    client: Outbound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def sock_connect(sock: object, address: object) -> None:
+        raise RuntimeError("File descriptor 9 is used by transport")  # what uvloop raises
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", sock_connect)
+    answer = await client.post("http://127.0.0.1:9/", b"{}", {})
+    assert (answer.error, answer.ok) == ("connection_error", False)
