@@ -406,6 +406,21 @@ def test_an_edit_and_a_deletion_are_shown_at_their_message(
     assert "A secret" not in page
 
 
+def test_the_last_of_several_edits_and_reactions_counts(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    edited, liked = inbound(tenant, "Tow kites"), outbound(tenant, "Yes, these.")
+    for words in ("Too kites", "Two kites"):
+        changed = {"type": "text", "text": {"body": words}}
+        inbound(tenant, body={"type": "edit", "edit": {"original_message_id": edited, "message": changed}})
+    for emoji in ("👍", "🎉", ""):
+        inbound(tenant, body={"type": "reaction", "reaction": {"message_id": liked, "emoji": emoji}})
+    page = text(browser, THREAD)
+    assert "Two kites" in page
+    for former in ("Tow kites", "Too kites", "👍", "🎉"):
+        assert former not in page
+
+
 def test_a_template_reads_as_the_customer_reads_it(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:

@@ -354,13 +354,15 @@ def test_what_the_upstream_refused_of_an_agent_is_counted_and_logged_as_its_call
 def test_a_day_and_an_hour_are_those_of_utc(api: Api, tenant: Tenant) -> None:
     endpoint_of(tenant)
     yesterday = now() - timedelta(days=1)
-    at_noon = yesterday.replace(hour=12, minute=30, second=0, microsecond=0)
-    make(tenant, age=now() - at_noon)
+    for hour in (0, 12):
+        make(tenant, age=now() - yesterday.replace(hour=hour, minute=30, second=0, microsecond=0))
     make(tenant)
     path = f"/v1/ledger?day={yesterday:%Y-%m-%d}"
-    assert api.get(path).json()["events"]["accepted"] == 1
-    assert api.get(f"{path}&hour=12").json()["endpoints"][0]["accepted"] == 1
-    assert api.get(f"{path}&hour=13").json()["events"]["accepted"] == 0
+    assert api.get(path).json()["events"]["accepted"] == 2
+    for hour, accepted in ((0, 1), (1, 0), (12, 1), (13, 0)):
+        answer = api.get(f"{path}&hour={hour}").json()
+        assert (answer["hour"], answer["events"]["accepted"]) == (hour, accepted)
+        assert sum(each["accepted"] for each in answer["endpoints"]) == accepted
     for wrong in ("day=2999-01-01", "day=2026-W01-1", "day=20261121", "day=x", "hour=24"):
         assert_error(api.get(f"/v1/ledger?{wrong}"), 400, "invalid_request")
 

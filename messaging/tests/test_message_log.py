@@ -211,6 +211,19 @@ class TestOne:
         assert len(one(api, "wamid.G")["events"]) == 3
         assert Message.objects.count() == 1
 
+    def test_the_event_with_the_message_is_shown_whatever_came_later(
+        self, api: Api, tenant: Tenant, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(message_search, "MOST_EVENTS", 3)
+        take_in(text_change(PNID, "wamid.A"))
+        Event.objects.update(wamid="wamid.A")
+        for word in ("sent", "delivered", "read", "failed"):
+            make(
+                tenant, "message.status", wamid="wamid.A", data=f'{{"status":{{"status":"{word}"}}}}'.encode()
+            )
+        events = [event["type"] for event in one(api, "wamid.A")["events"]]
+        assert events == ["message.inbound", *["message.status"] * 3]
+
 
 class TestList:
     @pytest.fixture(autouse=True)

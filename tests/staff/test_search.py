@@ -145,3 +145,13 @@ def test_a_tenants_page_leads_everywhere(staff: User, tenant: Tenant, rows: OneO
     ):
         assert path in page
         assert "Asha Traders" in text(client, path)
+
+
+def test_the_links_of_a_tenant_are_about_its_own_rows(
+    staff: User, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    before = list(search.lines_of(staff, other_tenant))
+    one_of_each(tenant)
+    User.objects.create_user("ravi@traders.example", tenant=tenant)
+    assert list(search.lines_of(staff, other_tenant)) == before
+    assert len(list(search.lines_of(staff, tenant))) > len(before)
