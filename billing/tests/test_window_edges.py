@@ -443,6 +443,31 @@ def test_a_refund_that_never_arrived_fails_after_24_hours(
     assert around(FIRST_OF_DECEMBER + DAY, status) == ["unknown", "failed"]
 
 
+def test_a_refund_ends_only_after_the_ledger_has_it(
+    invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the same amount could be paid back again."""
+
+    def away(_: object) -> None:
+        raise ProviderUnreachable
+
+    pay = SimpleNamespace(refunds_of=lambda _: [RefundState("rfnd_1", "rfnd", "processed")])
+    monkeypatch.setattr(refunds, "provider", lambda _: pay)
+    monkeypatch.setattr(attempts, "provider", away)
+    paid = attempt_of(invoice, status="captured")
+    Refund.objects.create(
+        attempt=paid,
+        amount_paise=100,
+        status="unknown",
+        receipt="rfnd",
+        created_at=FIRST_OF_DECEMBER,
+        next_check_at=FIRST_OF_DECEMBER,
+    )
+    with pytest.raises(ProviderUnreachable):
+        refunds.refresh(Refund.objects.get().id, FIRST_OF_DECEMBER)
+    assert Refund.objects.get().status in Refund.IN_FLIGHT
+
+
 def test_a_notice_that_cannot_be_read_is_given_up_after_a_week(provider: RunningSimulator) -> None:
     ProviderEvent.objects.create(
         provider="razorpay", event_id="e", type="payment.captured", body=b"{", received_at=FIRST_OF_DECEMBER

@@ -403,7 +403,12 @@ def test_an_edit_and_a_deletion_are_shown_at_their_message(
     assert "Two kites" in page
     assert "Tow kites" not in page
     assert "This message was deleted." in page
-    assert "A secret" not in page
+    outbound(
+        tenant,
+        body={"type": "text", "text": {"body": "Why?"}, "context": {"message_id": deleted}},
+    )
+    for shown in (page, text(browser, THREAD), *rows(browser)):
+        assert "A secret" not in shown
 
 
 def test_the_last_of_several_edits_and_reactions_counts(

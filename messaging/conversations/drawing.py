@@ -85,7 +85,7 @@ def lines_of(messages: Sequence[Said], documents: Documents) -> list[Line]:
     own = [message for message in messages if not _is_about_another(message)]
     known = {message.row.key for message in own}
     marks = _marks(reversed(messages))
-    gists = {message.row.key: gist(message, documents) for message in own}
+    gists = {message.row.key: gist(message, documents, marks.get(message.row.key, {})) for message in own}
     lines = [
         Line(message.row, _bubble(message, marks.get(message.row.key, {}), gists, documents))
         for message in reversed(own)
@@ -100,14 +100,14 @@ def lines_of(messages: Sequence[Said], documents: Documents) -> list[Line]:
     return sorted([*lines, *strays], key=lambda line: line.row.id)
 
 
-def gist(message: Said, documents: Documents) -> str:
-    """A message in one line."""
+def gist(message: Said, documents: Documents, mark: Mapping[str, Any] | None = None) -> str:
+    """A message in one line. `mark` is its edit or deletion, if any."""
     if message.body is None:
         return EXPIRED
     if message.body.get("type") == "reaction":
         return f"Reacted with {_reaction(message.body)[1]}".strip()
     try:
-        return bubbles.gist(_drawable(message, {}, documents))
+        return bubbles.gist(_drawable(message, mark or {}, documents))
     except _UNREADABLE:
         return _named_by_type(message)
 

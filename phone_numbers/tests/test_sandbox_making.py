@@ -154,9 +154,10 @@ def test_missing_sandboxes_are_sought_for_a_week(monkeypatch: pytest.MonkeyPatch
         return True
 
     monkeypatch.setattr(control, "try_to_make", make)
+    at = now()
     rows = {
         (status, via, days): Tenant.objects.create(
-            id=first_at(now() - timedelta(days=days, milliseconds=place)),
+            id=first_at(at - timedelta(days=days, milliseconds=place)),
             name="Shop",
             status=status,
             created_via=via,

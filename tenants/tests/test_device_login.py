@@ -97,6 +97,19 @@ def test_a_code_is_found_however_it_is_typed() -> None:
             device_login.waiting(typed)
 
 
+def test_a_member_who_has_typed_all_codes_may_type_one_more_after_half_a_minute(
+    person: User, empty_valkey: redis.Redis
+) -> None:
+    assert [device_login.may_look_up(person) for _ in range(21)] == [True] * 20 + [False]
+    (bucket,) = empty_valkey.keys(f"*device-codes:{person.pk}*")
+
+    def later(seconds: float) -> bool:
+        empty_valkey.decrby(bucket, int(seconds * 1_000_000))
+        return device_login.may_look_up(person)
+
+    assert [later(28), later(2), later(0)] == [False, True, False]
+
+
 def test_each_member_types_twenty_codes_and_all_of_them_without_valkey(
     person: User, staff: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,22 @@ async def test_looked_up_names_are_kept_for_a_while(serve: Serve) -> None:
     assert names.asked == ["kept.test"]
 
 
+@pytest.mark.parametrize("failure", [addresses.UnknownNameError(), TimeoutError(), OSError()])
+async def test_a_failed_look_up_is_not_kept(failure: Exception) -> None:
+    answers = iter([failure, None])
+
+    async def resolve(host: str, port: int) -> list[addresses.AddressInfo]:
+        if error := next(answers):
+            raise error
+        return await KnownNames(**{host: [["127.0.0.1"]]})(host, port)
+
+    names = addresses.Names(resolve, 3600.0)
+    with pytest.raises(type(failure)):
+        await names.addresses("moved.test", 443)
+    assert [found[4] for found in await names.addresses("moved.test", 443)] == [("127.0.0.1", 443)]
+    await names.close()
+
+
 async def test_a_url_that_cannot_be_called() -> None:
     async with Outbound(allow_private=True, resolve=KnownNames()) as client:
         assert (await client.post("https://receiver.test:99999/", b"", {})).error == "blocked_address"

@@ -166,6 +166,18 @@ def test_a_hand_over_does_not_wait_for_the_next_poll(
     wait_until(lambda: handed_over(empty_valkey) == [delivery], "the delivery was not handed over")
 
 
+def test_one_signal_asks_for_a_poll_and_hands_over(
+    empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake_up, "_debounced", Debounced(lambda: None, seconds=3600.0))
+    report(empty_valkey)
+    delivery = one()
+    wake_up.soon(Fresh(has_unclaimed=True))
+    wake_up.soon(Fresh([delivery.packed()]))
+    assert LOOK in signals(empty_valkey)
+    assert handed_over(empty_valkey) == [delivery]
+
+
 def test_a_signal_carries_what_the_dispatcher_needs() -> None:
     whole = envelope.Envelope(
         id="evt_1", head=b'{"id":1}', data=b'"\xc3\xa9 1.10"', raw=b"{ }", raw_path=None
