@@ -30,6 +30,14 @@ def test_buckets_are_apart_and_leave_valkey_when_full(empty_valkey: redis.Redis)
     assert 0 < int(empty_valkey.pttl("one")) <= 1_200
 
 
+def test_a_bucket_stays_until_it_is_full(empty_valkey: redis.Redis) -> None:
+    """Otherwise a caller who pauses would have the whole burst again."""
+    taken = [token_bucket.take("b", rate=0.1, burst=5) for _ in range(5)]
+    assert taken[-1].reset_after * 1000 <= int(empty_valkey.pttl("b")) <= 51_000
+    assert token_bucket.reserve("r", rate=0.1, tokens=5, at_most_ahead=3600) == 0
+    assert 49_000 < int(empty_valkey.pttl("r")) <= 51_000
+
+
 def test_a_reservation_is_never_refused_and_waits_for_those_before_it() -> None:
     def reserve(tokens: int) -> float:
         return round(token_bucket.reserve("b", rate=0.001, tokens=tokens, at_most_ahead=7000), -2)

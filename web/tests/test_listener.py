@@ -112,6 +112,30 @@ def test_a_body_that_drips_is_408(front_address: tuple[str, int], monkeypatch: p
     error_of(talk(front_address, head, b"x"), 408, "request_timeout")
 
 
+async def test_a_body_has_the_time_that_its_size_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second part comes after the grace period."""
+    monkeypatch.setattr(request, "BODY_GRACE_SECONDS", 0.01)
+    parts = iter([b"x" * 100_000, b"y"])
+    loop, later = asyncio.get_running_loop(), asyncio.Event()
+
+    async def receive() -> request.AsgiMessage:
+        part = next(parts)
+        if part == b"y":
+            loop.call_later(0.1, later.set)
+            await later.wait()
+        return {"type": "http.request", "body": part, "more_body": part != b"y"}
+
+    scope = {
+        "method": "POST",
+        "path": "/v1/media",
+        "query_string": b"",
+        "headers": [(b"content-length", b"100001")],
+    }
+    asked = request.Request(scope, receive)
+    assert len(await asked.part()) + len(await asked.part()) == 100_001
+    assert asked.body_is_read
+
+
 def test_a_body_that_never_stops_dripping_is_408(
     front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,10 +53,10 @@ def test_events_of_the_chosen_accounts_and_numbers_are_delivered_and_replayed_as
     api: Api, tenant: Tenant, receiver: Receiver, settings: dict[str, Any], wanted: str
 ) -> None:
     def publish(prefix: str) -> set[str]:
-        publish_one(tenant, f"{prefix} account", type="template.status", waba_id="1")
+        publish_one(tenant, f"{prefix} account", type="template.status", waba_id="1", phone_number_id=None)
         publish_one(tenant, f"{prefix} number", waba_id="1", phone_number_id="10")
         publish_one(tenant, f"{prefix} other", waba_id="2", phone_number_id="20")
-        publish_one(tenant, f"{prefix} none", type="meta.other")
+        publish_one(tenant, f"{prefix} none", type="meta.other", phone_number_id=None)
         return {f"{prefix} {name}" for name in wanted.split()}
 
     publish("before")
