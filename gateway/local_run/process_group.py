@@ -39,11 +39,16 @@ class ProcessGroup:
         """End all remaining members. Returns when they are gone, which is soon after the grace period at the latest."""
         os.close(self._life_line)
         self._watchdog.wait()
-        deadline = time.monotonic() + self._grace_seconds + 1
         with contextlib.suppress(ProcessLookupError):
-            while time.monotonic() < deadline:
-                os.killpg(self.id, 0)
-                time.sleep(0.02)
+            _wait_for_end(self.id, self._grace_seconds + 1)
+
+
+def _wait_for_end(group: int, seconds: float) -> None:
+    """Wait at most some seconds. Raises ProcessLookupError as soon as the group has no member."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        os.killpg(group, 0)
+        time.sleep(0.02)
 
 
 def _watch(grace_seconds: float) -> None:
@@ -57,11 +62,10 @@ def _watch(grace_seconds: float) -> None:
         pass
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGTERM)
-        deadline = time.monotonic() + grace_seconds
-        while time.monotonic() < deadline:
-            os.killpg(group, 0)
-            time.sleep(0.02)
+        _wait_for_end(group, grace_seconds)
         os.killpg(group, signal.SIGKILL)
+        # Even a killed process exists for a moment, and the locks that this process holds promise that it is gone.
+        _wait_for_end(group, 1.0)
 
 
 if __name__ == "__main__":
