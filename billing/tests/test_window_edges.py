@@ -326,6 +326,18 @@ def attempt_of(invoice: Invoice, **values: Any) -> PaymentAttempt:
     return made
 
 
+def refund_of(invoice: Invoice) -> Refund:
+    """A refund of 1 December whose result is not known."""
+    return Refund.objects.create(
+        attempt=attempt_of(invoice, status="captured"),
+        amount_paise=100,
+        status="unknown",
+        receipt="rfnd",
+        created_at=FIRST_OF_DECEMBER,
+        next_check_at=FIRST_OF_DECEMBER,
+    )
+
+
 @pytest.mark.parametrize(
     ("status", "checked_for"), [("failed", 30 * DAY), ("captured", 180 * DAY)], ids=["failed", "captured"]
 )
@@ -425,15 +437,7 @@ def test_a_refund_that_never_arrived_fails_after_24_hours(
     invoice: Invoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refunds, "provider", lambda _: SimpleNamespace(refunds_of=lambda _: []))
-    paid = attempt_of(invoice, status="captured")
-    refund = Refund.objects.create(
-        attempt=paid,
-        amount_paise=100,
-        status="unknown",
-        receipt="rfnd",
-        created_at=FIRST_OF_DECEMBER,
-        next_check_at=FIRST_OF_DECEMBER,
-    )
+    refund = refund_of(invoice)
 
     def status(at: datetime) -> str:
         with suppress(ProviderUnreachable):
@@ -454,17 +458,9 @@ def test_a_refund_ends_only_after_the_ledger_has_it(
     pay = SimpleNamespace(refunds_of=lambda _: [RefundState("rfnd_1", "rfnd", "processed")])
     monkeypatch.setattr(refunds, "provider", lambda _: pay)
     monkeypatch.setattr(attempts, "provider", away)
-    paid = attempt_of(invoice, status="captured")
-    Refund.objects.create(
-        attempt=paid,
-        amount_paise=100,
-        status="unknown",
-        receipt="rfnd",
-        created_at=FIRST_OF_DECEMBER,
-        next_check_at=FIRST_OF_DECEMBER,
-    )
+    refund = refund_of(invoice)
     with pytest.raises(ProviderUnreachable):
-        refunds.refresh(Refund.objects.get().id, FIRST_OF_DECEMBER)
+        refunds.refresh(refund.id, FIRST_OF_DECEMBER)
     assert Refund.objects.get().status in Refund.IN_FLIGHT
 
 
