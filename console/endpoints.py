@@ -162,7 +162,7 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     if not form.is_valid():
         return _endpoint_page(request, visit, found, rotate_form=form, status=400)
     rotated = lifecycle.rotate_secret(**_acting(visit), endpoint_id=endpoint_id, **form.cleaned_data)
-    return _secret_page(request, visit, rotated, rotated.secret)
+    return _endpoint_page(request, visit, rotated, new_secret=rotated.secret)
 
 
 def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
@@ -264,16 +264,9 @@ def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpRe
         except WebhookVerifyFailed as error:
             details = dict(error.details or {})
             found = _find(visit, details["endpoint_id"])
-            return _secret_page(request, visit, found, details["secret"], failed_ping=details)
-        return _secret_page(request, visit, created, created.secret, passed=True)
+            return _endpoint_page(request, visit, found, new_secret=details["secret"], failed_ping=details)
+        return _endpoint_page(request, visit, created, new_secret=created.secret, passed=True)
     return None
-
-
-def _secret_page(
-    request: HttpRequest, visit: Visit, found: Endpoint, secret: str, **ping: Any
-) -> HttpResponse:
-    """The endpoint's page, with the new secret in a dialog and with the result of a ping."""
-    return _endpoint_page(request, visit, found, new_secret=secret, **ping)
 
 
 def _endpoint_page(

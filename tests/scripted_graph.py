@@ -11,6 +11,10 @@ from typing import Any
 from tests.raw_server import raw_server
 
 VERSION = "/v25.0"
+TOKEN_REFUSED = {
+    "error": {"message": "Invalid token", "type": "OAuthException", "code": 190, "fbtrace_id": "A"}
+}
+"""Meta's answer to a call whose token is not valid. Its status is 401."""
 
 
 @dataclass(frozen=True, slots=True)

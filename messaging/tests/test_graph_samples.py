@@ -24,7 +24,7 @@ from phone_numbers.models import BusinessAccount
 from tenants.models import Tenant
 from tests.fixtures import Api, shared_rows
 from tests.receiver import Receiver
-from tests.scripted_graph import Received, ScriptedGraph
+from tests.scripted_graph import TOKEN_REFUSED, Received, ScriptedGraph
 from tests.simulated import SimulatedAccount
 
 pytestmark = pytest.mark.django_db
@@ -66,9 +66,6 @@ EVERYTHING = orjson.dumps(
         "mime_type": "image/jpeg",
     }
 )
-TOKEN_REFUSED = {
-    "error": {"message": "Invalid token", "type": "OAuthException", "code": 190, "fbtrace_id": "A"}
-}
 
 
 @pytest.fixture

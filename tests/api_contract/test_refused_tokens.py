@@ -9,11 +9,8 @@ from tenants import platform_apps
 from tenants.models import Tenant
 from tests.api_contract.authorisation import ROWS, World, registered_routes
 from tests.fixtures import Api
-from tests.scripted_graph import ScriptedGraph
+from tests.scripted_graph import TOKEN_REFUSED, ScriptedGraph
 
-TOKEN_REFUSED = {
-    "error": {"message": "Invalid token", "type": "OAuthException", "code": 190, "fbtrace_id": "A"}
-}
 LEAVING = {"DELETE /v1/numbers/{phone_number_id}", "DELETE /v1/accounts/{waba_id}"}
 """The account leaves the service with its token."""
 ROUTES = [
