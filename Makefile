@@ -225,7 +225,9 @@ $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 # The Python libraries of docs/cloud-api.md have a separate environment, because they need other versions of packages.
 .venv/libraries/.installed: $(LIBRARIES)/requirements.txt $(BIN)/.for-development
 	@echo "Installing $< ..."
-	@$(PYTHON) -m venv --clear $(@D) && $(@D)/bin/python -m pip install --quiet --require-hashes -r $< && touch $@ || { \
+	@$(PYTHON) -m venv --clear --without-pip $(@D) \
+		&& { $(BIN)/uv pip install --python $(@D)/bin/python --quiet --require-hashes $(UV_SOURCES) -r $< 2>/dev/null \
+			|| $(BIN)/python -m pip --python $(@D)/bin/python install --quiet --require-hashes -r $<; } && touch $@ || { \
 		echo "Installing $< failed: is the package index reachable? Then run make again."; exit 1; }
 
 # install(files): installs with uv, which is four times as fast as pip. If uv cannot reach the packages, pip is used.
@@ -233,7 +235,7 @@ define install
 echo "Installing $(1): $$(cat $(1) | grep -c ==) packages, the first time up to a minute or two ..."; \
 sed -n '/^uv==/,/^    #/p' requirements-dev.txt >.venv/uv.txt; \
 { $(BIN)/python -m pip install --quiet --require-hashes -r .venv/uv.txt \
-	&& $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes $(UV_SOURCES) $(addprefix -r ,$(1)) \
+	&& $(BIN)/uv pip install --quiet --require-hashes $(UV_SOURCES) $(addprefix -r ,$(1)) \
 	|| $(BIN)/python -m pip install --quiet --require-hashes $(addprefix -r ,$(1)); } >.venv/install.log 2>&1 && touch $@ || { \
 	grep -E '^ERROR' .venv/install.log | tail -n 1; \
 	echo "Installing $(1) failed (the full log is .venv/install.log): is the package index reachable?" \
