@@ -411,6 +411,33 @@ def test_an_edit_and_a_deletion_are_shown_at_their_message(
         assert "A secret" not in shown
 
 
+TWO_KITES = {"type": "text", "text": {"body": "Two kites"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "shown"),
+    [
+        ("reaction", {"message_id": "ID", "emoji": "👍"}, "Reacted with 👍"),
+        ("reaction", {"message_id": "ID", "emoji": ""}, "Took a reaction back"),
+        ("edit", {"original_message_id": "ID", "message": TWO_KITES}, "Edited: Two kites"),
+        ("edit", {"original_message_id": "ID", "message": "odd"}, "Edited a message"),
+        ("revoke", {"original_message_id": "ID"}, "Deleted a message"),
+        ("revoke", "odd", "Deleted a message"),
+    ],
+)
+def test_the_list_names_what_the_customer_did_last_to_a_message(
+    tenant: Tenant, browser: Client, here: PhoneNumber, kind: str, content: Any, shown: str
+) -> None:
+    changed = inbound(tenant, "Tow kites")
+    if isinstance(content, dict):
+        content = {name: changed if value == "ID" else value for name, value in content.items()}
+    inbound(tenant, body={"type": kind, kind: content})
+    [row] = rows(browser)
+    assert shown in row
+    assert "Tow kites" not in row
+    assert browser.get(THREAD).status_code == 200
+
+
 def test_the_last_of_several_edits_and_reactions_counts(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:

@@ -91,7 +91,7 @@ def lines_of(messages: Sequence[Said], documents: Documents) -> list[Line]:
         for message in reversed(own)
     ]
     strays = [
-        Line(message.row, _plain(message, f"Reacted with {emoji}" if emoji else "Took a reaction back"))
+        Line(message.row, _plain(message, _reacted(emoji)))
         for message in messages
         if message.row.type == "reaction" and message.body is not None
         for target, emoji in [_reaction(message.body)]
@@ -104,10 +104,17 @@ def gist(message: Said, documents: Documents, mark: Mapping[str, Any] | None = N
     """A message in one line. `mark` is its edit or deletion, if any."""
     if message.body is None:
         return EXPIRED
-    if message.body.get("type") == "reaction":
-        return f"Reacted with {_reaction(message.body)[1]}".strip()
+    kind = message.row.type or ""
+    if kind == "reaction":
+        return _reacted(_reaction(message.body)[1])
+    if kind in CHANGES:
+        content = _change(message.body, kind).get("message")
+        if not isinstance(content, Mapping):
+            return f"{CHANGES[kind].capitalize()} a message"
+        mark = {"body": content}
     try:
-        return bubbles.gist(_drawable(message, mark or {}, documents))
+        words = bubbles.gist(_drawable(message, mark or {}, documents))
+        return f"Edited: {words}" if kind == "edit" else words
     except _UNREADABLE:
         return _named_by_type(message)
 
@@ -191,7 +198,8 @@ def _marks(messages: Iterable[Said]) -> dict[str, dict[str, Any]]:
         if kind == "reaction":
             target, emoji = _reaction(body)
             marks.setdefault(target, {})["reaction"] = emoji
-        elif kind in CHANGES and isinstance(about := body.get(kind), Mapping):
+        elif kind in CHANGES:
+            about = _change(body, kind)
             mark = marks.setdefault(str(about.get("original_message_id")), {})
             mark["change"] = CHANGES[kind]
             if isinstance(about.get("message"), Mapping):
@@ -201,6 +209,16 @@ def _marks(messages: Iterable[Said]) -> dict[str, dict[str, Any]]:
 
 def _is_about_another(message: Said) -> bool:
     return message.row.type == "reaction" or message.row.type in CHANGES
+
+
+def _change(body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """What a message edits or deletes, and its new content. Empty if the body has an unknown form."""
+    about = body.get(kind)
+    return about if isinstance(about, Mapping) else {}
+
+
+def _reacted(emoji: str) -> str:
+    return f"Reacted with {emoji}" if emoji else "Took a reaction back"
 
 
 def _reaction(body: Mapping[str, Any]) -> tuple[str, str]:
