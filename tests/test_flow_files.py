@@ -5,6 +5,8 @@ traces do not count either (`COMMON`). Files of `gateway` (the database, HTTP, V
 separately, because all flows share them.
 """
 
+import asyncio
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -48,13 +50,14 @@ BESIDE = ("web/stream_response.py", "web/open_streams.py")
 class Tracer:
     """Collects the files whose functions are called while it records.
 
-    It traces the calling thread, the listener's event loop, and the threads that start while it records. It does not
-    trace threads that started earlier, because they store pending writes at any time.
+    It traces the calling thread, the threads that start while it records, and the tasks that start in the listener's
+    event loop. Threads and tasks that started earlier do other work at any time, such as storing pending writes.
     """
 
     def __init__(self) -> None:
         self._files: set[str] = set()
         self._is_recording = False
+        self._earlier: set[asyncio.Task[Any]] = set()
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> None:
         if not self._is_recording:
@@ -62,13 +65,19 @@ class Tracer:
         elif frame.f_code.co_name != "<module>":
             self._files.add(frame.f_code.co_filename)
 
+    def _called_in_loop(self, frame: FrameType, event: str, argument: Any) -> None:
+        if asyncio.current_task() not in {None, *self._earlier}:
+            self._called(frame, event, argument)
+
     async def _trace_loop(self) -> None:
-        sys.settrace(self._called)
+        self._earlier = asyncio.all_tasks()
+        sys.settrace(self._called_in_loop)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record the calls inside the block."""
         before = sys.gettrace()
+        gc.collect()  # otherwise the coroutines that earlier tests left would end while this records
         self._is_recording = True
         front.running.run(self._trace_loop())
         threading.settrace(self._called)
