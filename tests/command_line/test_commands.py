@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from messaging.models import Batch
+from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.command_line.conftest import CommandLine
@@ -90,6 +91,22 @@ def test_without_one_connected_number_it_asks_which(whabuzz: CommandLine, tenant
     assert "--from" in done.stderr
 
 
+def test_with_several_connected_numbers_it_asks_which(
+    whabuzz: CommandLine, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator, people: Path
+) -> None:
+    other = connected_number(tenant, simulator.account(), environment="test")
+    for command in (("send", TO, "Hi"), ("batch", "send", str(people), "--text", "Hi")):
+        done = whabuzz(*command)
+        assert done.status == 2
+        for each in ("--from", number.phone_number_id, other.phone_number_id):
+            assert each in done.stderr
+    assert not Event.objects.filter(type="message.outbound").exists()
+    assert not Batch.objects.exists()
+    other.connection_state = "pending"
+    other.save()
+    assert whabuzz("send", TO, "Hi").status == 0
+
+
 def test_looking_up(whabuzz: CommandLine, number: PhoneNumber) -> None:
     wamids = [whabuzz("send", TO, f"{n}", "--json").json["messages"][0]["id"] for n in range(3)]
     listed = whabuzz("events", "list", "--type", "message.outbound", "--limit", "2", "--json").lines
@@ -117,6 +134,8 @@ def test_the_sandbox_follows_the_commands(whabuzz: CommandLine, simulator: Runni
     wrote = whabuzz("trigger", "inbound", "Hello", "--from", "919812345678", "--json")
     assert wrote.json["customer"] == "919812345678"
     assert whabuzz("trigger", "inbound", "--type", "image").status == 0
+    named = whabuzz("trigger", "inbound", "--data", '{"from": "919812345679", "text": "Hi"}', "--json")
+    assert named.json["customer"] == "919812345679"
     wamid = whabuzz("send", TO, "Hi", "--from", wrote.json["phone_number_id"], "--json").json["messages"][0][
         "id"
     ]
@@ -192,6 +211,44 @@ def test_the_same_command_goes_on_where_it_was(
     assert "0 of 2 accepted" in whabuzz("batch", "list").output
     assert whabuzz("batch", "cancel", another["batches"][0]["id"], "--json").json["status"] == "cancelled"
     assert "cancelled" in whabuzz("batch", "get", another["batches"][0]["id"]).output
+
+
+def test_the_same_file_with_another_option_is_another_sending(
+    whabuzz: CommandLine,
+    tenant: Tenant,
+    people: Path,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    tmp_path: Path,
+) -> None:
+    """Each option that changes what is sent counts, but not the file's place."""
+    people.write_text("to,phone\n919800001001,919800001002\n")
+    other = connected_number(tenant, simulator.account(), environment="test")
+
+    def send(*options: str, file: Path = people) -> str:
+        command = ("batch", "send", str(file), "--no-wait", "--json", *options)
+        sent = whabuzz(*command)
+        assert sent.status == 0, sent.stderr
+        [made] = sent.json["batches"]
+        return str(made["id"])
+
+    of_number = ("--from", number.phone_number_id)
+    sendings = [
+        ("--text", "Hi", *of_number),
+        ("--text", "Hi", "--from", other.phone_number_id),
+        ("--text", "Hello", *of_number),
+        ("--text", "Hi", *of_number, "--to-column", "phone"),
+        ("--text", "Hi", *of_number, "--size", "1"),
+        ("--template", "order", *of_number),
+        ("--template", "offer", *of_number),
+        ("--template", "order", *of_number, "--language", "hi"),
+        ("--template", "order", *of_number, "--param", "phone"),
+    ]
+    made = [send(*options) for options in sendings]
+    assert len(set(made)) == len(sendings)
+    copied = tmp_path / "copied.csv"
+    copied.write_bytes(people.read_bytes())
+    assert [send(*options, file=copied) for options in sendings] == made
 
 
 def test_failed_rows_come_back_as_a_file(whabuzz: CommandLine, people: Path, number: PhoneNumber) -> None:
