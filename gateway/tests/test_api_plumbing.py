@@ -5,9 +5,11 @@ import subprocess
 import sys
 import time
 from base64 import urlsafe_b64encode
+from contextlib import suppress
 from typing import Any
 
 import orjson
+import psycopg
 import pytest
 import redis
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, TooManyFieldsSent
@@ -18,10 +20,9 @@ from django.urls import resolve
 from rest_framework import exceptions as drf
 from rest_framework import serializers
 
-from gateway.api import limits, pagination
+from gateway.api import health_views, limits, pagination
 from gateway.api.authentication import TENANT_HEADER
 from gateway.api.errors import PayloadTooLarge, exception_handler
-from gateway.api.health_views import database_answers
 from gateway.api.json import parse_object
 from gateway.api.validation import checked
 from gateway.clock import now
@@ -422,8 +423,20 @@ def test_health_without_a_database_is_503_within_two_seconds(
     assert_service_headers(answer)
     monkeypatch.undo()
     deadline = time.monotonic() + 10
-    while not database_answers():
+    while not health_views.database_answers():
         assert time.monotonic() < deadline, "the check recovers when the database does"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_health_check_whose_connection_ended_opens_another_next_time() -> None:
+    def end_connection(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        with suppress(psycopg.OperationalError):
+            context["connection"].connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(end_connection):
+        assert not health_views._query()
+    assert health_views._query()
 
 
 def make_tenants(app: PlatformApp, count: int) -> None:

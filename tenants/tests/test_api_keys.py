@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 import redis
+from django.db import OperationalError, connection
 
 from gateway.api.errors import Forbidden
 from gateway.clock import now
@@ -89,6 +90,21 @@ def test_a_use_that_is_stored_late_hides_no_later_one(
     assert api_keys.write_last_used() == 1
     key.row.refresh_from_db()
     assert key.row.last_used_at == later
+
+
+def test_a_use_outlives_a_failure_of_the_database(key: api_keys.NewKey, empty_valkey: redis.Redis) -> None:
+    write_behind.flush()  # write the uses by earlier tests
+    empty_valkey.delete(api_keys.LAST_USED)
+    empty_valkey.hset(api_keys.LAST_USED, str(key.row.pk), str(now().timestamp()))
+
+    def fail(*_: object) -> None:
+        raise OperationalError
+
+    with connection.execute_wrapper(fail), pytest.raises(OperationalError):
+        api_keys.write_last_used()
+    assert api_keys.write_last_used() == 1
+    key.row.refresh_from_db()
+    assert key.row.last_used_at is not None
 
 
 def test_a_member_who_was_deactivated_meanwhile_makes_no_key(tenant: Tenant) -> None:

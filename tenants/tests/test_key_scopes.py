@@ -165,6 +165,7 @@ class TestRotation:
 def test_a_key_ends_itself_without_the_scope(tenant: Tenant) -> None:
     own, other = key_of(tenant, scopes=["messages"], phone_number_ids=["100"]), key_of(tenant)
     assert_error(Api(own.key).delete(f"/v1/api-keys/{other.row.id}"), 403, "forbidden")
+    assert_error(Api(own.key).post(f"/v1/api-keys/{own.row.id}/rotate"), 403, "forbidden")
     assert Api(own.key).delete(f"/v1/api-keys/{own.row.id}").status_code == 200
     assert_error(Api(own.key).get("/v1/tenant"), 401, "unauthorized")
 

@@ -255,7 +255,9 @@ def test_one_mail_that_cannot_be_built_stops_no_other(smtp: None, monkeypatch: p
     OutboundMail.objects.update(subject="two\nlines")
     send()
     assert mail.deliver_waiting() == 1
-    assert OutboundMail.objects.get().subject == "two\nlines"
+    left = OutboundMail.objects.get()
+    assert left.subject == "two\nlines"
+    assert left.next_attempt_at is not None, "it is tried again"
 
     OutboundMail.objects.update(attempts=mail.ATTEMPTS - 1, next_attempt_at=now())
     assert mail.deliver_waiting() == 0
