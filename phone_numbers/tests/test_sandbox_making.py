@@ -103,6 +103,9 @@ def test_what_failed_is_made_by_the_next_round(settings: Settings, simulator: Ru
         [(sandbox_number_id_of(tenant.id), "connected")] for tenant in tenants
     ]
     assert control.make_missing() == 0, "what exists is left alone"
+    BusinessAccount.objects.filter(tenant=tenants[0]).update(subscribed=False)
+    assert control.make_missing() == 1, "one whose events would not arrive is completed"
+    assert BusinessAccount.objects.get(tenant=tenants[0]).subscribed
 
 
 def test_a_round_gives_up_while_the_simulator_is_away(

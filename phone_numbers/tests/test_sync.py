@@ -574,8 +574,10 @@ def test_a_doubted_token_fails_only_when_meta_refuses_it_again(
 ) -> None:
     number = make_number(make_account(tenant))
     make_number(make_account(tenant))
-    expires = int((now() + timedelta(days=3)).timestamp())
-    data = {"app_id": settings.META_APP_ID, "expires_at": expires, **(facts or {})}
+    ends = [now().replace(microsecond=0) + timedelta(days=days) for days in (3, 5)]
+    expires, data_expires = (int(end.timestamp()) for end in ends)
+    times = {"expires_at": expires, "data_access_expires_at": data_expires}
+    data = {"app_id": settings.META_APP_ID, **times, **(facts or {})}
     error = {"error": {"code": opens, "message": "No"}}
     graph.answers("GET", "/debug_token", {"data": data} if facts else error, status=200 if facts else 500)
     account, ok = number.account, opens == 200
@@ -584,7 +586,8 @@ def test_a_doubted_token_fails_only_when_meta_refuses_it_again(
     tokens.question(waba_id=account.waba_id, token=account.access_token)
     account.refresh_from_db()
     assert (account.token_invalid_at is not None) is is_invalid
-    assert (account.token_expires_at is not None) is (facts is not None and not is_invalid)
+    stored = [account.token_expires_at, account.data_access_expires_at]
+    assert stored == (ends if facts is not None and not is_invalid else [None, None])
     assert rows_besides(number) == before
     asked = len(graph.received)
     BusinessAccount.objects.update(token_questioned_at=None)

@@ -18,7 +18,7 @@ from django.urls import reverse
 from gateway.clock import now
 from gateway.ids import uuid7
 from tenants.models import AuditEntry, Tenant, User
-from tests.browsers import text
+from tests.browsers import logged_in, text
 from tests.fixtures import Api
 from tests.receiver import Receiver
 from webhooks import replay
@@ -62,6 +62,16 @@ def test_a_delivery_shows_its_endpoint_and_what_the_receiver_said(staff: User, f
     assert reverse("admin:webhooks_event_change", args=[failed.event_id]) in page
     assert "no such &lt;table&gt;" in page
     assert "X-Trace: t" in page
+
+
+def test_a_delivery_shows_the_headers_of_an_answer_without_a_body(
+    staff: User, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=503, headers={"Retry-After": "30"})
+    publish_one(tenant)
+    dispatcher.run()
+    page = text(logged_in(staff), reverse("admin:webhooks_delivery_change", args=[Delivery.objects.get().pk]))
+    assert "Retry-After: 30" in page
 
 
 def test_an_endpoint_shows_its_settings_without_its_secrets(staff: User, failed: Delivery) -> None:

@@ -760,6 +760,7 @@ def test_what_was_handed_over_to_another_is_bound_before_it_is_sent(
     asking = Claimer(caps.InFlightCaps(capacity=8, of_tenant=8, bodies=BodyMemory()), Registration())
     asking.clock = clock
     assert asking.take_at_once([given]) is None, "it takes a statement"
+    assert asking.take_call(given) == [], "so does a call"
     taken = run(taking_over([given], clock, 9))
     assert [each.id for each in taken] == ([] if is_claimed_meanwhile else [given.id])
     assert Delivery.objects.get().leased_by == (8 if is_claimed_meanwhile else 9)
