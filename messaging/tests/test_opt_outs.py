@@ -121,6 +121,16 @@ def test_the_words_of_a_language_are_on_one_side_alone() -> None:
     assert all(0 < len(word) <= opt_outs.LONGEST_WORD for word in words)
 
 
+def test_a_stop_word_after_an_end_in_whatsapp_has_its_own_time(api: Api, here: PhoneNumber) -> None:
+    report("stop", at=T0, wa_id=WA_ID)
+    report("resume", at=T0 + 10, wa_id=WA_ID)
+    write("stop", at=T0 + 60)
+    assert shown(api) == (True, "stop_word", "2026-11-01T02:27:40.000Z")
+    write("start", at=T0 + 70)
+    report("stop", at=T0 + 80, wa_id=WA_ID)
+    assert shown(api) == (True, "whatsapp", "2026-11-01T02:28:00.000Z")
+
+
 def test_a_start_word_does_not_undo_what_was_set_in_whatsapp(api: Api, here: PhoneNumber) -> None:
     write("stop")
     report("stop", at=T0 + 10, wa_id=WA_ID)

@@ -67,6 +67,21 @@ def test_a_key_that_was_used_on_one_path_is_refused_on_another(tenant: Tenant) -
     assert " was used on /v1/messages at " in str(refused)
 
 
+def test_a_key_that_was_released_during_the_claim_sends_nothing(tenant: Tenant) -> None:
+    use = idempotency.key_use("k", tenant_id=tenant.id, environment="live", path="/v1/messages", raw=b"{}")
+    assert use is not None
+    statements.run(idempotency.beginning(use))
+    claim = idempotency.beginning(use)
+    next(claim)  # the statement that finds the key claimed
+    look_up = claim.send([])
+    statements.run(idempotency.releasing(use))
+    assert statements.run(idempotency.earlier(use)) is None
+    with connection.cursor() as cursor, pytest.raises(StopIteration) as ended:
+        cursor.execute(*look_up)
+        claim.send(cursor.fetchall())
+    assert isinstance(ended.value.value, idempotency.InProgress)
+
+
 def test_a_late_release_keeps_the_outcome_that_is_stored(tenant: Tenant) -> None:
     use = idempotency.key_use("k", tenant_id=tenant.id, environment="live", path="/v1/messages", raw=b"{}")
     assert use is not None
