@@ -25,14 +25,18 @@ from messaging.models import (
     Erasure,
     IdempotencyRecord,
     KnownMedia,
+    MessageTemplate,
     OptOut,
     ReadMark,
     ScheduledMessage,
 )
+from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
+from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Export, ExportPart, Tenant
 from tests.browsers import browser_of, text
 from tests.fixtures import Api, assert_error, in_threads
+from tests.simulated import RunningSimulator
 from webhooks.models import Delivery, Event, Message
 from webhooks.tests.publishing import endpoint_of, make, readable
 
@@ -58,21 +62,23 @@ def erase(api: Api, customer_id: str = WA_ID) -> dict[str, Any]:
     return receipt
 
 
-def scheduled(tenant: Tenant, to: dict[str, Any]) -> ScheduledMessage:
+def scheduled(tenant: Tenant, to: dict[str, Any], environment: str = "live") -> ScheduledMessage:
     return ScheduledMessage.objects.create(
         tenant_id=tenant.id,
-        environment="live",
+        environment=environment,
         phone_number_id="1",
         send_at=now() + timedelta(days=1),
         body=orjson.dumps({**to, "type": "text", "text": {"body": "Hi"}}),
     )
 
 
-def opted_out(tenant: Tenant, *, wa_id: str | None = WA_ID, user_id: str | None = None) -> None:
+def opted_out(
+    tenant: Tenant, *, wa_id: str | None = WA_ID, user_id: str | None = None, environment: str = "live"
+) -> None:
     for customer in filter(None, (wa_id, user_id)):
         OptOut.objects.create(
             tenant_id=tenant.id,
-            environment="live",
+            environment=environment,
             phone_number_id="1",
             customer=customer,
             id=ids.uuid7(),
@@ -407,6 +413,34 @@ def test_the_accounts_file_has_everything_but_secrets(tenant: Tenant, number: Ph
     assert endpoint.secret not in text
     actions = AuditEntry.objects.filter(action="data.export").values_list("details__kind", flat=True)
     assert list(actions) == ["account"]
+
+
+def test_the_accounts_file_is_of_one_tenant_and_environment(
+    tenant: Tenant, other_tenant: Tenant, api: Api, simulator: RunningSimulator
+) -> None:
+    owners = ((tenant, "live"), (tenant, "test"), (other_tenant, "live"))
+    for place, (owner, environment) in enumerate(owners):
+        row = connected_number(owner, simulator.account(), environment=environment)
+        MessageTemplate.objects.create(
+            tenant=owner,
+            account=row.account,
+            environment=environment,
+            template_id=str(place),
+            name=f"order_{place}",
+            document=f'{{"id": "{place}"}}',
+            changed_at=now(),
+        )
+        endpoint_of(owner, environment=environment)
+        make(owner, environment=environment, wamid=f"wamid.{place}", message=BY_AD)
+        opted_out(owner, environment=environment)
+        scheduled(owner, {"to": WA_ID}, environment)
+    kinds = ["business", "number", "webhook", "template", "opt_out", "scheduled_message", "event", "message"]
+    caller = api_keys.create(name="t", environment="test", tenant=tenant).key
+    for place, caller_of in ((0, api), (1, Api(caller))):
+        found = lines(caller_of, {})
+        assert [line["kind"] for line in found] == kinds
+        assert found[3]["data"] == {"id": str(place)}
+        assert [found[-2]["data"]["wamid"], found[-1]["data"]["id"]] == [f"wamid.{place}"] * 2
 
 
 def test_after_a_restore_the_hashes_of_the_log_erase_again(tenant: Tenant, api: Api, tmp_path: Path) -> None:

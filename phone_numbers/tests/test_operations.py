@@ -370,3 +370,18 @@ def test_a_list_costs_the_same_for_one_number_and_for_many(api: Api, simulator: 
             api.get("/v1/numbers")
         counts.append(len(queries))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("released", [PhoneNumber, BusinessAccount])
+def test_what_is_released_during_the_call_is_404(
+    api: Api, account: SimulatedAccount, monkeypatch: pytest.MonkeyPatch, released: Any
+) -> None:
+    accepted_for = onboarding.accepted_for
+
+    def accepted_too_late(*answered: Any) -> Any:
+        PhoneNumber.objects.all().delete()
+        released.objects.all().delete()
+        return accepted_for(*answered)
+
+    monkeypatch.setattr(onboarding, "accepted_for", accepted_too_late)
+    assert_error(api.post(path(account, "subscribe")), 404, "not_found")

@@ -76,9 +76,11 @@ def test_a_key_that_was_released_during_the_claim_sends_nothing(tenant: Tenant) 
     look_up = claim.send([])
     statements.run(idempotency.releasing(use))
     assert statements.run(idempotency.earlier(use)) is None
-    with connection.cursor() as cursor, pytest.raises(StopIteration) as ended:
+    with connection.cursor() as cursor:
         cursor.execute(*look_up)
-        claim.send(cursor.fetchall())
+        found = cursor.fetchall()
+    with pytest.raises(StopIteration) as ended:
+        claim.send(found)
     assert isinstance(ended.value.value, idempotency.InProgress)
 
 

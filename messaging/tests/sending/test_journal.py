@@ -22,7 +22,7 @@ from messaging.sending.journal import Answered, Begun, Slot
 from messaging.tests.sending.test_send import sent_bodies, text
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
-from tests.fixtures import Api, assert_error
+from tests.fixtures import Api, assert_error, wait_until
 from tests.simulated import RunningSimulator
 from webhooks.models import Event, EventPayload
 
@@ -253,6 +253,19 @@ def test_a_full_disk_leaves_no_file_of_a_refused_send(
         disk.setattr(os, "pwrite", full)
         assert_error(api.post("/v1/messages", text(number)), 503, "service_unavailable")
     assert files() == []
+    assert api.post("/v1/messages", text(number)).status_code == 200
+
+
+def test_a_recorded_send_whose_entry_cannot_be_cleared_leaves_no_file(
+    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Slot) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Slot, "clear", broken)
+        assert api.post("/v1/messages", text(number)).status_code == 200
+        wait_until(lambda: files() == [], "the entry is deleted")
     assert api.post("/v1/messages", text(number)).status_code == 200
 
 
