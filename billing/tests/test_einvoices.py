@@ -39,10 +39,11 @@ def answer(number: str, irn: str = IRN, **more: Any) -> dict[str, Any]:
 
 def test_the_documents_have_the_portals_schema_and_add_up(payer: Tenant) -> None:
     invoice = invoice_of(payer)
-    note = credit_notes.issue(invoice_id=invoice.id, total_paise=10_001, reason="part", at=FIRST_OF_DECEMBER)
+    later = ist(2026, 12, 5)
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=10_001, reason="part", at=later)
     record(parsed(answer(invoice.number)))
     [credit] = list(einvoices.unregistered())
-    assert credit["DocDtls"] == {"Typ": "CRN", "No": note.number, "Dt": "01/12/2026"}
+    assert credit["DocDtls"] == {"Typ": "CRN", "No": note.number, "Dt": "05/12/2026"}
     assert credit["RefDtls"]["PrecDocDtls"] == [{"InvNo": invoice.number, "InvDt": "01/12/2026"}]
     for document, total in ((credit, 100.01), (einvoices.of_invoice(invoice), 590.0)):
         values, items = document["ValDtls"], document["ItemList"]

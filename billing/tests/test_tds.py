@@ -227,6 +227,9 @@ def test_the_api_declares_it(api: Api, payer: Tenant) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     assert api.patch("/v1/billing/profile", {"tds_percent": 5}).status_code == 400
-    assert api.patch("/v1/billing/profile", {"tds_percent": 10}).json()["tds_percent"] == 10
-    shown = api.get(f"/v1/billing/invoices/{only_invoice(payer).public_id}", Accept="application/json")
-    assert (shown.json()["tds_paise"], shown.json()["amount_due_paise"]) == (5_000, 54_000)
+    for percent, deducted in ((10, 5_000), (0, 0), (2, 1_000)):
+        answer = api.patch("/v1/billing/profile", {"tds_percent": percent})
+        assert answer.json()["tds_percent"] == percent
+        shown = api.get(f"/v1/billing/invoices/{only_invoice(payer).public_id}", Accept="application/json")
+        assert shown.json()["tds_paise"] == deducted
+        assert shown.json()["amount_due_paise"] == 59_000 - deducted
