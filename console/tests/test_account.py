@@ -362,6 +362,18 @@ def test_a_rotation_says_when_both_keys_end(browser: Client, tenant: Tenant) -> 
         assert ("the same end" in page) is (new_end is not None)
 
 
+def test_the_next_rotation_names_the_end_with_which_the_key_was_made(browser: Client, tenant: Tenant) -> None:
+    """A rotation ends the old key in a day. A key that replaces it later ends when the old key was to end."""
+    for expires, new_end in ((None, None), (timedelta(days=30), "in 30 days")):
+        ends = now() + expires if expires else None
+        row = api_keys.create(name="till", environment="test", tenant=tenant, expires_at=ends).row
+        api_keys.rotate(keys=ApiKey.objects.all(), key_id=row.pk)
+        page = browser.get(f"/console/api-keys/{row.pk}/rotate").content.decode().partition("<main")[2]
+        shown = re.findall(r"\((in [^)]+)\)</time>", page)
+        assert shown[1:] == ([new_end] if new_end else [])
+        assert ("the same end" in page) is (new_end is not None)
+
+
 @pytest.mark.parametrize("days", ["", "7", "30", "90", "365"])
 def test_a_new_key_ends_after_the_chosen_days(browser: Client, days: str) -> None:
     browser.post("/console/api-keys", {"name": "shop", "environment": "test", "days": days})

@@ -176,6 +176,14 @@ def test_the_conversation_is_sent_again_only_when_it_changed(tenant: Tenant, bro
     assert browser.get(path).status_code == 204
     write(browser, text="Anybody?")
     assert "Anybody?" in text(browser, path)
+    for done, shown in (("call", True), ("call hang_up", False)):
+        found = re.search(r'hx-get="([^"]+/thread[^"]+)"', browser.get(PAGE).content.decode())
+        assert found
+        path = html.unescape(found[1])
+        assert browser.get(path).status_code == 204
+        ringing = control.calls(tenant.id, phone_number_id=control.ensure(tenant.id)[0].phone_number_id)
+        write(browser, do=" ".join([done, *(call["id"] for call in ringing)]))
+        assert ("it rings" in text(browser, path)) is shown
 
 
 def test_a_simulator_that_is_away_is_said(tenant: Tenant, browser: Client, settings: Settings) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from django.db import connection
+from pytest_django import Settings
 
 from gateway.api import limits
 from gateway.api.limits import Bulkhead
@@ -55,6 +56,21 @@ def test_a_message_is_sent_and_is_an_event(
     assert json.loads(answer.content)["messages"][0]["id"] in Event.objects.values_list("wamid", flat=True)
     tenant.refresh_from_db()
     assert tenant.test_message_sent
+
+
+def test_the_429_of_a_rate_has_its_headers_as_every_answer(
+    front: FrontClient, key: api_keys.NewKey, settings: Settings
+) -> None:
+    settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.4, 3
+    refused = [send(front, key, b"{}") for _ in range(4)]
+    assert [answer.status_code for answer in refused] == [400] * 3 + [429]
+    assert [answer["RateLimit-Remaining"] for answer in refused] == ["2", "1", "0", "0"]
+    other = front.ask("GET", "/v1/tenant", Authorization=f"Bearer {key.key}")
+    for answer in (refused[3], other):
+        assert_error(answer, 429, "rate_limited")
+        assert (answer["RateLimit-Limit"], answer["RateLimit-Remaining"]) == ("3", "0")
+        assert 1 <= int(answer["RateLimit-Reset"]) <= 8
+        assert 1 <= int(answer["Retry-After"]) <= 3
 
 
 def test_too_many_bytes_are_429(
