@@ -711,6 +711,7 @@ def test_each_status_of_a_message_is_explained(browser: Client, tenant: Tenant) 
         ),
         ({"sent_at": now(), "failed_at": now(), "error_code": 131026}, "Failed", "bad", "(code 131026)"),
         ({"error_code": 131026}, "Unknown", "bad", "(code 131026)"),
+        ({"failed_at": now(), "error_code": 130429}, "Failed", "bad", "(code 130429) <a"),
     ):
         page = text(browser, message_of(tenant, **fields))
         found = re.search(
@@ -719,6 +720,7 @@ def test_each_status_of_a_message_is_explained(browser: Client, tenant: Tenant) 
         assert found is not None, fields
         assert (found[1], found[2]) == (badge, level), fields
         assert words in found[3], fields
+        assert "Its batch" not in found[3], fields
 
 
 @pytest.mark.django_db

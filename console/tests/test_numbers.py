@@ -344,3 +344,36 @@ def test_a_business_profile_that_cannot_be_read_is_not_shown_empty(
     answer = browser.get(f"/console/numbers/{number.phone_number_id}/profile", follow=True)
     assert "did not answer" in answer.content.decode()
     assert "What Meta says" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("level", "coexistence", "shown"),
+    [
+        ("HIGH", False, "High: up to 1,000 messages a second"),
+        ("standard", False, "Standard: 80 messages a second"),
+        ("STANDARD", True, "20 messages a second"),
+        ("HIGH", True, "20 messages a second"),
+        ("NOT_APPLICABLE", False, "–"),
+        (None, False, "–"),
+        ("TURBO", False, "turbo"),
+    ],
+)
+def test_a_number_has_the_throughput_of_its_level_or_of_the_app_beside_it(
+    browser: Client, number: PhoneNumber, level: str | None, coexistence: bool, shown: str
+) -> None:
+    PhoneNumber.objects.update(throughput_level=level, coexistence=coexistence)
+    page = text(browser, f"/console/numbers/{number.phone_number_id}")
+    assert f"<dt>Throughput</dt><dd>{shown}</dd>" in page
+
+
+def test_the_card_of_numbers_names_those_that_cannot_send(
+    browser: Client, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    numbers = [connected_number(tenant, simulator.account()) for _ in range(5)]
+    for number, state in ((numbers[0], "pending"), (numbers[1], "disconnected")):
+        PhoneNumber.objects.filter(pk=number.pk).update(connection_state=state)
+    card = text(browser, "/console").partition(">of 5 connected")[2]
+    names = [number.phone_number_id for number in (numbers[0], numbers[1], numbers[4])]
+    places = [card.index(f'/console/numbers/{name}"') for name in names]
+    assert places == sorted(places)
+    assert numbers[3].phone_number_id not in card

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.test.utils import CaptureQueriesContext
 
 from gateway.clock import now
-from phone_numbers import onboarding
+from phone_numbers import onboarding, tokens
 from phone_numbers.connection.state import recompute
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.reading import moves, published, rows_besides
@@ -376,12 +376,10 @@ def test_a_list_costs_the_same_for_one_number_and_for_many(api: Api, simulator: 
 def test_what_is_released_during_the_call_is_404(
     api: Api, account: SimulatedAccount, monkeypatch: pytest.MonkeyPatch, released: Any
 ) -> None:
-    accepted_for = onboarding.accepted_for
-
-    def accepted_too_late(*answered: Any) -> Any:
+    def accepted_too_late(account: BusinessAccount, answer: Any) -> Any:
         PhoneNumber.objects.all().delete()
         released.objects.all().delete()
-        return accepted_for(*answered)
+        return tokens.accepted_for(account, answer)
 
     monkeypatch.setattr(onboarding, "accepted_for", accepted_too_late)
     assert_error(api.post(path(account, "subscribe")), 404, "not_found")
