@@ -66,7 +66,7 @@ class Tracer:
             self._files.add(frame.f_code.co_filename)
 
     def _called_in_loop(self, frame: FrameType, event: str, argument: Any) -> None:
-        if asyncio.current_task() not in {None, *self._earlier}:
+        if not self._is_recording or asyncio.current_task() not in {None, *self._earlier}:
             self._called(frame, event, argument)
 
     async def _trace_loop(self) -> None:
