@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from importlib import import_module
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -38,10 +39,8 @@ class Front:
             listening = socket.socket()
             listening.bind(("127.0.0.1", 0))
             self._address: tuple[str, int] = listening.getsockname()
-            # Django's WSGI application would set up logging again and remove the handlers of `caplog`.
-            handlers = logging.getLogger().handlers
+            _load_django()
             served = self._application()
-            logging.getLogger().handlers = handlers
             config = listener.config(served, host=self._address[0], port=self._address[1])
             server = _TestServer(config, on_stop=getattr(served, "stop", lambda: None))
             self._thread = threading.Thread(target=server.run, args=([listening],), name="front", daemon=True)
@@ -64,6 +63,13 @@ class Front:
             self._thread.join(30)
             assert not self._thread.is_alive(), "the listener did not stop"
             self._server = None
+
+
+def _load_django() -> None:
+    """Load Django's WSGI application. That sets up logging again, which would remove the handlers of `caplog`."""
+    handlers = logging.getLogger().handlers
+    import_module("gateway.wsgi")
+    logging.getLogger().handlers = handlers
 
 
 class _TestServer(listener.Server):
@@ -153,5 +159,9 @@ def mark_for(method: str, path: str) -> pytest.MarkDecorator:
 
 
 def install() -> None:
-    """Make all test clients send requests for the listener's routes to the listener."""
+    """Make all test clients send requests for the listener's routes to the listener.
+
+    Loads Django's application, before any test changes a setting that its middleware reads only when it is made.
+    """
+    _load_django()
     ClientHandler.__call__ = _answer  # type: ignore[method-assign]
