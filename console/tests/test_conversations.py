@@ -392,12 +392,14 @@ def test_statuses_have_seconds_and_a_failure_its_sentence(
     assert "Failed" in rows(browser)[0]
 
 
+TWO_KITES = {"type": "text", "text": {"body": "Two kites"}}
+
+
 def test_an_edit_and_a_deletion_are_shown_at_their_message(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:
     edited, deleted = inbound(tenant, "Tow kites"), inbound(tenant, "A secret")
-    changed = {"type": "text", "text": {"body": "Two kites"}}
-    inbound(tenant, body={"type": "edit", "edit": {"original_message_id": edited, "message": changed}})
+    inbound(tenant, body={"type": "edit", "edit": {"original_message_id": edited, "message": TWO_KITES}})
     inbound(tenant, body={"type": "revoke", "revoke": {"original_message_id": deleted}})
     page = text(browser, THREAD)
     assert "Two kites" in page
@@ -411,9 +413,6 @@ def test_an_edit_and_a_deletion_are_shown_at_their_message(
         assert "A secret" not in shown
 
 
-TWO_KITES = {"type": "text", "text": {"body": "Two kites"}}
-
-
 @pytest.mark.parametrize(
     ("kind", "content", "shown"),
     [
@@ -423,6 +422,7 @@ TWO_KITES = {"type": "text", "text": {"body": "Two kites"}}
         ("edit", {"original_message_id": "ID", "message": "odd"}, "Edited a message"),
         ("revoke", {"original_message_id": "ID"}, "Deleted a message"),
         ("revoke", "odd", "Deleted a message"),
+        ("revoke", {"original_message_id": "ID", "message": TWO_KITES}, "Deleted a message"),
     ],
 )
 def test_the_list_names_what_the_customer_did_last_to_a_message(

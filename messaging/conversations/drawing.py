@@ -5,6 +5,7 @@ bubble shows only the type. So one odd message does not hide the conversation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -107,14 +108,12 @@ def gist(message: Said, documents: Documents, mark: Mapping[str, Any] | None = N
     kind = message.row.type or ""
     if kind == "reaction":
         return _reacted(_reaction(message.body)[1])
-    if kind in CHANGES:
-        content = _change(message.body, kind).get("message")
-        if not isinstance(content, Mapping):
-            return f"{CHANGES[kind].capitalize()} a message"
-        mark = {"body": content}
+    if kind == "revoke":
+        return "Deleted a message"
+    if kind == "edit":
+        return _edited(message, _change(message.body, kind).get("message"))
     try:
-        words = bubbles.gist(_drawable(message, mark or {}, documents))
-        return f"Edited: {words}" if kind == "edit" else words
+        return bubbles.gist(_drawable(message, mark or {}, documents))
     except _UNREADABLE:
         return _named_by_type(message)
 
@@ -215,6 +214,14 @@ def _change(body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """What a message edits or deletes, and its new content. Empty if the body has an unknown form."""
     about = body.get(kind)
     return about if isinstance(about, Mapping) else {}
+
+
+def _edited(message: Said, content: object) -> str:
+    """An edit in one line, from the new content of the edited message."""
+    with suppress(*_UNREADABLE):
+        if isinstance(content, Mapping):
+            return f"Edited: {bubbles.gist(_drawable(message, {'body': content}, {}))}"
+    return "Edited a message"
 
 
 def _reacted(emoji: str) -> str:
