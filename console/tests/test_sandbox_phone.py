@@ -169,18 +169,20 @@ def test_nobody_plays_in_another_world(tenant: Tenant, browser: Client, stranger
 
 
 def test_the_conversation_is_sent_again_only_when_it_changed(tenant: Tenant, browser: Client) -> None:
-    write(browser, text="Hello")
-    found = re.search(r'hx-get="([^"]+/thread[^"]+)"', browser.get(PAGE).content.decode())
-    assert found
-    path = html.unescape(found[1])
-    assert browser.get(path).status_code == 204
-    write(browser, text="Anybody?")
-    assert "Anybody?" in text(browser, path)
-    for done, shown in (("call", True), ("call hang_up", False)):
+    def seen() -> str:
+        """The path at which an open page asks for changes of what it shows."""
         found = re.search(r'hx-get="([^"]+/thread[^"]+)"', browser.get(PAGE).content.decode())
         assert found
         path = html.unescape(found[1])
         assert browser.get(path).status_code == 204
+        return path
+
+    write(browser, text="Hello")
+    path = seen()
+    write(browser, text="Anybody?")
+    assert "Anybody?" in text(browser, path)
+    for done, shown in (("call", True), ("call hang_up", False)):
+        path = seen()
         ringing = control.calls(tenant.id, phone_number_id=control.ensure(tenant.id)[0].phone_number_id)
         write(browser, do=" ".join([done, *(call["id"] for call in ringing)]))
         assert ("it rings" in text(browser, path)) is shown

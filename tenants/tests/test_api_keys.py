@@ -1,6 +1,6 @@
 """`/v1/api-keys`: a key is shown once, rotated with an overlap, and revoked permanently."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 import redis
@@ -79,23 +79,26 @@ def test_a_used_key_says_when(api: Api, key: api_keys.NewKey) -> None:
     assert api_keys.write_last_used() == 0
 
 
+def note_use(key: api_keys.NewKey, at: datetime, valkey: redis.Redis) -> None:
+    """Note a use of the key in Valkey, and no other use."""
+    write_behind.flush()  # write the uses by earlier tests
+    valkey.delete(api_keys.LAST_USED)
+    valkey.hset(api_keys.LAST_USED, str(key.row.pk), str(at.timestamp()))
+
+
 def test_a_use_that_is_stored_late_hides_no_later_one(
     key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
-    write_behind.flush()  # write the uses by earlier tests
-    empty_valkey.delete(api_keys.LAST_USED)
     later = now()
     ApiKey.objects.filter(pk=key.row.pk).update(last_used_at=later)
-    empty_valkey.hset(api_keys.LAST_USED, str(key.row.pk), str(later.timestamp() - 60))
+    note_use(key, later - timedelta(minutes=1), empty_valkey)
     assert api_keys.write_last_used() == 1
     key.row.refresh_from_db()
     assert key.row.last_used_at == later
 
 
 def test_a_use_outlives_a_failure_of_the_database(key: api_keys.NewKey, empty_valkey: redis.Redis) -> None:
-    write_behind.flush()  # write the uses by earlier tests
-    empty_valkey.delete(api_keys.LAST_USED)
-    empty_valkey.hset(api_keys.LAST_USED, str(key.row.pk), str(now().timestamp()))
+    note_use(key, now(), empty_valkey)
 
     def fail(*_: object) -> None:
         raise OperationalError

@@ -51,12 +51,18 @@ def test_a_live_send_is_not_answered_with_a_test_send_of_the_same_key(
         assert again["Idempotent-Replayed"] == "true"
 
 
-def test_a_key_that_was_used_on_one_path_is_refused_on_another(tenant: Tenant) -> None:
-    """A send and a marketing send with the same body are two messages, so neither gets the other's stored answer."""
+def use_of(tenant: Tenant) -> idempotency.KeyUse:
+    """A use of a key on /v1/messages, with an empty body."""
     use = idempotency.key_use(
         "order-1", tenant_id=tenant.id, environment="live", path="/v1/messages", raw=b"{}"
     )
     assert use is not None
+    return use
+
+
+def test_a_key_that_was_used_on_one_path_is_refused_on_another(tenant: Tenant) -> None:
+    """A send and a marketing send with the same body are two messages, so neither gets the other's stored answer."""
+    use = use_of(tenant)
     assert statements.run(idempotency.beginning(use)) is None
     statements.run(idempotency.completing(use, Reply(200, {}, b"{}")))
     assert isinstance(statements.run(idempotency.earlier(use)), Reply)
@@ -68,8 +74,7 @@ def test_a_key_that_was_used_on_one_path_is_refused_on_another(tenant: Tenant) -
 
 
 def test_a_key_that_was_released_during_the_claim_sends_nothing(tenant: Tenant) -> None:
-    use = idempotency.key_use("k", tenant_id=tenant.id, environment="live", path="/v1/messages", raw=b"{}")
-    assert use is not None
+    use = use_of(tenant)
     statements.run(idempotency.beginning(use))
     claim = idempotency.beginning(use)
     next(claim)  # the statement that finds the key claimed
@@ -85,8 +90,7 @@ def test_a_key_that_was_released_during_the_claim_sends_nothing(tenant: Tenant) 
 
 
 def test_a_late_release_keeps_the_outcome_that_is_stored(tenant: Tenant) -> None:
-    use = idempotency.key_use("k", tenant_id=tenant.id, environment="live", path="/v1/messages", raw=b"{}")
-    assert use is not None
+    use = use_of(tenant)
     statements.run(idempotency.beginning(use))
     statements.run(idempotency.completing(use, Reply(200, {}, b"{}")))
     statements.run(idempotency.releasing(use))
