@@ -62,8 +62,11 @@ if "DATABASE_URL" in _STARTED_HERE:
     # Django creates the test database as a copy of the migrated database.
     connections["default"].settings_dict["TEST"]["TEMPLATE"] = embedded_addresses.DATABASE
 
-# Otherwise threads of the listener would still hold connections when the test database is dropped.
-connections["default"].settings_dict["CONN_MAX_AGE"] = 0
+# Tests and threads of the listener borrow their connections as in a web process. A new connection would first read the
+# catalogue of all partitions.
+_database = connections["default"].settings_dict
+_database["CONN_MAX_AGE"] = 0
+_database["OPTIONS"]["pool"] = {"min_size": 0, "max_size": 100, "timeout": 10}
 
 # A slow machine must not fail a property test.
 hypothesis.settings.register_profile(
@@ -137,7 +140,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
     Tests that commit delete their rows afterwards. The listener closes its connections before the database is dropped.
     """
-    from tests import emptying
+    from tests import database_settings, emptying
     from tests.front import install, running
 
     with django_db_blocker.unblock():
@@ -146,6 +149,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
     yield
     running.close()
     emptying.close()
+    database_settings.close_pools()
 
 
 @pytest.fixture(scope="session")

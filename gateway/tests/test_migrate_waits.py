@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The tests' database under the alias `late`, at an address without a server."""
     settings = connection.settings_dict
-    options = {**settings["OPTIONS"], "host": str(tmp_path)}
+    options = {**settings["OPTIONS"], "host": str(tmp_path), "pool": None}
     connections.databases["late"] = {**settings, "HOST": str(tmp_path), "OPTIONS": options}
     made = connections["late"] = connections.create_connection("late")
 
@@ -41,9 +41,11 @@ def test_migrate_waits_for_a_database_that_is_starting(
 
     def starts_meanwhile(seconds: float) -> None:
         waited.append(seconds)
-        connections["late"].settings_dict.update(
-            {name: connection.settings_dict[name] for name in ("HOST", "OPTIONS")}
-        )
+        own = connection.settings_dict
+        connections["late"].settings_dict |= {
+            "HOST": own["HOST"],
+            "OPTIONS": own["OPTIONS"] | {"pool": None},
+        }
 
     monkeypatch.setattr("gateway.management.commands.migrate.time.sleep", starts_meanwhile)
     call_command("migrate", "--plan", database="late", wait=30)

@@ -9,6 +9,7 @@ from django.db import OperationalError, connection
 
 from gateway.celery import app
 from gateway.tasks import maintain_partitions
+from tests.database_settings import connected_with
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -22,17 +23,16 @@ def session() -> int:
 
 
 @pytest.fixture(autouse=True)
-def _as_in_a_worker(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Connect Celery's own signal handlers, which a worker calls around each task."""
-    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 600)
-    # An open connection keeps the age limit with which it was opened.
-    connection.close()
+def _as_in_a_worker(transactional_db: None) -> Iterator[None]:
+    """Keep connections as a worker does, and connect the signal handlers that Celery calls around each task."""
     fixup = DjangoWorkerFixup(app)
-    task_prerun.connect(fixup.on_task_prerun)
-    task_postrun.connect(fixup.on_task_postrun)
-    yield
-    task_prerun.disconnect(fixup.on_task_prerun)
-    task_postrun.disconnect(fixup.on_task_postrun)
+    options = connection.settings_dict["OPTIONS"] | {"pool": None}
+    with connected_with(CONN_MAX_AGE=600, OPTIONS=options):
+        task_prerun.connect(fixup.on_task_prerun)
+        task_postrun.connect(fixup.on_task_postrun)
+        yield
+        task_prerun.disconnect(fixup.on_task_prerun)
+        task_postrun.disconnect(fixup.on_task_postrun)
 
 
 def between_tasks() -> None:

@@ -32,6 +32,7 @@ from phone_numbers.tokens import graph_of
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests import migrated_cluster
+from tests.database_settings import connected_with
 from tests.faults.callers import Callers
 from tests.faults.service import Postgres, Service, Web, received, wait_until
 from tests.receiver import Receiver
@@ -51,17 +52,10 @@ BALLAST = "ballast"
 @contextmanager
 def django_on(url: str, unblocker: Any) -> Iterator[None]:
     """Connect Django in this process to the database at `url` inside the block."""
-    before = dict(connection.settings_dict)
     host = psycopg.conninfo.conninfo_to_dict(url)["host"]
-    connection.close()
-    options = before["OPTIONS"] | {"host": host, "port": 5432}
-    connection.settings_dict |= {"NAME": embedded_addresses.DATABASE, "OPTIONS": options}
-    try:
-        with unblocker.unblock():
-            yield
-            connection.close()
-    finally:
-        connection.settings_dict |= before
+    options = connection.settings_dict["OPTIONS"] | {"host": host, "port": 5432}
+    with connected_with(NAME=embedded_addresses.DATABASE, OPTIONS=options), unblocker.unblock():
+        yield
 
 
 class World:

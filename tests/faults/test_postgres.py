@@ -22,6 +22,7 @@ from messaging.tests.conftest import connected_number
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests import migrated_cluster
+from tests.database_settings import connected_with
 from tests.faults.callers import Callers
 from tests.faults.service import LONG, Postgres, Service, busiest, received, wait_until
 from tests.receiver import Receiver
@@ -44,19 +45,17 @@ def postgres(tmp_path: Path, django_db_blocker: Any) -> Iterator[Postgres]:
     """A Postgres for this test, which Django uses in this process too."""
     migrated_cluster.copy_to(tmp_path)
     server = Postgres(tmp_path)
-    before = dict(connection.settings_dict)
-    connection.close()
+    options = connection.settings_dict["OPTIONS"] | {
+        "host": str(embedded_addresses.socket_dir(tmp_path)),
+        "port": 5432,
+    }
     try:
-        connection.settings_dict |= {
-            "NAME": embedded_addresses.DATABASE,
-            "OPTIONS": before["OPTIONS"]
-            | {"host": str(embedded_addresses.socket_dir(tmp_path)), "port": 5432},
-        }
-        with django_db_blocker.unblock():
+        with (
+            connected_with(NAME=embedded_addresses.DATABASE, OPTIONS=options),
+            django_db_blocker.unblock(),
+        ):
             yield server
-            connection.close()
     finally:
-        connection.settings_dict |= before
         server.close()
 
 

@@ -8,6 +8,7 @@ from django.db import connection
 from gateway.clock import now
 from gateway.database import partitions
 from tenants.credentials import api_keys
+from tests.database_settings import without_database
 from tests.fixtures import assert_error, assert_service_headers
 from web import routes
 from web.tests.client import FrontClient
@@ -33,9 +34,8 @@ class TestHealth:
     def test_answers_a_caller_that_uses_an_address(self, front: FrontClient, path: str) -> None:
         assert front.ask("GET", path, Host="10.1.2.3:8000").status_code == 200
 
-    def test_503_without_a_database(self, front: FrontClient, monkeypatch: pytest.MonkeyPatch) -> None:
-        with monkeypatch.context() as stopped:
-            stopped.setitem(connection.settings_dict, "HOST", "/nonexistent")
+    def test_503_without_a_database(self, front: FrontClient) -> None:
+        with without_database():
             answer = front.ask("GET", "/v1/health")
             assert (answer.status_code, answer["X-Service-Error-Source"]) == (503, "whabuzz")
             assert front.ask("GET", "/v1/health/ready").status_code == 503

@@ -10,6 +10,7 @@ from django.db import connection
 
 from gateway import ids
 from gateway.database.statements import run
+from tests.database_settings import connected_with
 from webhooks import stream
 
 
@@ -17,15 +18,8 @@ from webhooks import stream
 def connected_to(url: str) -> Iterator[None]:
     """Connect Django to another database within the block."""
     parameters = psycopg.conninfo.conninfo_to_dict(url)
-    others = {"NAME": parameters["dbname"], "HOST": parameters.get("host", "")}
-    own = dict(connection.settings_dict)
-    connection.close()
-    connection.settings_dict |= others
-    try:
+    with connected_with(NAME=parameters["dbname"], HOST=parameters.get("host", "")):
         yield
-    finally:
-        connection.close()
-        connection.settings_dict.update(own)
 
 
 class StreamReader:

@@ -161,4 +161,10 @@ def _locked() -> Callable[[], None]:
     other.inc_thread_sharing()
     with other.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(17)")
-    return other.close
+
+    def release() -> None:
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(17)")
+        other.close()
+
+    return release

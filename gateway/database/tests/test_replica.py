@@ -25,6 +25,7 @@ from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 from gateway.request_log import views as request_log
 from tenants.models import Tenant
+from tests.database_settings import close_pools
 from tests.fixtures import Api, wait_until
 from webhooks.analytics import statistics
 from webhooks.events.envelope import NewEvent
@@ -122,7 +123,7 @@ def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     reader.settings_dict = {
         **reader.settings_dict,
         "HOST": host,
-        "OPTIONS": {**reader.settings_dict["OPTIONS"], "host": host},
+        "OPTIONS": {**reader.settings_dict["OPTIONS"], "host": host, "pool": None},
     }
     connections.databases[replica.REPLICA] = reader.settings_dict
     connections[replica.REPLICA] = reader
@@ -134,7 +135,7 @@ def read_from(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     try:
         yield
     finally:
-        connection.close()
+        close_pools()
         connections[replica.REPLICA].close()
         del connections[replica.REPLICA]
         del connections.databases[replica.REPLICA]
