@@ -41,6 +41,16 @@ class Workers:
         await asyncio.sleep(live_workers.GRACE_SECONDS * 1.5)
         return await self.dead()
 
+    async def close_other(self) -> None:
+        """End the other worker's registration. Returns when Postgres has freed its lock."""
+        await self.other.close()
+        async with (
+            await psycopg.AsyncConnection.connect(**_parameters()) as asking,
+            asyncio.timeout(SECONDS),
+        ):
+            while await (await asking.execute(_SESSIONS.format("pid", self.other.id))).fetchall():
+                await asyncio.sleep(0.005)
+
     async def cut(self, cut: Registration) -> None:
         """End a worker's connection, as a restart of Postgres would. Returns when the worker has noticed."""
         held_since = cut._held_since
@@ -94,7 +104,7 @@ def test_a_worker_whose_process_ended_is_dead_when_it_was_gone_twice() -> None:
 
 def test_a_worker_that_closes_its_registration_is_dead() -> None:
     async def check(workers: Workers) -> None:
-        await workers.other.close()
+        await workers.close_other()
         assert sorted(await workers.dead_after_grace()) == sorted([NOBODY, workers.other.id])
 
     with_workers(check)
@@ -127,7 +137,7 @@ def test_a_worker_whose_own_registration_broke_reports_nobody_as_dead() -> None:
 
 def test_while_leases_are_ended_their_worker_does_not_come_back() -> None:
     async def check(workers: Workers) -> None:
-        await workers.other.close()
+        await workers.close_other()
         returning = Registration()
         returning.id = workers.other.id
         finding = workers.dead_workers.finding({})
