@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,21 @@ LONG_FILES = (
     "tests/operating/",
 )
 """The files and folders with the longest tests, longest first."""
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import the test files in a different order in each process of a parallel run of all tests.
+
+    The first import of a file rewrites its assertions, and the other processes then read the result. In the same order,
+    all processes would rewrite each file at the same time.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = sorted(file for path in session.config.args for file in Path(path).rglob("test_*.py"))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for file in files[first:] + files[:first]:
+        import_module(".".join(file.with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)
