@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install guides packages run reset logs test lint types contract checks database installed pytest browser proxy broker format openapi sdks clients lock bench fuzz faults upgrade soak flows n8n kafka mutants chart containers sbom shell
+.PHONY: help install guides packages run reset logs test lint types contract checks database installed programs pytest browser proxy broker format openapi sdks clients lock bench fuzz faults upgrade soak flows n8n kafka mutants chart containers sbom shell
 
 help: ## List the tasks
 	@echo "Usage: make TASK"
@@ -31,7 +31,7 @@ shell: $(BIN)/.to-run ## Open a Django shell with the data of `make run`
 
 # Each check needs one core, and the installations mostly need the network. So they run in parallel, before the tests.
 test: $(BIN)/.for-development ## Run everything that must pass before a commit
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint types contract checks database installed
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target types installed database checks lint contract
 	@$(MAKE) --no-print-directory pytest
 
 lint: $(BIN)/.for-development ## Check style and formatting
@@ -59,7 +59,10 @@ database: $(BIN)/.for-development
 LIBRARIES := tests/e2e/libraries
 INSTALLED := site/.built site/.packages tests/node/node_modules/.installed $(LIBRARIES)/node_modules/.installed \
 	.venv/libraries/.installed
-installed: $(INSTALLED)
+installed: programs $(INSTALLED)
+
+# One after the other, because dpkg allows only one installation at a time.
+programs:
 	@$(MAKE) --no-print-directory browser
 	@$(MAKE) --no-print-directory proxy
 	@$(MAKE) --no-print-directory broker
