@@ -1,8 +1,18 @@
-"""Template filter of mails. It quotes and shortens names that users typed."""
+"""Template filters of mails: for names that users typed, and for moments."""
+
+from datetime import datetime
 
 from django import template
+from django.utils import dateformat
 
+from gateway.clock import IST
 from tenants import names
 
 register = template.Library()
 register.filter("quoted", names.quoted)
+
+
+@register.filter
+def ist(moment: datetime) -> str:
+    """A moment in Indian time, such as `1 December 2026, 00:15 IST`."""
+    return f"{dateformat.format(moment.astimezone(IST), 'j F Y, H:i')} IST"

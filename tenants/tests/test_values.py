@@ -1,6 +1,7 @@
 """Values in the form in which pages show them."""
 
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -9,6 +10,7 @@ from django.core.exceptions import ValidationError
 from tenants.audit_labels import action_words, changes, said
 from tenants.labels import milliseconds, phone_number, readable
 from tenants.names import check_name, quoted
+from tenants.templatetags.names import ist
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,10 @@ def test_a_name_is_one_line_without_a_link(name: str, problem: str | None) -> No
 def test_a_mail_quotes_a_name_in_one_line_and_cuts_it_after_80_characters() -> None:
     assert quoted(" Asha\r\n\u202e & \t Sons ") == "“Asha & Sons”"
     assert [quoted("x" * length) for length in (80, 81)] == [f"“{'x' * 80}”", f"“{'x' * 79}…”"]
+
+
+def test_a_mail_writes_a_moment_in_indian_time() -> None:
+    assert ist(datetime(2026, 11, 30, 18, 45, tzinfo=UTC)) == "1 December 2026, 00:15 IST"
 
 
 @pytest.mark.parametrize(
