@@ -398,6 +398,7 @@ class TestExhausted:
         assert report_exhausted() == 1
         endpoint.refresh_from_db()
         assert endpoint.exhausted_count == count
+        assert (endpoint.exhausted_since == since) == (count == 6), "a day begins with its first report"
         assert len(mails()) == (count == 1)
 
     def test_each_endpoint_has_one_event_in_a_round_and_a_run_has_an_end(
