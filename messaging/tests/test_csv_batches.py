@@ -200,6 +200,7 @@ def test_a_customer_may_get_two_different_messages() -> None:
         ("order,Name,Mobile Number", {"to": 2, "body_name": 1, "body_no": 0}),
         ("body_no,to,body_name", {"to": 1, "body_name": 2, "body_no": 0}),
         ("a,b,c", {"to": 0, "body_name": 1, "body_no": 2}),
+        ("name,to,name,no", {"to": 1, "body_name": 0, "body_no": 3}),
         ("to", {"to": 0}),
     ],
 )

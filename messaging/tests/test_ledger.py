@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -400,6 +400,14 @@ def test_one_call_counts_at_a_time(api: Api) -> None:
     with tally.counting(instead=""):
         assert_error(api.get("/v1/ledger"), 429, "too_many_in_flight")
     assert api.get("/v1/ledger").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("day", "hours"), [(date(2027, 3, 28), 23), (date(2027, 6, 1), 24), (date(2027, 10, 31), 25)]
+)
+def test_a_day_on_which_the_clocks_change_is_shorter_or_longer(day: date, hours: int) -> None:
+    span = day_of(day, zone=ZoneInfo("Europe/Berlin"))
+    assert span.end - span.begin == timedelta(hours=hours)
 
 
 @pytest.mark.parametrize("statement", ["_EVENTS", "_ENDPOINTS", "_SENDS"])
