@@ -84,6 +84,18 @@ def test_a_queue_gets_the_envelope_signed_and_its_ping_first(api: Api, tenant: T
     assert kinds == ["message.inbound", "message.status"]
 
 
+def test_a_queue_is_reached_at_its_own_endpoint(api: Api, tenant: Tenant, aws: Aws) -> None:
+    """A private network has another address for AWS than the one in the queue's URL."""
+    queue = aws.queue("private")
+    public = "https://sqs.ap-south-1.amazonaws.com/123456789012/private"
+    make(
+        api, {**queue, "destination": {**queue["destination"], "queue_url": public, "endpoint_url": aws.url}}
+    )
+    publish_one(tenant)
+    dispatcher.run()
+    assert len(aws.received(queue)) == 2, "the ping and the event"
+
+
 def test_a_fifo_queue_keeps_the_order_of_a_customer(api: Api, tenant: Tenant, aws: Aws) -> None:
     queue = aws.queue("ordered.fifo", FifoQueue="true")
     endpoint = make(api, queue, ordered=True)

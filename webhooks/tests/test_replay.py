@@ -456,6 +456,17 @@ def test_a_preview_counts_and_queues_nothing(
     }
 
 
+def test_the_oldest_of_a_preview_is_the_oldest_of_all_kinds(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    first = dead(tenant, "k1")
+    Endpoint.objects.update(status="paused")
+    publish_one(tenant, "k2")
+    Endpoint.objects.update(status="active")
+    found = ask(api, endpoint, preview=True, status=["dead", "missed"]).json()
+    assert (found["count"], found["oldest"]) == (2, isoformat(first.created_at))
+
+
 def test_pending_deliveries_can_be_replayed(api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
     publish_one(tenant)
     assert ask(api, endpoint).json() == {"queued": 0}
