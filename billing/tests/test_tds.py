@@ -6,7 +6,7 @@ import pytest
 from django.db.models import Sum
 from pytest_django import Settings
 
-from billing import buyers, ledger, mails
+from billing import buyers, ledger, mails, usage
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents, issuing
 from billing.models import BillingProfile, Invoice, LedgerPosting, Mandate, PaymentAttempt
@@ -176,6 +176,12 @@ def test_one_with_a_payment_in_flight_or_a_silent_provider_stays(
     run(CHARGE)
     declare(payer, 10)
     assert due(payer) == ("processing", 59_000, 0)
+    january = ist(2027, 1, 1, 0, 15)
+    usage.take_snapshots(january)
+    issuing.issue_due(january)
+    assert due(payer) == ("open", 54_000, 5_000)
+    declare(payer, 2)
+    assert due(payer) == ("open", 58_000, 1_000), "the other one does not hold it up"
 
 
 def test_a_declaration_never_takes_more_than_is_due(payer: Tenant) -> None:
