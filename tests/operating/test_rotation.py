@@ -112,6 +112,21 @@ def test_a_key_that_is_missing_stops_it_and_loses_nothing(settings: Any, secrets
     assert_readable(staff)
 
 
+def test_a_secret_that_changes_during_the_rotation_keeps_its_newer_value(
+    settings: Any, secrets: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ENCRYPTION_KEYS = [NEW, OLD]
+    rotated = encryption.rotated
+
+    def while_the_secret_changes(ciphertext: str, *, purpose: str) -> str | None:
+        Endpoint.objects.update(secret="whsec_newer")
+        return rotated(ciphertext, purpose=purpose)
+
+    monkeypatch.setattr(encryption, "rotated", while_the_secret_changes)
+    assert rotate().startswith("6 secrets")
+    assert Endpoint.objects.get().secret == "whsec_newer"
+
+
 def test_every_row_of_more_than_one_batch_is_turned(
     settings: Any, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
