@@ -168,7 +168,9 @@ def rotate_second_factors() -> int:
     changed = 0
     for key in Authenticator.objects.values_list("pk", flat=True):
         with transaction.atomic():
-            authenticator = Authenticator.objects.select_for_update().get(pk=key)
+            authenticator = Authenticator.objects.select_for_update().filter(pk=key).first()
+            if authenticator is None:
+                continue
             fresh = {
                 name: encrypted
                 for name in ("secret", "seed")

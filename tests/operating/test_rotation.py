@@ -14,6 +14,7 @@ from django.db import connection
 from gateway import encryption
 from gateway.encryption import SALT_BYTES, FileCipher, decrypt, encrypt
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
+from tenants.credentials import log_in
 from tenants.credentials.log_in import PURPOSE, SecondFactorAdapter
 from tenants.models import Tenant, User
 from webhooks.models import Endpoint
@@ -125,6 +126,19 @@ def test_a_secret_that_changes_during_the_rotation_keeps_its_newer_value(
     monkeypatch.setattr(encryption, "rotated", while_the_secret_changes)
     assert rotate().startswith("6 secrets")
     assert Endpoint.objects.get().secret == "whsec_newer"
+
+
+def test_a_second_factor_that_is_removed_meanwhile_stops_no_other(
+    settings: Any, secrets: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ENCRYPTION_KEYS = [NEW, OLD]
+
+    def while_the_codes_are_removed(ciphertext: str, *, purpose: str) -> str | None:
+        Authenticator.objects.filter(type=Authenticator.Type.RECOVERY_CODES).delete()
+        return encryption.rotated(ciphertext, purpose=purpose)
+
+    monkeypatch.setattr(log_in, "rotated", while_the_codes_are_removed)
+    assert rotate().startswith("6 secrets")
 
 
 def test_every_row_of_more_than_one_batch_is_turned(
