@@ -182,16 +182,6 @@ def test_staff_send_again_verify_and_resume_under_their_own_name(
     ]
 
 
-def test_a_ping_that_fails_is_in_the_audit_log_too(
-    staff: User, tenant: Tenant, failed: Delivery, receiver: Receiver
-) -> None:
-    receiver.ping_answer = lambda request: web.Response(status=500)
-    answer = press(staff, Endpoint, "verify", failed.endpoint_id)
-    assert "HX-Redirect" not in answer
-    done = AuditEntry.objects.filter(action="webhook_endpoint.verify")
-    assert [(row.actor_user_id, row.tenant_id) for row in done] == [(staff.pk, tenant.id)]
-
-
 def test_a_flows_refusal_is_shown(staff: User, failed: Delivery, api: Api) -> None:
     Endpoint.objects.update(status="pending", verified_at=None)
     answer = press(staff, Endpoint, "resume", failed.endpoint_id)
