@@ -236,6 +236,16 @@ def test_a_file_has_the_newest_rows_up_to_the_maximum(
     assert export.rows == 2
 
 
+def test_a_file_that_is_written_in_the_background_has_the_rows_of_a_direct_download(
+    browser: Client, long: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.post("/console/exports", ASKED)
+    exports.write_waiting()
+    written = table(browser.get(f"/console/exports/{Export.objects.get().pk}"))
+    monkeypatch.setattr(exports, "MOST_AT_ONCE", 3)
+    assert written == table(browser.get("/console/messages/export.csv?direction=outbound"))
+
+
 def test_a_role_gets_no_file_of_a_list_that_it_does_not_open(tenant: Tenant, long: list[str]) -> None:
     browser_of(tenant, "billing").post("/console/exports", ASKED)
     browser_of(tenant, "agent").post("/console/exports", {"kind": "audit"})

@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from gateway.clock import isoformat, now
 from gateway.upstream.notifications.change import MessageFacts
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
@@ -117,6 +118,17 @@ def test_one_event_is_the_envelope_exactly_as_delivered(api: Api, tenant: Tenant
     (delivery,) = answer.json()["deliveries"]
     listed = api.get(f"/v1/webhook-deliveries?event_id={event.public_id}").json()["data"]
     assert [delivery] == listed
+
+
+def test_the_deliveries_of_an_event_are_listed_from_a_time_on(
+    api: Api, tenant: Tenant, endpoint: Endpoint
+) -> None:
+    event = make(tenant, age=timedelta(hours=2))
+    again = publishing.dead_delivery(endpoint, event, is_replay=True)
+    query = f"/v1/webhook-deliveries?event_id={event.public_id}"
+    assert len(api.get(query).json()["data"]) == 2
+    listed = api.get(f"{query}&from={isoformat(now() - timedelta(hours=1))}").json()["data"]
+    assert [each["id"] for each in listed] == [again.public_id]
 
 
 @pytest.mark.parametrize("age_days", [89, 91])
