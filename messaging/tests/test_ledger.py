@@ -145,6 +145,14 @@ def test_the_ledger_opens_with_the_day_of_the_member(
         assert f'name="day" value="{at:%Y-%m-%d}"' in text(browser, f"/console/ledger{query}")
 
 
+def test_the_first_hour_of_a_day_is_not_the_day(tenant: Tenant, browser: Client) -> None:
+    noon = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=12, minute=30) - timedelta(days=1)
+    make(tenant, age=now() - noon)
+    for hour, is_empty in ((0, True), (12, False)):
+        page = text(browser, f"/console/ledger?day={noon:%Y-%m-%d}&hour={hour}")
+        assert ("No events on" in page) == is_empty
+
+
 def test_the_console_says_when_a_day_cannot_be_counted(tenant: Tenant, browser: Client) -> None:
     with tally.counting(instead=""):
         answer = browser.get("/console/ledger")

@@ -131,6 +131,17 @@ def test_a_disconnection_is_mailed_with_its_reason_and_nothing_else_is(
     assert mails_of_a_further_reason == (not of_account and not of_number)
 
 
+def test_a_mail_counts_only_the_numbers_that_it_is_about(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mails, "MOST_NUMBERS", 2)
+    account = connected(tenant, count=4)
+    PhoneNumber.objects.filter(phone_number_id="103").update(disconnect_mailed_at=now())
+    take_away(account, "account_removed")
+    assert subjects() == ["3 numbers of “Asha Traders” are disconnected"]
+    assert "And 1 more." in OutboundMail.objects.get().text
+
+
 def test_mails_about_a_token_name_the_numbers_of_its_account(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

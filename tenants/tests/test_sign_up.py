@@ -10,12 +10,13 @@ import pytest
 from allauth.account.models import EmailAddress
 from django.core.cache import cache
 from django.db import connection
-from django.test import Client
+from django.test import Client, TestCase
 
 from console.sign_up import ApplicationForm
 from gateway.api.errors import Conflict
 from gateway.clock import now
 from tenants import mail, tenant_status
+from tenants.credentials import key_cache
 from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
 from tenants.signup import screening, sign_ups
 from tenants.tests.test_tax_ids import with_check
@@ -421,13 +422,18 @@ def confirmed(browser: Client, status: str) -> Tenant:
 @pytest.mark.parametrize("status", ["rejected", "pending_approval"])
 def test_an_applicant_corrects_the_form_and_applies_again(browser: Client, status: str) -> None:
     tenant = confirmed(browser, status)
+    assert (known := key_cache.tenant_by_id(tenant.id)) is not None
+    assert known.status == status
     assert "/console/application" in browser.get("/console").content.decode()
     page = browser.get("/console/application").content.decode()
     assert 'value="Infosys Limited"' in page
-    answer = browser.post("/console/application", COMPANY | {"company": "Infosys BPM Limited"})
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        answer = browser.post("/console/application", COMPANY | {"company": "Infosys BPM Limited"})
     assert answer["Location"] == "/console"
     tenant.refresh_from_db()
     assert (tenant.status, tenant.name) == ("pending_approval", "Infosys BPM Limited")
+    assert (known := key_cache.tenant_by_id(tenant.id)) is not None
+    assert known.status == tenant.status, "its sandbox keys work at once"
     assert tenant.rejected_reason is None
     assert [flag["code"] for flag in tenant.flags] == ["previously_rejected"] * (status == "rejected")
     entry = AuditEntry.objects.latest("id")

@@ -69,6 +69,8 @@ def test_the_details_of_an_audit_entry_are_lines_with_the_changes_first() -> Non
     details = {
         "acting_key": "wb_live_bCsC9w1E",
         "note": "spam",
+        "sandbox": False,
+        "events": 0,
         "app_id": None,
         "numbers": [],
         "name": "",
@@ -88,6 +90,8 @@ def test_the_details_of_an_audit_entry_are_lines_with_the_changes_first() -> Non
     assert said(details) == [
         *changed,
         "Note: spam",
+        "Sandbox: no",
+        "Events: 0",
         "Flags: duplicate tax ID, role email",
         "Terms: tax inclusive no, billing status past due",
         "Expires at: 30 Nov 2026, 18:30 UTC",

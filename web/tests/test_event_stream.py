@@ -299,18 +299,20 @@ def test_it_goes_on_from_the_last_event_without_loss(listen: Open, tenant: Tenan
     assert [again.event()["id"] for _ in missed] == missed
 
 
+@pytest.mark.parametrize("query", ["", "?type=message.inbound"])
 def test_stored_events_arrive_page_by_page_without_the_poll(
-    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    stream = listen()
+    stream = listen(query)
     stream.close()
-    stored = [publish_one(tenant) for _ in range(reading.PAGE * 2 + 1)]
+    kinds = ["message.status", *["message.inbound"] * reading.PAGE * 2]
+    stored = [publish_one(tenant, kind) for kind in kinds][bool(query) :]
     hub = stream_response._hub
     assert hub is not None
     wait_until(lambda: hub._is_subscribed, "the hub receives no signals")
     monkeypatch.setattr(open_streams, "POLL_SECONDS", 600.0)
     monkeypatch.setattr(open_streams, "YOUNG_SECONDS", 0.0)
-    again = listen(Last_Event_ID=stream.last_id)
+    again = listen(query, Last_Event_ID=stream.last_id)
     assert [again.event()["id"] for _ in stored] == stored
 
 
