@@ -1,9 +1,10 @@
 """Changes the settings of the database for all threads of this process, such as to stop it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import psycopg
 from django.db import connection
 
 from gateway.database import pool
@@ -28,6 +29,12 @@ def connected_with(**others: Any) -> Iterator[None]:
     finally:
         close_pools()
         connection.settings_dict |= own
+
+
+def connected_to(url: str) -> AbstractContextManager[None]:
+    """Open new connections to another database inside the block."""
+    parameters = psycopg.conninfo.conninfo_to_dict(url)
+    return connected_with(NAME=parameters["dbname"], HOST=parameters.get("host", ""))
 
 
 @contextmanager

@@ -13,18 +13,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-import psycopg
 import pytest
 import requests
-from django.db import connection
 
-from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
@@ -32,7 +28,7 @@ from phone_numbers.tokens import graph_of
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests import migrated_cluster
-from tests.database_settings import connected_with
+from tests.database_settings import connected_to
 from tests.faults.callers import Callers
 from tests.faults.service import Postgres, Service, Web, received, wait_until
 from tests.receiver import Receiver
@@ -47,15 +43,6 @@ ON_THE_WAY_SECONDS = 3.0
 """The delay that a busy machine adds to `BOUND_SECONDS`."""
 STILL_SECONDS = 30.0
 BALLAST = "ballast"
-
-
-@contextmanager
-def django_on(url: str, unblocker: Any) -> Iterator[None]:
-    """Connect Django in this process to the database at `url` inside the block."""
-    host = psycopg.conninfo.conninfo_to_dict(url)["host"]
-    options = connection.settings_dict["OPTIONS"] | {"host": host, "port": 5432}
-    with connected_with(NAME=embedded_addresses.DATABASE, OPTIONS=options), unblocker.unblock():
-        yield
 
 
 class World:
@@ -130,7 +117,7 @@ class World:
 def world(tmp_path: Path, simulator: RunningSimulator, django_db_blocker: Any) -> Iterator[World]:
     migrated_cluster.copy_to(tmp_path)
     server = Postgres(tmp_path)
-    with django_on(server.url, django_db_blocker):
+    with connected_to(server.url), django_db_blocker.unblock():
         made = World(tmp_path, server, simulator)
         try:
             yield made
@@ -189,7 +176,7 @@ def test_a_full_disk_of_postgres_loses_nothing(
     small_disk: Path, tmp_path: Path, simulator: RunningSimulator, receiver: Receiver, django_db_blocker: Any
 ) -> None:
     server = Postgres(small_disk)
-    with django_on(server.url, django_db_blocker):
+    with connected_to(server.url), django_db_blocker.unblock():
         world = World(tmp_path, server, simulator)
         try:
             world.begin(receiver)

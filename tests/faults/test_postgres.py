@@ -14,15 +14,13 @@ import orjson
 import pytest
 import requests
 from django.conf import settings
-from django.db import connection
 
-from gateway import embedded_addresses
 from messaging.models import BatchItem
 from messaging.tests.conftest import connected_number
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests import migrated_cluster
-from tests.database_settings import connected_with
+from tests.database_settings import connected_to
 from tests.faults.callers import Callers
 from tests.faults.service import LONG, Postgres, Service, busiest, received, wait_until
 from tests.receiver import Receiver
@@ -45,15 +43,8 @@ def postgres(tmp_path: Path, django_db_blocker: Any) -> Iterator[Postgres]:
     """A Postgres for this test, which Django uses in this process too."""
     migrated_cluster.copy_to(tmp_path)
     server = Postgres(tmp_path)
-    options = connection.settings_dict["OPTIONS"] | {
-        "host": str(embedded_addresses.socket_dir(tmp_path)),
-        "port": 5432,
-    }
     try:
-        with (
-            connected_with(NAME=embedded_addresses.DATABASE, OPTIONS=options),
-            django_db_blocker.unblock(),
-        ):
+        with connected_to(server.url), django_db_blocker.unblock():
             yield server
     finally:
         server.close()

@@ -1,25 +1,13 @@
 """A client of the event stream that continues from its place, even if its events move to another database."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from uuid import UUID
 
-import psycopg
 from django.conf import settings
 from django.db import connection
 
 from gateway import ids
 from gateway.database.statements import run
-from tests.database_settings import connected_with
 from webhooks import stream
-
-
-@contextmanager
-def connected_to(url: str) -> Iterator[None]:
-    """Connect Django to another database within the block."""
-    parameters = psycopg.conninfo.conninfo_to_dict(url)
-    with connected_with(NAME=parameters["dbname"], HOST=parameters.get("host", "")):
-        yield
 
 
 class StreamReader:

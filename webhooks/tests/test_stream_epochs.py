@@ -16,9 +16,10 @@ from django.db import OperationalError, connection, transaction
 from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
 from tenants.models import Tenant
+from tests.database_settings import connected_to
 from webhooks import stream
 from webhooks.tests.publishing import make
-from webhooks.tests.stream_reading import StreamReader, connected_to
+from webhooks.tests.stream_reading import StreamReader
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
