@@ -13,6 +13,6 @@ register.filter("quoted", names.quoted)
 
 
 @register.filter
-def ist(moment: datetime) -> str:
-    """A moment in Indian time, such as `1 December 2026, 00:15 IST`."""
-    return f"{dateformat.format(moment.astimezone(IST), 'j F Y, H:i')} IST"
+def ist(moment: datetime | None) -> str:
+    """A moment in Indian time, such as `1 December 2026, 00:15 IST`. Like Django's `date`, empty without a moment."""
+    return "" if moment is None else f"{dateformat.format(moment.astimezone(IST), 'j F Y, H:i')} IST"

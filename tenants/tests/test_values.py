@@ -50,6 +50,7 @@ def test_a_mail_quotes_a_name_in_one_line_and_cuts_it_after_80_characters() -> N
 
 def test_a_mail_writes_a_moment_in_indian_time() -> None:
     assert ist(datetime(2026, 11, 30, 18, 45, tzinfo=UTC)) == "1 December 2026, 00:15 IST"
+    assert ist(None) == ""
 
 
 @pytest.mark.parametrize(
