@@ -30,6 +30,7 @@ shell: $(BIN)/.to-run ## Open a Django shell with the data of `make run`
 	@$(BIN)/python manage.py shell
 
 # Each check needs one core, and the installations mostly need the network. So they run in parallel, before the tests.
+# mypy takes the longest, so it begins first, and only two other jobs run beside it on two cores.
 test: $(BIN)/.for-development ## Run everything that must pass before a commit
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target types installed database checks lint contract
 	@$(MAKE) --no-print-directory pytest

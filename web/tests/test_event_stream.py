@@ -306,14 +306,15 @@ def test_stored_events_arrive_page_by_page_without_the_poll(
     stream = listen(query)
     stream.close()
     kinds = ["message.status", *["message.inbound"] * reading.PAGE * 2]
-    stored = [publish_one(tenant, kind) for kind in kinds][bool(query) :]
+    stored = [publish_one(tenant, kind) for kind in kinds]
+    wanted = stored[1:] if query else stored
     hub = stream_response._hub
     assert hub is not None
     wait_until(lambda: hub._is_subscribed, "the hub receives no signals")
     monkeypatch.setattr(open_streams, "POLL_SECONDS", 600.0)
     monkeypatch.setattr(open_streams, "YOUNG_SECONDS", 0.0)
     again = listen(query, Last_Event_ID=stream.last_id)
-    assert [again.event()["id"] for _ in stored] == stored
+    assert [again.event()["id"] for _ in wanted] == wanted
 
 
 def test_it_goes_on_from_before_the_first_event(listen: Open, tenant: Tenant) -> None:
