@@ -1,11 +1,14 @@
 """Operators that mutmut lacks: mistakes of a refactoring. Each yields a node without one of its parts.
 
-- an element of a collection of texts or constants, such as a status
-- one side of `and` and `or`
-- a call whose result is not used, such as an audit entry
+- an element of a list, of a dictionary, and of a collection of texts, constants or classes, such as a status
+- one side of `and`, `or`, `+` and `-`, and one case of `… if … else …`
+- a call whose result is not used, such as an audit entry, and an assignment to an attribute or item, such as a header
 - a guard: an `if` that only raises, returns or continues
-- `.filter(…)`, `.exclude(…)` and `.select_for_update(…)` of a queryset
-- a condition or a lock in SQL
+- `.filter(…)`, `.select_for_update(…)` and similar calls, which narrow, lock or convert what they are called on
+- a condition, a lock or an assigned column in SQL
+
+Some yield the opposite: the rows of a tenant in place of those of an environment, the last in place of
+the first, and `max` in place of `min`.
 """
 
 import re
@@ -16,41 +19,83 @@ import libcst as cst
 import libcst.matchers as m
 
 _ENDS = (cst.Raise, cst.Return, cst.Continue)
-_NARROWING = {"filter", "exclude", "select_for_update"}
+_NARROWING = {
+    "filter",
+    "exclude",
+    "select_for_update",
+    "order_by",
+    "distinct",
+    "astimezone",
+    "strip",
+    "lower",
+}
+_OPPOSITES = {"min": "max", "Min": "Max", "first": "last", "earliest": "latest"}
+_OPPOSITES |= {name: opposite for opposite, name in _OPPOSITES.items()}
+_ORDERING = {"order_by", "earliest", "latest"}
 _CONSTANT = m.MatchIfTrue(str.isupper)
-_NAMED = (
-    m.Element(m.SimpleString()) | m.Element(m.Attribute(attr=m.Name(_CONSTANT))) | m.StarredElement(m.Name())
+_CLASS = m.MatchIfTrue(lambda name: name[:1].isupper() and not name.isupper())
+_NAMED = m.Element(
+    m.SimpleString() | m.Attribute(attr=m.Name(_CONSTANT)) | m.Name(_CLASS)
+) | m.StarredElement(m.Name())
+_UNUSED = m.SimpleStatementLine(
+    [m.Expr(m.Call() | m.Await(m.Call())) | m.Assign(targets=[m.AssignTarget(m.Attribute() | m.Subscript())])]
 )
 _SQL = re.compile(r"\b(?:SELECT|UPDATE|DELETE FROM|WHERE|JOIN|AND)\b")
 _END_OF_CONDITION = r"(?=\s+(?:AND|OR|ORDER|GROUP|LIMIT|FOR|RETURNING|WINDOW|UNION)\b|\s*\)|\s*\n|\s*[\"'])"
 _CONDITION = r"(?:[^()\n\"']|'[^'\n]*'|\((?:[^()\n]|\([^()\n]*\))*\))+?"
 _IN_BETWEEN = re.compile(r"\bBETWEEN\s+\S+\s+$")
-_REMOVED = [
+_CHANGED = [
     (re.compile(rf"\bAND\s+{_CONDITION}{_END_OF_CONDITION}"), ""),
     (re.compile(rf"\bWHERE\s+(?!true\b){_CONDITION}{_END_OF_CONDITION}"), "WHERE true"),
     (re.compile(r"\bFOR (?:NO KEY )?UPDATE(?: OF \w+)?(?: SKIP LOCKED)?"), ""),
+    (re.compile(r",\s*\w+ = (?:now\(\)|NULL|true|false|%\(\w+\)s|\w+(?:\.\w+)?)(?=,|\s)"), ""),
+    (re.compile(r"\bmin(?=\()"), "max"),
+    (re.compile(r"\bmax(?=\()"), "min"),
 ]
 
 
 def without_element(node: Any) -> Iterator[cst.CSTNode]:
     """The collection without one of its elements."""
     elements = node.elements
-    if len(elements) < 2 or not all(m.matches(each, _NAMED) for each in elements):
+    is_short = len(elements) < (1 if isinstance(node, cst.Dict) else 2)
+    is_mixed = isinstance(node, cst.Tuple | cst.Set) and not all(m.matches(each, _NAMED) for each in elements)
+    if is_short or is_mixed:
         return
     for place in range(len(elements)):
         rest = [*elements[:place], *elements[place + 1 :]]
-        yield node.with_changes(elements=[*rest[:-1], rest[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+        last = [each.with_changes(comma=cst.MaybeSentinel.DEFAULT) for each in rest[-1:]]
+        yield node.with_changes(elements=[*rest[:-1], *last])
 
 
-def one_side(node: cst.BooleanOperation) -> Iterator[cst.CSTNode]:
+def one_side(node: Any) -> Iterator[cst.CSTNode]:
     """The left side, and the right side."""
     for side in (node.left, node.right):
-        yield side.with_changes(lpar=[*node.lpar, *side.lpar], rpar=[*side.rpar, *node.rpar])
+        yield _in_place_of(node, side)
+
+
+def one_term(node: cst.BinaryOperation) -> Iterator[cst.CSTNode]:
+    """The left side of a sum or difference, and the right side of a sum."""
+    if isinstance(node.operator, cst.Add):
+        yield from one_side(node)
+    elif isinstance(node.operator, cst.Subtract):
+        yield _in_place_of(node, node.left)
+
+
+def one_case(node: cst.IfExp) -> Iterator[cst.CSTNode]:
+    """The value if the condition holds, and the other value."""
+    for case in (node.body, node.orelse):
+        yield _in_place_of(node, case)
+
+
+def _in_place_of(node: Any, part: Any) -> cst.CSTNode:
+    """A part of an expression, with the parentheses of the expression."""
+    changed: cst.CSTNode = part.with_changes(lpar=[*node.lpar, *part.lpar], rpar=[*part.rpar, *node.rpar])
+    return changed
 
 
 def without_statement(node: cst.SimpleStatementLine) -> Iterator[cst.CSTNode]:
-    """`pass` in place of a call whose result is not used."""
-    if m.matches(node, m.SimpleStatementLine([m.Expr(m.Call() | m.Await(m.Call()))])):
+    """`pass` in place of a call whose result is not used, or of an assignment to an attribute or item."""
+    if m.matches(node, _UNUSED):
         yield node.with_changes(body=[cst.Pass()])
 
 
@@ -63,17 +108,42 @@ def without_guard(node: cst.If) -> Iterator[cst.CSTNode]:
 
 
 def without_call(node: cst.Call) -> Iterator[cst.CSTNode]:
-    """The queryset that a call narrows or locks."""
+    """What a call narrows, locks or converts."""
     if isinstance(node.func, cst.Attribute) and node.func.attr.value in _NARROWING:
         yield node.func.value
 
 
+def of_all_environments(node: cst.Call) -> Iterator[cst.CSTNode]:
+    """The rows of a tenant in place of its rows of one environment."""
+    if m.matches(node.func, m.Attribute(attr=m.Name("for_environment"))):
+        first = node.args[0]
+        tenant = m.matches(first, m.Arg(star="**")) and cst.parse_expression('scope["tenant_id"]')
+        yield node.with_changes(
+            func=node.func.with_changes(attr=cst.Name("for_tenant")),
+            args=[cst.Arg(tenant.with_changes(value=first.value) if tenant else first.value)],
+        )
+
+
+def opposite(node: cst.Call) -> Iterator[cst.CSTNode]:
+    """The last in place of the first, and a reversed order."""
+    name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+    if not isinstance(name, cst.Name):
+        return
+    if other := _OPPOSITES.get(name.value):
+        yield node.with_deep_changes(name, value=other)
+    if name.value in _ORDERING and node.args and isinstance(order := node.args[0].value, cst.SimpleString):
+        text = order.raw_value
+        yield node.with_deep_changes(order, value=f'"{text[1:] if text[0] == "-" else "-" + text}"')
+
+
 def without_condition(node: Any) -> Iterator[cst.CSTNode]:
-    """A text of SQL, or a part of a formatted one, without one of its conditions or locks."""
+    """A text of SQL, or a part of a formatted one, without one of its conditions, locks or assigned columns, or with
+    the greatest value in place of the least.
+    """
     text = node.value
     if not _SQL.search(text):
         return
-    for pattern, instead in _REMOVED:
+    for pattern, instead in _CHANGED:
         for found in pattern.finditer(text):
             before, after = text[: found.start()], text[found.end() :]
             if not _IN_BETWEEN.search(before):
@@ -84,10 +154,15 @@ OPERATORS: list[tuple[type[cst.CSTNode], Callable[[Any], Iterator[cst.CSTNode]]]
     (cst.Set, without_element),
     (cst.List, without_element),
     (cst.Tuple, without_element),
+    (cst.Dict, without_element),
     (cst.BooleanOperation, one_side),
+    (cst.BinaryOperation, one_term),
+    (cst.IfExp, one_case),
     (cst.SimpleStatementLine, without_statement),
     (cst.If, without_guard),
     (cst.Call, without_call),
+    (cst.Call, of_all_environments),
+    (cst.Call, opposite),
     (cst.SimpleString, without_condition),
     (cst.FormattedStringText, without_condition),
 ]
