@@ -1,6 +1,7 @@
 """Columns, filters and form fields of billing's staff pages: amounts in rupees, names of months and States."""
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 from django import forms
@@ -32,7 +33,7 @@ def shown_month(model_admin: Any, row: Any) -> str:
 class RupeesField(forms.DecimalField):
     """An amount entered in rupees. Its value is paise."""
 
-    def __init__(self, label: str, least: float = 0.01) -> None:
+    def __init__(self, label: str, least: Decimal | int = Decimal("0.01")) -> None:
         widget = UnfoldAdminDecimalFieldWidget
         super().__init__(label=label, min_value=least, max_digits=12, decimal_places=2, widget=widget)
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from billing.admin.fields import RupeesField
 from billing.plan import Terms, charge_for
 from billing.pricing import gst
 from billing.pricing.money import in_words, rounded_share, rupees
@@ -84,6 +85,11 @@ def test_shares_round_half_up_as_decimal_does(amount: int, numerator: int, denom
 @given(st.integers(0, 10**13))
 def test_rupees_can_be_read_back(amount: int) -> None:
     assert Decimal(rupees(amount).replace("₹", "").replace(",", "")) * 100 == amount
+
+
+@given(st.integers(1, 10**12 - 1))
+def test_an_entered_amount_is_taken_to_the_paisa(amount: int) -> None:
+    assert RupeesField("Amount").clean(f"{amount // 100}.{amount % 100:02}") == amount
 
 
 @pytest.mark.parametrize(
