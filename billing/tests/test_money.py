@@ -93,6 +93,21 @@ class TestRefunds:
         run(ist(2027, 1, 2, 10))
         assert paid.invoice.attempts.count() == 1, "money that a person gave back is not debited again"
 
+    def test_what_exceeds_its_invoice_is_due_again_on_the_newest_paid_one(
+        self, provider: RunningSimulator, paid_twice: PaymentAttempt
+    ) -> None:
+        run(ist(2027, 1, 1, 0, 15))
+        run(ist(2027, 2, 1, 0, 15))
+        newest = Invoice.objects.latest("id")
+        bank_transfers.record(
+            invoice_id=newest.id, amount_paise=59_000, reference="U7", at=ist(2027, 2, 2), actor_user_id=7
+        )
+        assert [row.amount_due_paise for row in Invoice.objects.order_by("id")] == [0, 0, 0]
+        seen = len(provider.control("GET", "payments")["webhooks"])
+        provider.control("POST", "refund", {"payment_id": paid_twice.provider_payment_id})
+        deliver(provider, ist(2027, 2, 5), since=seen)
+        assert [row.amount_due_paise for row in Invoice.objects.order_by("id")] == [0, 0, 59_000]
+
     def test_a_lost_notice_of_a_refund_is_found_by_asking(
         self, provider: RunningSimulator, payer: Tenant, paid: PaymentAttempt
     ) -> None:

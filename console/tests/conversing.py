@@ -51,6 +51,7 @@ def status(tenant: Tenant, wamid: str, name: Any, **facts: Any) -> None:
 
 def _write(tenant: Tenant, kind: Any, direction: Any, body: dict[str, Any], given: dict[str, Any]) -> str:
     at: datetime = given.pop("at", now())
+    stored_at: datetime = given.pop("stored_at", at)
     wamid: str = given.pop("wamid", f"wamid.{ids.uuid7().hex}")
     wa_id: str | None = given.pop("wa_id", WA_ID)
     user_id: str | None = given.pop("user_id", None)
@@ -65,7 +66,7 @@ def _write(tenant: Tenant, kind: Any, direction: Any, body: dict[str, Any], give
         data = {"request": {"to": wa_id, **body}, "response": {}}
     template = body.get("template", {})
     event = NewEvent(
-        id=UUID(int=ids.first_at(at).int | (ids.uuid7().int & ((1 << 80) - 1))),
+        id=UUID(int=ids.first_at(stored_at).int | (ids.uuid7().int & ((1 << 80) - 1))),
         type=kind,
         environment=given.pop("environment", "live"),
         dedupe_key=f"{direction}:{wamid}",

@@ -465,6 +465,8 @@ def test_what_is_deducted_at_source_is_declared_with_the_profile(
     invoice.refresh_from_db()
     assert invoice.tds_paise == invoice.subtotal_paise // 10
     assert invoice.amount_due_paise == invoice.total_paise - invoice.tds_paise
+    button = f"Pay {rupees(invoice.amount_due_paise)} for November 2026"
+    assert button in text(customer, reverse("console_billing"))
 
 
 def test_everything_that_is_due_is_paid_at_once(

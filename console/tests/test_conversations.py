@@ -140,6 +140,13 @@ def test_the_customer_who_wrote_last_comes_first(tenant: Tenant, browser: Client
     assert "Closed" in second
 
 
+def test_the_window_begins_when_the_customer_wrote_however_late_the_notification_came(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    inbound(tenant, at=now() - timedelta(hours=25), stored_at=now())
+    assert "Closed" in rows(browser)[0]
+
+
 def test_a_customer_who_opted_out_carries_a_mark_until_it_ends(browser: Client, here: PhoneNumber) -> None:
     take_in("STOP")
     (row,) = rows(browser)
@@ -289,7 +296,11 @@ def test_a_read_mark_only_goes_forward_and_is_pruned(tenant: Tenant, settings: A
     assert read_marks.through(**scope, conversations=[key]) == {key: newer}
     assert read_marks.through(tenant_id=tenant.id, environment="test", conversations=[key]) == {}
     old = ReadMark.objects.filter(conversation=key)
-    old.update(read_at=now() - timedelta(days=settings.EVENT_METADATA_DAYS + 1))
+    long_ago = now() - timedelta(days=settings.EVENT_METADATA_DAYS + 1)
+    old.update(read_at=long_ago)
+    read_marks.mark(**scope, conversations=[key], through=ids.first_at(now() + timedelta(days=1)))
+    assert read_marks.prune_read_marks() == 0, "it was read again"
+    old.update(read_at=long_ago)
     assert read_marks.prune_read_marks() == 1
     assert ReadMark.objects.get().conversation == key + 1
 
@@ -304,6 +315,22 @@ def test_a_search_finds_a_name_a_number_by_its_start_and_a_text(
     inbound(tenant, "Bus or train?", wa_id="919700000002", name="Ravi")
     for typed in ("98123", "+91 98123", "919812345678", " asha ", "ORDER", "where is"):
         assert [row.split()[0] for row in rows(browser, q=typed)] == ["Asha"], typed
+
+
+def test_a_search_finds_every_text_of_a_message(tenant: Tenant, browser: Client, here: PhoneNumber) -> None:
+    document = {"id": "11", "filename": "Quote-7.pdf", "caption": "As agreed", "mime_type": "application/pdf"}
+    inbound(tenant, body={"type": "document", "document": document})
+    button = {"type": "reply", "reply": {"id": "a", "title": "Monday"}}
+    interactive = {
+        "type": "button",
+        "header": {"type": "text", "text": "Delivery"},
+        "body": {"text": "Which day?"},
+        "footer": {"text": "Until noon"},
+        "action": {"buttons": [button]},
+    }
+    outbound(tenant, wa_id="919700000002", body={"type": "interactive", "interactive": interactive})
+    for typed in ("quote-7", "as agreed", "delivery", "which day", "until noon"):
+        assert len(rows(browser, q=typed)) == 1, typed
 
 
 def test_a_search_reads_a_page_of_messages_and_goes_on(

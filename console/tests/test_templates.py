@@ -160,6 +160,10 @@ def filled_in(client: Client, path: str) -> dict[str, Any]:
             {"body": "Hi {{name}}, hello.", "body_examples": "Asha", "header_format": ""},
             {"parameter_format": "NAMED"},
         ),
+        (
+            {"header_text": "Order {{order}}", "body": "It is on its way.", "body_examples": ""},
+            {"parameter_format": "NAMED"},
+        ),
         ({"category": "AUTHENTICATION", "code_minutes": "10"}, {"category": "AUTHENTICATION"}),
         ({"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE1234567890X"}, {}),
         (

@@ -228,6 +228,10 @@ def test_the_list_has_who_opted_out_at_the_keys_numbers(api: Api, tenant: Tenant
         "opted_out_source": "whatsapp",
     }
     assert (first["wa_id"], first["opted_out_source"]) == (WA_ID, "stop_word")
+    write("stop", at=T0 + 6, **{"from": "919812345679", "from_user_id": None})
+    for source, alone in {"whatsapp": newest, "stop_word": first}.items():
+        (row,) = api.get(f"/v1/opt-outs?source={source}").json()["data"]
+        assert row["wa_id"] == alone["wa_id"], source
     assert_error(api.get("/v1/opt-outs?source=mail"), 400, "invalid_request")
     limited = api_keys.create(
         name="l", environment="live", tenant=tenant, phone_number_ids=[second.phone_number_id]

@@ -16,14 +16,14 @@ from gateway.clock import isoformat, now
 from gateway.monitoring import admin_health
 from gateway.upstream import oauth
 from gateway.upstream.calls import UpstreamUnreachable
-from phone_numbers import onboarding, sync, tasks, tokens
+from phone_numbers import onboarding, registration, sync, tasks, tokens
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from phone_numbers.sync import store_view
 from phone_numbers.tests.reading import moves, published, rows_besides
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number, state_of
 from phone_numbers.tokens import graph_of
-from tenants.audit import Actor
+from tenants.audit import GATEWAY, Actor
 from tenants.models import Tenant
 from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
@@ -225,6 +225,10 @@ def test_what_a_command_did_after_the_read_stands(
     assert number.quality_rating == "RED"
     sync._mark_unregistered(number, read_at=read_before)
     assert state_of(number) == ("connected", None), "registered since the list was read that lacks it"
+    read_before = now()
+    registration.deregister(number, actor=GATEWAY)
+    store_view(number, {"platform_type": "CLOUD_API", "status": "CONNECTED"}, read_at=read_before)
+    assert state_of(number) == ("disconnected", "deregistered")
 
 
 @pytest.mark.parametrize(("apps", "expected"), [([], False), (["9"], False), (["9", "own"], True)])

@@ -144,13 +144,13 @@ def test_a_tenants_page_has_its_figures_of_thirty_days_by_environment(tenant: Te
     hour = int(now().timestamp()) // 3600
     for days, environment, direction, measure, count in (
         (0, "live", "outbound", "sent", 1_200),
-        (28, "live", "outbound", "sent", 34),
+        (29, "live", "outbound", "sent", 34),
         (0, "live", "outbound", "delivered", 5),
         (0, "live", "outbound", "failed", 6),
         (0, "live", "inbound", "received", 7),
         (0, "live", "webhook", "delivered", 8),
         (0, "live", "webhook", "failed", 9),
-        (31, "live", "webhook", "failed", 90),
+        (30, "live", "webhook", "failed", 90),
         (0, "test", "webhook", "delivered", 1),
     ):
         Figure.objects.create(

@@ -189,11 +189,17 @@ def test_what_the_upstream_refuses_passes_through(api: Api, number: PhoneNumber)
     assert len(names(api.get("/v1/templates"))) == 1
 
 
-def test_a_creation_without_an_answer_is_502_and_found_by_the_next_read(
-    api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator, sync_now: Callable
+@pytest.mark.parametrize("action", ["reset", "html"])
+def test_a_creation_without_a_usable_answer_is_502_and_found_by_the_next_read(
+    api: Api,
+    number: PhoneNumber,
+    account: SimulatedAccount,
+    simulator: RunningSimulator,
+    sync_now: Callable,
+    action: str,
 ) -> None:
     sync_now()
-    rule = {"action": "reset", "when": "after", "match": {"path": "message_templates", "method": "POST"}}
+    rule = {"action": action, "when": "after", "match": {"path": "message_templates", "method": "POST"}}
     simulator.faults(rule)
     assert_error(api.post("/v1/templates", order_update()), 502, "meta_unreachable")
     simulator.faults()

@@ -34,11 +34,17 @@ def home(node_home: Path) -> Path:
 
 
 def signed() -> dict[str, Any]:
-    """A ping from the service, signed with the second of the endpoint's two secrets."""
+    """A ping from the service, signed with the second of the endpoint's two secrets, and the headers of one that was
+    signed too early or too late.
+    """
     body, now = '{"type":"webhook.verify","challenge":"chl_ä"}', int(time.time())
-    signature = Webhook(SECRETS[1]).sign("evt_1", datetime.fromtimestamp(now, UTC), body)
-    headers = {"webhook-id": "evt_1", "webhook-timestamp": str(now), "webhook-signature": signature}
-    return {"secrets": SECRETS, "body": body, "headers": headers}
+
+    def headers(at: int) -> dict[str, str]:
+        signature = Webhook(SECRETS[1]).sign("evt_1", datetime.fromtimestamp(at, UTC), body)
+        return {"webhook-id": "evt_1", "webhook-timestamp": str(at), "webhook-signature": signature}
+
+    untimely = [headers(now - 310), headers(now + 360)]
+    return {"secrets": SECRETS, "body": body, "headers": headers(now), "untimely": untimely}
 
 
 @pytest.mark.parametrize(("runtime", "tag"), [("node", "41"), ("edge", "42")])
@@ -81,7 +87,7 @@ def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack,
         "noSecret": ["At least one secret (whsec_…) is needed."] * 4
         + ["A secret must be whsec_ and base64."],
         "parsedBody": "Give verify the body as it arrived, before any parsing.",
-        "forged": [True] * 5,
+        "forged": [True] * 6,
         "reply": {
             "from": "2003",
             "recipient": "IN.1",

@@ -149,6 +149,16 @@ def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endp
     assert shown()["91:b"] == ("circuit_open", isoformat(until))
 
 
+def test_a_call_waits_for_no_earlier_call(api: Api, tenant: Tenant, receiver: Receiver) -> None:
+    assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
+    for key in ("call:1", "call:2"):
+        say(tenant, "91", "", type="meta.other", dedupe_key=key)
+    settle("failed", key="call:1")
+    later = ids.encode(ids.EVENT, ids_of()["call:2"])
+    (shown,) = api.get(f"/v1/webhook-deliveries?event_id={later}").json()["data"]
+    assert shown["last_error"] is None
+
+
 def test_a_customers_events_come_as_one_line(tenant: Tenant, ordered: Endpoint) -> None:
     say(tenant, "91", *"abc")
     say(tenant, "92", "a")
