@@ -140,6 +140,14 @@ def test_the_customer_who_wrote_last_comes_first(tenant: Tenant, browser: Client
     assert "Closed" in second
 
 
+def test_a_conversation_of_an_earlier_month_is_listed_beside_a_new_one(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    inbound(tenant, "Is it ready?", at=now() - timedelta(days=32), wa_id="919800000002", name="Ravi")
+    inbound(tenant)
+    assert [row.split()[0] for row in rows(browser)] == ["Asha", "Ravi"]
+
+
 def test_the_window_begins_when_the_customer_wrote_however_late_the_notification_came(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:
@@ -619,9 +627,11 @@ def test_a_chip_leaves_its_filter_out_and_keeps_the_others(browser: Client) -> N
 def test_a_delivery_says_which_status_of_whose_message(tenant: Tenant, browser: Client) -> None:
     endpoint = verified_endpoint(tenant)
     wamid = outbound(tenant)
-    status(tenant, wamid, "read")
+    for name in ("delivered", "read"):
+        status(tenant, wamid, name)
     page = re.sub(r"<[^>]+>", " ", text(browser, f"/console/deliveries?endpoint={endpoint.id}"))
-    assert "message.status read" in " ".join(page.split())
+    for name in ("delivered", "read"):
+        assert f"message.status {name}" in " ".join(page.split())
 
 
 @pytest.mark.django_db
