@@ -32,6 +32,7 @@ _NARROWING = {
 _OPPOSITES = {"min": "max", "Min": "Max", "first": "last", "earliest": "latest"}
 _OPPOSITES |= {name: opposite for opposite, name in _OPPOSITES.items()}
 _ORDERING = {"order_by", "earliest", "latest"}
+_ORDERED = m.Call(m.Attribute(attr=m.Name("order_by")))
 _CONSTANT = m.MatchIfTrue(str.isupper)
 _CLASS = m.MatchIfTrue(lambda name: name[:1].isupper() and not name.isupper())
 _NAMED = m.Element(
@@ -129,7 +130,8 @@ def opposite(node: cst.Call) -> Iterator[cst.CSTNode]:
     name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
     if not isinstance(name, cst.Name):
         return
-    if other := _OPPOSITES.get(name.value):
+    other = _OPPOSITES.get(name.value)
+    if other and (name.value not in {"first", "last"} or m.findall(node.func, _ORDERED)):
         yield node.with_deep_changes(name, value=other)
     if name.value in _ORDERING and node.args and isinstance(order := node.args[0].value, cst.SimpleString):
         text = order.raw_value
