@@ -306,6 +306,12 @@ def test_a_number_of_the_whatsapp_business_app_cannot_be_called_here(tenant: Ten
     assert control.calls(tenant.id, phone_number_id=number) == []
 
 
+@pytest.mark.parametrize(("value", "wish"), [("stop", "no marketing"), ("resume", "marketing again")])
+def test_a_customer_stops_and_resumes_marketing(browser: Client, value: str, wish: str) -> None:
+    write(browser, do=f"prefer {value}")
+    assert f"notified that you want {wish}." in text(browser, PAGE)
+
+
 def test_a_customer_calls_and_is_called(tenant: Tenant, browser: Client, simulator: RunningSimulator) -> None:
     write(browser, do="call")
     number = control.ensure(tenant.id)[0].phone_number_id

@@ -66,16 +66,18 @@ async def test_idle_connections_are_closed_after_a_while(serve: Serve) -> None:
         await answers_ok(connection)
         closed.release()
 
-    receiver = await serve(answers_until_closed)
+    receiver, another = await serve(answers_until_closed), await serve(answers_until_closed)
 
     async with Outbound(allow_private=True, keepalive=0.05) as client:
         await asyncio.gather(*(client.post(receiver.url(), b"{}", {}) for _ in range(3)))
+        # Its connection is idle a little later, so it is closed a little later.
+        await client.post(another.url(), b"{}", {})
         async with asyncio.timeout(5):
-            for _ in range(3):
+            for _ in range(4):
                 await closed.acquire()
         assert (await client.post(receiver.url(), b"{}", {})).ok
 
-    assert receiver.connections == 4
+    assert (receiver.connections, another.connections) == (4, 1)
 
 
 @pytest.mark.parametrize("how", ["closes", "resets"])
