@@ -68,10 +68,11 @@ async def test_idle_connections_are_closed_after_a_while(serve: Serve) -> None:
 
     receiver, another = await serve(answers_until_closed), await serve(answers_until_closed)
 
-    async with Outbound(allow_private=True, keepalive=0.05) as client:
+    async with Outbound(allow_private=True, keepalive=0.2) as client:
         await asyncio.gather(*(client.post(receiver.url(), b"{}", {}) for _ in range(3)))
-        # Its connection is idle a little later, so it is closed a little later.
-        await client.post(another.url(), b"{}", {})
+        for _ in range(30):
+            # This connection is idle later, so it is closed later.
+            await client.post(another.url(), b"{}", {})
         async with asyncio.timeout(5):
             for _ in range(4):
                 await closed.acquire()
