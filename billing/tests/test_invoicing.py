@@ -34,6 +34,13 @@ def test_a_number_is_active_from_a_day_of_connection_in_the_month(payer: Tenant)
     assert found[2].connected_seconds == 30 * 86400
 
 
+def test_a_number_that_reconnects_is_active_since_its_first_connection(payer: Tenant) -> None:
+    first = ist(2026, 11, 3)
+    connected(payer, "1", (first, ist(2026, 11, 10)), (ist(2026, 11, 20), None))
+    (number,) = active_numbers(tenant_id=payer.id, start=ist(2026, 11, 1), end=ist(2026, 12, 1))
+    assert number.active_since == first
+
+
 def test_test_numbers_and_other_tenants_numbers_are_not_counted(payer: Tenant, other_tenant: Tenant) -> None:
     number = connected(payer, "1", (NOVEMBER.start, None))
     type(number).objects.filter(pk=number.pk).update(environment="test")

@@ -84,6 +84,8 @@ class TestRefunds:
         invoice = only_invoice(payer)
         assert (invoice.status, invoice.amount_paid_paise, invoice.amount_due_paise) == ("open", 0, 59_000)
         assert (invoice.paid_at, invoice.reopened_at) == (None, ist(2026, 12, 20))
+        page = Client().get(reverse("pay", args=[invoice.pay_link.token])).content.decode()
+        assert "is to be paid by 27 Dec 2026" in page
         run(ist(2026, 12, 21, 10))
         payer.refresh_from_db()
         assert payer.billing_status == "active", "there is time to pay again"

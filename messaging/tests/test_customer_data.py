@@ -144,7 +144,7 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
     BatchItem.objects.create(
         batch=batch, idx=0, status="failed", body=b'{"to":"919812345678"}', response=b"{}", event_id=gone.id
     )
-    for customer in (WA_ID, OTHER):
+    for customer in (WA_ID, USER_ID, OTHER):
         read_marks.mark(
             tenant_id=tenant.id,
             environment="live",
@@ -159,7 +159,7 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
         "events": 3,
         "media": 1,
         "idempotency_answers": 1,
-        "read_marks": 1,
+        "read_marks": 2,
         "export_files": len(WITH_CUSTOMERS),
     }
     assert WA_ID not in str(receipt)
@@ -413,6 +413,13 @@ def test_the_accounts_file_has_everything_but_secrets(tenant: Tenant, number: Ph
     assert endpoint.secret not in text
     actions = AuditEntry.objects.filter(action="data.export").values_list("details__kind", flat=True)
     assert list(actions) == ["account"]
+
+
+def test_files_of_the_consoles_lists_are_no_exports_of_data(tenant: Tenant, api: Api) -> None:
+    for kind in exports.KINDS:
+        row = Export.objects.create(tenant=tenant, environment="live", kind=kind, query="", rows=1)
+        for path in ("", "/file"):
+            assert_error(api.get(f"/v1/exports/{row.pk}{path}"), 404, "not_found")
 
 
 def test_the_accounts_file_is_of_one_tenant_and_environment(

@@ -183,6 +183,8 @@ def test_a_customer_is_found_by_the_user_id_that_a_refused_message_names(
             {"to": 919811100001},
         )
     ]
+    a_day_ago = (now() - DAY).isoformat()
+    assert expunge(tenant, "--user-id", "IN.1", "--before", a_day_ago) == "Expunged 0 events.\n"
     assert expunge(tenant, "--user-id", "IN.1") == "Expunged 1 events.\n"
     assert readable(*refused) == [False, True, True, True]
     assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 2 events.\n"

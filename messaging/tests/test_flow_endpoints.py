@@ -318,6 +318,17 @@ def test_a_key_that_meta_refuses_makes_no_endpoint(
     assert api.get(path_of(number)).json()["url"] == "https://example.com/other"
 
 
+def test_a_key_whose_upload_got_no_answer_is_uploaded_with_the_next_url(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    simulator.faults({"match": {"path": "whatsapp_business_encryption"}, "action": "reset"})
+    assert_error(api.put(path_of(number), {"url": "https://example.com/flows"}), 502, "meta_unreachable")
+    assert FlowEndpoint.objects.get().key_uploaded_at is None
+    simulator.faults()
+    assert api.put(path_of(number), {"url": "https://example.com/flows"}).status_code == 200
+    assert FlowEndpoint.objects.get().key_uploaded_at is not None
+
+
 def test_a_url_that_nothing_can_be_posted_to_is_400(api: Api, number: PhoneNumber) -> None:
     for url in ("ftp://example.com", "https://user@example.com/", "", None):
         assert_error(api.put(path_of(number), {"url": url}), 400, "invalid_request")

@@ -435,7 +435,16 @@ class TestNodes:
         assert upstream_calls(simulator, "999000999000999") == []
         assert upstream_calls(simulator, group) == []
 
-    @pytest.mark.parametrize("field", ["group_lifecycle_update", "messages"])
+    @pytest.mark.parametrize(
+        "field",
+        [
+            "group_lifecycle_update",
+            "group_participants_update",
+            "group_settings_update",
+            "group_status_update",
+            "messages",
+        ],
+    )
     def test_a_group_is_known_from_its_notification_and_to_its_business_alone(
         self,
         api: Api,

@@ -157,7 +157,7 @@ def test_each_message_counts_by_all_that_is_known_of_it(api: Api, tenant: Tenant
 
 @pytest.mark.parametrize(("interval", "hours"), [("hour", 7 * 24), ("day", 92 * 24)])
 def test_a_range_is_as_long_as_the_interval_allows(api: Api, interval: str, hours: int) -> None:
-    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    begin = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     for more, is_taken in ((0, True), (48, False)):
         end = begin + timedelta(hours=hours + more)
         query = f"from={begin:%Y-%m-%dT%H:%M:%SZ}&to={end:%Y-%m-%dT%H:%M:%SZ}&interval={interval}"

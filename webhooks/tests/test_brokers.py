@@ -12,6 +12,7 @@ from uuid import UUID
 
 import orjson
 import pytest
+from aiokafka import errors
 
 from gateway.clock import now
 from gateway.http1 import new_tls_context
@@ -106,6 +107,12 @@ def test_after_a_connection_the_reason_of_an_earlier_failure_counts_no_more() ->
     with destination.noting():
         pass
     assert destination.failure(TimeoutError(), 0.0).error == "timeout"
+
+
+@pytest.mark.parametrize("error", [errors.KafkaTimeoutError, errors.RequestTimedOutError])
+def test_a_kafka_that_is_slow_is_a_timeout(error: type[Exception]) -> None:
+    destination = object.__new__(kinds.KINDS["kafka"])
+    assert destination.failure(error(), 0.0).error == "timeout"
 
 
 def test_a_connection_that_a_refusal_closed_is_opened_again(rabbit: Rabbit) -> None:

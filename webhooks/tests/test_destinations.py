@@ -19,7 +19,7 @@ from tests.fixtures import Api, assert_error
 from tests.receiver import Received
 from webhooks import tasks, wake_up
 from webhooks.delivery import dispatcher
-from webhooks.destinations import archives
+from webhooks.destinations import archives, s3
 from webhooks.destinations.aws_signature import AwsKeys, signed
 from webhooks.destinations.kinds import KINDS
 from webhooks.events.envelope import CALL_PREFIX
@@ -344,7 +344,13 @@ def test_an_archive_holds_each_event_in_a_line(
     dispatcher.run()
     assert set(waiting.values_list("status", "attempts")) == {("delivered", 1)}
     objects = aws.objects("archive")
-    assert all(name.startswith(f"shop=1/{now():%Y/%m/%d}/") for name in objects)
+    moment = datetime(2026, 11, 29, 15, 30, tzinfo=UTC)
+    monkeypatch.setattr(s3, "now", lambda: moment)
+    publish_one(tenant, "in the afternoon", raw=body)
+    waiting.filter(status="pending").update(next_attempt_at=now())
+    dispatcher.run()
+    (later,) = aws.objects("archive").keys() - objects
+    assert later.startswith("shop=1/2026/11/29/15/20261129T153000-")
     ping, *others = sorted(objects.values(), key=len)
     assert orjson.loads(ping)["type"] == "webhook.verify"
     assert len(others) < 10, "an object holds what is claimed together"

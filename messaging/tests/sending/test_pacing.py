@@ -131,6 +131,8 @@ def test_throttling_halves_for_a_minute_and_climbs_back_by_steps(clock: Clock) -
     assert pacer.pace() == pytest.approx(36)
     clock.now += 60
     assert pacer.pace() == 80
+    pacer.throttled()
+    assert pacer.pace() == 40, "the pace of earlier incidents is forgotten"
 
 
 def test_throttling_never_stops_a_batch(clock: Clock) -> None:
