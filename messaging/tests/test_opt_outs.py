@@ -103,7 +103,8 @@ def test_a_stop_word_opts_out_and_a_start_word_in(api: Api, here: PhoneNumber, s
 
 
 def test_an_opt_out_by_user_id_is_of_the_number_that_the_customer_has_now(here: PhoneNumber) -> None:
-    write("Hi", **{"from": "919800000077"})
+    former: dict[str, Any] = {"from": "919800000077"}
+    write("Hi", **former)
     write("My new number", at=T0 + 60)
     report("stop", at=T0 + 120, user_id=USER_ID)
     assert set(OptOut.objects.values_list("customer", flat=True)) == {WA_ID, USER_ID}
