@@ -132,8 +132,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Use two more processes than there are cores, because tests spend half of their time waiting."""
-    return len(os.sched_getaffinity(0)) + 2
+    """Use three more processes than there are cores, because tests spend half of their time waiting."""
+    return len(os.sched_getaffinity(0)) + 3
 
 
 @pytest.hookimpl(optionalhook=True)
