@@ -192,9 +192,9 @@ class TestSandboxTenants:
         another = PlatformApp.objects.create(name="Another platform")
         for app in (another, another, platform_app):
             self.make(app, sandbox=True)
+        self.make(platform_app, sandbox=False)
         assert at_once(lambda: self.make(platform_app, sandbox=True)) == [200, 409]
         assert Tenant.objects.filter(sandbox=True, app=platform_app).count() == 2
-        self.make(platform_app, sandbox=False)
 
     def test_a_test_platform_key_gets_the_same_error(
         self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch

@@ -214,6 +214,15 @@ def test_a_silent_provider_is_not_asked_about_every_row() -> None:
     assert len(asked) == UNANSWERED_AT_MOST
 
 
+def test_answers_in_between_let_the_step_go_on() -> None:
+    def act(number: int) -> bool:
+        if number % 2:
+            raise ProviderUnreachable
+        return True
+
+    assert each(range(4 * UNANSWERED_AT_MOST), act, step="x") == 2 * UNANSWERED_AT_MOST
+
+
 def test_pending_mandates_come_after_the_debits_and_end_after_a_minute(
     payer: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

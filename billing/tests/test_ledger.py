@@ -208,13 +208,16 @@ def test_a_settlement_waits_for_all_of_its_items(monkeypatch: pytest.MonkeyPatch
     )
     items = [Settled(f"pay_{number}", "setl_1", "payment", 150, 3, 1, 147) for number in range(3)]
     items.append(Settled("rfnd_1", "setl_1", "refund", -150, -3, -1, -147))
-    monkeypatch.setattr(Razorpay, "settlements", lambda _: [Settlement("setl_1", 294, "U1", at)])
+    newer = Settled("pay_9", "setl_2", "payment", 100, 0, 0, 100)
+    both = [Settlement("setl_2", 100, "U2", at), Settlement("setl_1", 294, "U1", at)]
+    monkeypatch.setattr(Razorpay, "settlements", lambda _: both)
     found = []
     for listed in (items[:1], items[:3], items, items):
-        monkeypatch.setattr(Razorpay, "settled_of", lambda _, __, listed=listed: listed)
+        of = {"setl_1": listed, "setl_2": [newer]}
+        monkeypatch.setattr(Razorpay, "settled_of", lambda _, settlement, of=of: of[settlement.id])
         settlements.reconcile(at)
         found.append((accounts().get("bank", 0), accounts().get("fees", 0)))
-    assert found == [(0, 0), (0, 0), (294, 4), (294, 4)]
+    assert found == [(100, 0), (100, 0), (394, 4), (394, 4)]
 
 
 def test_an_upgrade_waits_for_invoices_of_before_the_ledger(invoice: Invoice) -> None:

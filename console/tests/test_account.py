@@ -247,6 +247,7 @@ def test_an_expired_key_is_shown_as_expired(browser: Client, tenant: Tenant) -> 
     key = api_keys.create(name="old", environment="test", tenant=tenant)
     ApiKey.objects.filter(pk=key.row.pk).update(expires_at=now() - timedelta(minutes=1))
     assert "Expired" in browser.get("/console/api-keys?ended=yes").content.decode()
+    assert "Show revoked and expired keys" in browser.get("/console/api-keys").content.decode()
 
 
 def logged_call(tenant: Tenant, **values: Any) -> ApiRequest:

@@ -661,6 +661,14 @@ def test_the_cards_at_home_name_three_of_what_needs_attention(
     assert "Conversations 5 unread" in cards()
 
 
+def test_a_reply_with_a_file_quotes_too() -> None:
+    file = SimpleUploadedFile("a.png", b"\x89PNG", content_type="image/png")
+    form = ReplyForm({"quote": "wamid.1"}, MultiValueDict({"file": [file]}))
+    assert form.is_valid(), form.errors
+    quoted = {"context": {"message_id": "wamid.1"}}
+    assert form.message("51") == {**quoted, "type": "image", "image": {"id": "51"}}
+
+
 @pytest.mark.django_db
 def test_a_row_has_the_time_of_today_or_the_day_and_the_number_of_several(
     tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch

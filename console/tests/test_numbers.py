@@ -7,6 +7,7 @@ from datetime import timedelta
 import orjson
 import pytest
 from django.test import Client
+from django.urls import reverse
 from pytest_django import Settings
 
 from console.number_forms import ProfileForm
@@ -42,6 +43,8 @@ def test_a_number_says_why_it_cannot_send_and_what_repairs_it(browser: Client, n
         page = text(browser, f"/console/numbers/{number.phone_number_id}")
         assert explained(detail).reason in page
         assert repair in page, detail
+        form = f'action="{reverse("console_number_register", args=[number.phone_number_id])}"'
+        assert (form in page) is (detail in {"not_registered", "deregistered"}), detail
         listed = text(browser, "/console/numbers")
         assert explained(detail).reason in listed
         for button, details in {

@@ -10,11 +10,14 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from console.error_codes import refusal_text
 from gateway.clock import now
+from gateway.upstream.calls import GraphAnswer, Verdict
 from messaging.message_templates import mirror
 from messaging.models import MessageTemplate
 from messaging.tests.message_templates.bodies import PNG
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.tokens import Refused
 from tests.browsers import text
 from tests.simulated import RunningSimulator
 
@@ -134,6 +137,12 @@ def test_a_refusal_of_the_platform_is_shown_in_its_words(browser: Client, number
     assert answer.status_code == 400
     assert "already" in html.unescape(answer.content.decode())
     assert MessageTemplate.objects.count() == 1
+
+
+def test_a_refusal_is_told_in_the_text_for_people() -> None:
+    error = {"message": "(#100) Invalid parameter", "error_user_msg": "This name is taken.", "code": 100}
+    answer = GraphAnswer(400, orjson.dumps({"error": error}), {}, 1.0)
+    assert refusal_text(Refused(answer, Verdict(400, 100))) == "This name is taken."
 
 
 def test_another_language_begins_with_the_same_name(browser: Client, number: PhoneNumber) -> None:

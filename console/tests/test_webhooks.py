@@ -29,6 +29,7 @@ from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint, Event, Figure
 from webhooks.requests import credentials, signed_request
+from webhooks.templatetags import delivery_errors
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -410,6 +411,10 @@ def test_a_delivery_that_failed_says_what_repairs_it_and_offers_no_vain_button(
         page = text(browser, f"/console/deliveries/{row.public_id}")
         assert words in page, error
         assert ("Send it again now" in page) is again, error
+
+
+def test_an_error_without_words_is_named() -> None:
+    assert delivery_errors.in_words("an_error_of_tomorrow") == "an_error_of_tomorrow"
 
 
 def test_an_event_shows_its_body_and_its_deliveries(

@@ -15,6 +15,7 @@ from gateway import ids
 from gateway.api import limits
 from gateway.api.limits import API_BODY_BYTES, Bulkhead, LargeBodyMemory
 from gateway.clock import isoformat, now
+from messaging import admin
 from messaging.batches import views
 from messaging.batches.outcomes import outcomes_of
 from messaging.models import Batch, BatchItem
@@ -424,3 +425,18 @@ def test_after_a_restore_the_open_batches_of_all_are_cancelled(
     found = {batch.public_id: batch.status for batch in Batch.objects.all()}
     assert found == {ended: "completed", of_test: "cancelled", of_live: "cancelled"}
     assert not BatchItem.objects.filter(batch__status="cancelled", status="pending").exists()
+
+
+@pytest.mark.django_db
+def test_a_tenants_staff_page_has_the_newest_batch(tenant: Tenant) -> None:
+    for status, total in (("cancelled", 5), ("completed", 7)):
+        Batch.objects.create(
+            tenant=tenant,
+            environment="live",
+            phone_number_id="1",
+            rate_per_sec=80,
+            total=total,
+            status=status,
+        )
+    (line,) = admin._lines(tenant)
+    assert line.text == "the newest completed: 0 of 7 accepted, 0 failed"

@@ -16,7 +16,8 @@ from django.test import Client
 from django.urls import resolve
 from pytest_django import Settings
 
-from gateway.api import limits
+from gateway.api import access_log, limits
+from gateway.api.access_log import FinishedCall
 from gateway.api.errors import ServiceError, error_reply
 from gateway.api.limits import Bulkhead
 from gateway.clock import now
@@ -121,13 +122,24 @@ class TestAdmission:
 class TestMessages:
     @pytest.mark.parametrize(("prefix", "slash"), [("/v25.0", ""), ("/v13.0", "/"), ("", "")])
     def test_a_send_is_the_upstreams_answer_and_an_event(
-        self, api: Api, number: PhoneNumber, simulator: RunningSimulator, prefix: str, slash: str
+        self,
+        api: Api,
+        number: PhoneNumber,
+        simulator: RunningSimulator,
+        monkeypatch: pytest.MonkeyPatch,
+        prefix: str,
+        slash: str,
     ) -> None:
+        finished: list[FinishedCall] = []
+        monkeypatch.setattr(access_log, "_listeners", [finished.append])
         answer = api.post(f"{prefix}/{number.phone_number_id}/messages{slash}", TEXT)
         assert answer.status_code == 200, answer.content
+        assert [call.route in access_log.SEND_ROUTES for call in finished] == [True]
         assert list(answer.json()) == ["messaging_product", "contacts", "messages"]
         assert answer["facebook-api-version"] == (prefix.strip("/") or "v25.0")
         assert answer["x-fb-request-id"] == answer["X-Service-Request-Id"]
+        node = api.get(f"{prefix}/{number.phone_number_id}")
+        assert node["facebook-api-version"] == answer["facebook-api-version"]
         assert sent_bodies(simulator, number) == [TEXT]
         event = Event.objects.get(type="message.outbound")
         assert event.wamid == answer.json()["messages"][0]["id"]
@@ -360,7 +372,9 @@ class TestCallbacks:
 
         holder = body.get("webhook_configuration", body)
         holder["override_callback_uri"] += "/second"
+        holder["verify_token"] = "open barley"
         assert api.post(path, body).json() == {"success": True}
+        assert receiver.pings[-1].query["hub.verify_token"] == "open barley"
         endpoint.refresh_from_db()
         assert endpoint.url == holder["override_callback_uri"]
         assert Endpoint.objects.count() == before + 1

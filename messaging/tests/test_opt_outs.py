@@ -110,6 +110,17 @@ def test_an_opt_out_by_user_id_is_of_the_number_that_the_customer_has_now(here: 
     assert set(OptOut.objects.values_list("customer", flat=True)) == {WA_ID, USER_ID}
 
 
+def test_a_stop_word_beside_a_repeated_message_counts(api: Api, here: PhoneNumber) -> None:
+    contact = {"profile": {"name": "Asha R"}, "wa_id": WA_ID}
+    first, second = (
+        {"from": WA_ID, "id": f"wamid.{said}", "timestamp": str(T0), "type": "text", "text": {"body": said}}
+        for said in ("Hi", "STOP")
+    )
+    take_in("messages", contacts=[contact], messages=[first])
+    take_in("messages", contacts=[contact], messages=[first, second])
+    assert shown(api)[0] is True
+
+
 def test_other_messages_mean_nothing(api: Api, here: PhoneNumber) -> None:
     texts = ("Please stop by at five", "Don't stop", "cancel", "stop" * 20)
     others: list[dict[str, Any]] = [

@@ -16,7 +16,7 @@ from gateway.clock import isoformat, now
 from gateway.monitoring import admin_health
 from gateway.upstream import oauth
 from gateway.upstream.calls import UpstreamUnreachable
-from phone_numbers import onboarding, registration, sync, tasks, tokens
+from phone_numbers import admin, onboarding, registration, sync, tasks, tokens
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode
 from phone_numbers.sync import store_view
@@ -706,12 +706,17 @@ def test_the_end_of_a_new_token_is_reported_again(simulator: RunningSimulator, t
 
 def test_the_health_report_counts_tokens(tenant: Tenant) -> None:
     soon, later = now() + timedelta(days=3), now() + timedelta(days=30)
-    for ends_at, invalid_at in ((soon, None), (soon, now()), (later, None), (None, None)):
+    for ends_at, invalid_at in ((soon, None), (soon, now()), (later, None), (later, now()), (None, None)):
         account = make_account(tenant)
         BusinessAccount.objects.filter(pk=account.pk).update(
             token_expires_at=ends_at, token_invalid_at=invalid_at
         )
-    assert admin_health.report()["tokens"] == {"expiring": 1, "invalid": 1}
+    report = admin_health.report()
+    assert report["tokens"] == {"expiring": 1, "invalid": 2}
+    assert [(card.title, card.value) for card in admin._cards(report)] == [
+        ("Tokens expiring", 1),
+        ("Tokens invalid", 2),
+    ]
 
 
 @pytest.mark.parametrize(("health", "lifted"), [("AVAILABLE", True), ("LIMITED", True), ("BLOCKED", False)])

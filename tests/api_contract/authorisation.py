@@ -269,6 +269,9 @@ def _request_id(world: World) -> Ids:
 
 PIN = {"pin": "123456"}
 
+CONNECTING = {"POST /v1/numbers/connect", "POST /v1/numbers/embedded-signup", "POST /v1/numbers/migrate"}
+"""Routes that name accounts and numbers that are not connected yet."""
+
 ROWS: dict[str, Row] = {
     "GET /v1/health": Row(),
     "GET /v1/health/live": Row(),

@@ -13,7 +13,7 @@ from gateway.roles import LIVE_SCOPES, KeyScope
 from tenants import platform_apps
 from tenants.credentials import api_keys, key_cache
 from tenants.models import Tenant
-from tests.api_contract.authorisation import ROWS, Ids, Route, Row, World, registered_routes
+from tests.api_contract.authorisation import CONNECTING, ROWS, Ids, Route, Row, World, registered_routes
 from tests.api_contract.credentials import (
     NOT_FOUND,
     Credential,
@@ -52,6 +52,13 @@ def test_every_route_of_a_tenant_declares_its_scope() -> None:
             except AttributeError:
                 pytest.fail(f"{route.name}: its view declares no scope")
     assert {name for name, scope in scopes.items() if scope is None} == {"GET /v1/tenant"}
+
+
+def test_a_view_that_serves_limited_keys_serves_them_in_every_action() -> None:
+    """A key that is limited to numbers can cancel what it has made. But it connects no numbers."""
+    limited = {route.view for route in registered_routes() if route.keeps_to_numbers}
+    refused = [route for route in registered_routes() if route.view in limited and not route.keeps_to_numbers]
+    assert {route.name for route in refused} == CONNECTING
 
 
 def test_every_route_that_the_listener_answers_has_a_row() -> None:
