@@ -139,7 +139,7 @@ def test_a_refusal_of_the_platform_is_shown_in_its_words(browser: Client, number
     assert MessageTemplate.objects.count() == 1
 
 
-def test_a_refusal_is_told_in_the_text_for_people() -> None:
+def test_a_refusal_is_shown_in_the_text_for_people() -> None:
     error = {"message": "(#100) Invalid parameter", "error_user_msg": "This name is taken.", "code": 100}
     answer = GraphAnswer(400, orjson.dumps({"error": error}), {}, 1.0)
     assert refusal_text(Refused(answer, Verdict(400, 100))) == "This name is taken."
