@@ -119,6 +119,15 @@ def test_what_no_font_has_is_named_by_its_code_point(payer: Tenant) -> None:
     assert documents.render_pdf(unknown) == documents.render_pdf(named)
 
 
+@pytest.mark.parametrize("contact", ["", "accounts@seller.example"])
+def test_an_invoice_says_who_sells(payer: Tenant, settings: Settings, contact: str) -> None:
+    settings.BILLING_SELLER_CONTACT = contact
+    name, address, *_ = shown = documents.of_invoice(invoice_of(payer))["seller"]
+    assert (name, address) == (settings.BILLING_SELLER_NAME, settings.BILLING_SELLER_ADDRESS)
+    assert any(line.startswith(f"GSTIN {settings.BILLING_SELLER_GSTIN}") for line in shown)
+    assert (shown[-1] == contact) is bool(contact)
+
+
 @pytest.mark.usefixtures("_typeset")
 def test_the_sellers_logo_is_on_page_and_paper(
     payer: Tenant, settings: Settings, tmp_path: Path, api: Api
