@@ -195,6 +195,7 @@ class TestSandboxTenants:
         self.make(platform_app, sandbox=False)
         assert at_once(lambda: self.make(platform_app, sandbox=True)) == [200, 409]
         assert Tenant.objects.filter(sandbox=True, app=platform_app).count() == 2
+        self.make(platform_app, sandbox=False)
 
     def test_a_test_platform_key_gets_the_same_error(
         self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch
