@@ -10,8 +10,11 @@ import gzip
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from gateway.api.openapi.names import resolved
 
 Json = dict[str, Any]
 
@@ -56,7 +59,7 @@ class _Comparison:
         before, after = (
             {
                 (each["in"], each["name"]): each
-                for each in map(self._resolver(side), side_of.get("parameters", []))
+                for each in map(partial(resolved, side), side_of.get("parameters", []))
             }
             for side, side_of in ((self._old, old), (self._new, new))
         )
@@ -77,7 +80,7 @@ class _Comparison:
                 yield f"{at}: answer {status} removed"
             elif status.startswith("2"):
                 contents = (
-                    self._resolver(side)(each).get("content", {})
+                    resolved(side, each).get("content", {})
                     for side, each in ((self._old, answer), (self._new, found))
                 )
                 yield from self._contents(*contents, f"{at} {status}", asks=False)
@@ -158,7 +161,7 @@ class _Comparison:
 
     def _whole(self, document: Json, schema: Json) -> Json:
         """Return a schema with references resolved, `allOf` merged, and unions under `variants`."""
-        schema = self._resolver(document)(schema)
+        schema = resolved(document, schema)
         for union in ("oneOf", "anyOf"):
             if union in schema:
                 return {"variants": schema[union]}
@@ -174,17 +177,6 @@ class _Comparison:
         }
         joined["required"] = [name for part in parts for name in part.get("required", [])]
         return joined
-
-    def _resolver(self, document: Json) -> Any:
-        def resolved(found: Json) -> Json:
-            while "$ref" in found:
-                at: Any = document
-                for part in found["$ref"].removeprefix("#/").split("/"):
-                    at = at[part]
-                found = at
-            return found
-
-        return resolved
 
 
 def _types(schema: Json) -> set[str]:

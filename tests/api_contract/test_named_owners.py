@@ -1,5 +1,5 @@
 """A body or a query that names an account or a number of another tenant, or of the other environment, gets the same
-answer as one that names an id that nobody has, and Meta is not asked. The document says where an id may be named.
+response as one with an unknown id, and Meta is not called. The OpenAPI document says where an id may be named.
 """
 
 import re
@@ -14,6 +14,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
 
 from gateway import ids
+from gateway.api.openapi import names
 from gateway.clock import now
 from messaging.models import OptOut
 from messaging.tests.incoming import number_of
@@ -57,7 +58,7 @@ EVERYTHING_WORKED = {
     "status": "PENDING",
     "category": "UTILITY",
 }
-"""The answer of Meta to every call."""
+"""Meta's response to every call."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +79,9 @@ class Place:
         return f"{self.route} {self.media_type} {self.name}"
 
 
-def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    while "$ref" in schema:
-        found: Any = DOCUMENT
-        for part in schema["$ref"].removeprefix("#/").split("/"):
-            found = found[part]
-        schema = found
-    return schema
-
-
-def members(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def members(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The members of an object, with their schemas."""
-    schema = resolved(schema)
+    schema = names.resolved(DOCUMENT, schema)
     yield from schema.get("properties", {}).items()
     for combined in ("allOf", "anyOf", "oneOf"):
         for each in schema.get(combined, ()):
@@ -104,15 +96,15 @@ def places() -> list[Place]:
                 continue
             named = [
                 ("", item["name"], item["schema"])
-                for item in map(resolved, operation.get("parameters", ()))
+                for item in operation.get("parameters", ())
                 if item["in"] == "query"
             ]
-            for media_type, content in resolved(operation.get("requestBody", {})).get("content", {}).items():
+            for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
                 named += [(media_type, name, schema) for name, schema in members(content["schema"])]
             found |= {
                 Place(method.upper(), path, name, media_type)
                 for media_type, name, schema in named
-                if name in NAMES and resolved(schema).get("format") != "date-time"
+                if name in NAMES and names.resolved(DOCUMENT, schema).get("format") != "date-time"
             }
     return sorted(found, key=str)
 
@@ -156,7 +148,7 @@ class Caller:
     body: Mapping[str, Any]
 
     def answer(self, value: str) -> tuple[int, str]:
-        """The status and the body of the answer, without what is different in every answer."""
+        """The status and the body of the response, without what differs in every response."""
         path, data, media_type = self.path, dict(self.body), "application/json"
         if not self.place.media_type:
             path += "?" + urlencode({**QUERIES.get(self.place.route, {}), self.place.name: value})
@@ -174,13 +166,11 @@ class Caller:
     @property
     def takes_a_file(self) -> bool:
         operation = DOCUMENT["paths"][self.place.path][self.place.method.lower()]
-        return "multipart/form-data" in resolved(operation.get("requestBody", {})).get("content", {}) and (
-            self.place.path != "/v1/messages/batch"
-        )
+        return operation.get("requestBody", {}).get("content", {}).keys() == {"multipart/form-data"}
 
 
 @pytest.mark.parametrize("place", places(), ids=str)
-def test_what_is_not_the_callers_own_is_answered_like_what_nobody_has(
+def test_an_id_of_another_owner_gets_the_response_of_an_unknown_id(
     place: Place, api: Api, tenant: Tenant, other_tenant: Tenant, graph: ScriptedGraph
 ) -> None:
     graph.always_answers(EVERYTHING_WORKED)
@@ -194,8 +184,8 @@ def test_what_is_not_the_callers_own_is_answered_like_what_nobody_has(
     def named(number: PhoneNumber) -> str:
         return number.account.waba_id if "waba" in place.name else number.phone_number_id
 
-    of_nobody = caller.answer("909090")
+    of_unknown = caller.answer("909090")
     for number in others:
-        assert caller.answer(named(number)) == of_nobody
+        assert caller.answer(named(number)) == of_unknown
     assert graph.received == []
-    assert caller.answer(named(own)) != of_nobody, "the id in this place has no effect"
+    assert caller.answer(named(own)) != of_unknown, "the id in this place has no effect"
