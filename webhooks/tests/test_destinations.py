@@ -344,6 +344,7 @@ def test_an_archive_holds_each_event_in_a_line(
     dispatcher.run()
     assert set(waiting.values_list("status", "attempts")) == {("delivered", 1)}
     objects = aws.objects("archive")
+    assert all(name.startswith(f"shop=1/{now():%Y/%m/%d}/") for name in objects)
     moment = datetime(2026, 11, 29, 15, 30, tzinfo=UTC)
     monkeypatch.setattr(s3, "now", lambda: moment)
     publish_one(tenant, "in the afternoon", raw=body)

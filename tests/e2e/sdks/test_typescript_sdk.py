@@ -87,7 +87,7 @@ def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack,
         "noSecret": ["At least one secret (whsec_…) is needed."] * 4
         + ["A secret must be whsec_ and base64."],
         "parsedBody": "Give verify the body as it arrived, before any parsing.",
-        "forged": [True] * 6,
+        "forged": [True] * 7,
         "reply": {
             "from": "2003",
             "recipient": "IN.1",

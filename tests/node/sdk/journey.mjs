@@ -95,6 +95,7 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
     [signed.body + " ", signed.headers],
     [signed.body, {}],
     [signed.body, { ...signed.headers, "webhook-id": "evt_2" }],
+    [signed.body, { ...signed.headers, "webhook-timestamp": "1" }],
     ...signed.untimely.map((headers) => [signed.body, headers]),
     [signed.body, { ...signed.headers, "webhook-signature": "v1,%%% v1" }],
   ];
