@@ -64,7 +64,15 @@ def test_a_batch_that_could_run_and_does_not_is_found(tenant: Tenant) -> None:
     Batch.objects.filter(pk=running.pk).update(lease_until=now() - timedelta(minutes=2))
     assert waiting() == (2, pytest.approx(300, abs=30)), "no process took over the expired lease"
     Batch.objects.update(completed_at=now())
-    Batch.objects.filter(pk=batch.pk).update(completed_at=None)
+    batches = Batch.objects.filter(pk=batch.pk)
+    batches.update(completed_at=None, waiting_for="scheduled", send_at=now() + timedelta(hours=1))
+    assert waiting() == (0, 0.0), "its time has not come"
+    batches.update(send_at=now() - timedelta(minutes=2))
+    assert waiting() == (1, pytest.approx(120, abs=30)), "no process noticed that its time has come"
+    batches.update(waiting_for="number_not_connected", send_at=None)
+    assert waiting() == (0, 0.0)
+    batches.update(waiting_for="number_released")
+    assert waiting()[0] == 1, "a runner has to end it"
     Tenant.objects.update(status="suspended")
     assert waiting() == (0, 0.0)
 

@@ -5,13 +5,15 @@ from django.db import connection
 from gateway.monitoring import metrics
 from tenants.tenant_status import SERVED
 
-# Does not count batches that wait for another batch of their number. Does not count batches younger than a minute,
-# because a runner may not have had time to claim them.
+# Does not count batches that wait for their time, for their number or for another batch of it. Does not count batches
+# that could run for less than a minute, because a runner may not have had time to claim them.
 _WAITING = f"""
-SELECT count(*), coalesce(extract(epoch FROM now() - min(coalesce(b.lease_until, b.created_at))), 0)
-FROM messaging_batch b JOIN tenants_tenant t ON t.id = b.tenant_id
+SELECT count(*), coalesce(extract(epoch FROM now() - min(r.since)), 0)
+FROM messaging_batch b
+    JOIN tenants_tenant t ON t.id = b.tenant_id,
+    LATERAL (SELECT greatest(coalesce(b.lease_until, b.created_at), b.send_at)) AS r (since)
 WHERE b.completed_at IS NULL AND {SERVED.format(row="b")}
-  AND coalesce(b.lease_until, b.created_at) < now() - interval '1 minute'
+  AND b.waiting_for IS DISTINCT FROM 'number_not_connected' AND r.since < now() - interval '1 minute'
   AND NOT EXISTS (
       SELECT FROM messaging_batch o WHERE o.phone_number_id = b.phone_number_id AND o.lease_until > now())
 """  # noqa: S608 - only a condition is formatted in
