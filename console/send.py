@@ -137,7 +137,7 @@ class SendForm(TemplateForm):
         return {**head, "type": "text", "text": {"body": values["text"]}}
 
     def _check_account(self, cleaned: Mapping[str, Any]) -> None:
-        numbers = PhoneNumber.objects.for_tenant(self._visit.tenant.id)
+        numbers = PhoneNumber.objects.for_environment(**self._visit.scope)
         number = numbers.filter(phone_number_id=cleaned.get("from_")).first()
         if number is not None and self._template and number.account_id != self._template.account_id:
             raise ValidationError(

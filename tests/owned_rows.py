@@ -1,0 +1,170 @@
+"""Makes a test fail in which a statement reads or changes rows of tenants without naming the owner.
+
+Each statement that our code runs in a test is read:
+
+- A call of a tenant names the tenant, or the rows: by their ids or by another unique column.
+- A statement that names a tenant names the environment too, if the table has one.
+
+So a forgotten condition fails every test that runs its statement, also where no test has a neighbour's row.
+`EVERYWHERE` lists the exceptions. Staff pages and the service's own tasks read the rows of all tenants.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import psycopg
+import pytest
+from django.apps import apps
+
+ROOT = Path(__file__).resolve().parents[1]
+HERE = f"{ROOT}/"
+SHARED = ("gateway/database/", "gateway/api/pagination.py")
+"""Code that runs the statements of its callers."""
+OF_STAFF = re.compile(r"(^|/)(admin|staff|management|staff_\w+)(/|\.py)")
+CALLS_OF_STAFF = ("/admin", "/v1/admin", "/metrics", "/readyz")
+BY_META = {"phone_number_id", "waba_id", "wa_id", "user_id", "template_id", "media_id", "message_id"}
+"""Ids that callers choose. Another tenant may have a row with the same value."""
+ONE_OWNER = "a number and its account have one owner in the whole service"
+BOTH = "covers both environments"
+EVERYWHERE = {
+    "billing/invoices/documents.py:pdf": "the number of a document is unique",
+    "billing/plan.py:terms_for": "the terms of all tenants",
+    "console/customer_data.py:data_page": BOTH,
+    "console/keys.py:_list_page": BOTH,
+    "console/search.py:_keys": BOTH,
+    "messaging/batches/lifecycle.py:_known": "a client_ref is of one batch of both environments",
+    "messaging/daily_ledger/tally.py:Counting.rows": "counts for the owners that it is given",
+    "messaging/erasure.py": BOTH,
+    "messaging/retention.py": BOTH,
+    "messaging/message_templates/parameters.py:_Mirrored.is_fresh": ONE_OWNER,
+    "phone_numbers/connection/state.py": ONE_OWNER,
+    "phone_numbers/leaving.py": ONE_OWNER,
+    "phone_numbers/onboarding.py": ONE_OWNER,
+    "phone_numbers/registration.py:migrate": ONE_OWNER,
+    "phone_numbers/sandbox/control.py:make": "the account of the sandbox is of one environment",
+    "phone_numbers/tokens.py:question": ONE_OWNER,
+    "tenants/connected_apps/connections.py:allow": BOTH,
+    "tenants/signup/screening.py": "compares a sign-up with those of others",
+    "webhooks/delivery/claimer.py": "a dispatcher delivers for all tenants",
+    "webhooks/events/retention.py": BOTH,
+    "webhooks/events/search.py:search.<locals>.<lambda>": "only finds where the tenant's rows begin",
+    "webhooks/events/search.py:search_deliveries": "only finds where the tenant's rows begin",
+}
+"""The beginnings of the names of functions whose statements cover more than one owner, and why."""
+
+_WHERE = re.compile(r"\bWHERE\b.*", re.DOTALL)
+_FROM = re.compile(r"\bFROM\b.*", re.DOTALL)
+_TABLE = re.compile(r'\b(?:FROM|JOIN|UPDATE|USING) "?(\w+)')
+_IS = r'"?\)?(?:::\w+)? *(?:=|IN\b|LIKE\b)'
+_NAMES_TENANT = re.compile(r'\btenant_id"? *(?:=|IN|BETWEEN) *(?:ANY)?\(?[%$\']')
+_NAMES_ENVIRONMENT = re.compile(rf"\benvironment{_IS}")
+_NAMES_ROW = re.compile(rf"\b(?!(?:tenant_id|{'|'.join(sorted(BY_META))})\b)\w+_id{_IS}")
+
+
+@cache
+def owned_tables() -> dict[str, bool]:
+    """The tables with rows of tenants, and whether a row belongs to an environment."""
+    columns = {
+        model._meta.db_table: {field.column for field in model._meta.local_fields}
+        for model in apps.get_models()
+    }
+    return {table: "environment" in names for table, names in columns.items() if "tenant_id" in names}
+
+
+@cache
+def _unique_value(tables: frozenset[str]) -> re.Pattern[str]:
+    """A condition on a column of these tables that identifies a row."""
+    unique = {
+        field.column
+        for model in apps.get_models()
+        for field in model._meta.local_fields
+        if model._meta.db_table in tables and (field.primary_key or field.unique)
+    }
+    columns = sorted(filter(None, unique - BY_META)) or ["(?!)"]
+    return re.compile(rf"\b(?:{'|'.join(columns)}){_IS}")
+
+
+@cache
+def missing(statement: str) -> str:
+    """What a statement does not name: `tenant`, `environment`, or nothing."""
+    tables = frozenset(_TABLE.findall(statement))
+    conditions = _FROM if statement.lstrip().startswith("SELECT") else _WHERE
+    named = found[0] if (found := conditions.search(statement)) else ""
+    owned = tables & owned_tables().keys()
+    if not owned or _NAMES_ROW.search(named) or _unique_value(tables).search(named):
+        return ""
+    if not _NAMES_TENANT.search(named):
+        return "tenant"
+    has_environment = any(owned_tables()[table] for table in owned)
+    return "environment" if has_environment and not _NAMES_ENVIRONMENT.search(named) else ""
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _place(code: CodeType) -> str:
+    return f"{code.co_filename.removeprefix(f'{ROOT}/')}:{code.co_qualname}"
+
+
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(HERE) and "/.venv/" not in code.co_filename
+
+
+def _call_of_tenant(frames: list[FrameType]) -> bool:
+    """Whether the statement is of an API call or a page that is not of staff."""
+    for frame in frames:
+        path = getattr(frame.f_locals.get("request"), "path", None)
+        if isinstance(path, str):
+            return not path.startswith(CALLS_OF_STAFF)
+    return False
+
+
+def unowned(statement: str) -> str:
+    """The function that runs this statement, and what it misses. Empty if nothing is missing."""
+    what = missing(statement)
+    if not what:
+        return ""
+    frames = list(_frames(sys._getframe(2)))
+    ours = [place for frame in frames if _is_ours(frame.f_code) for place in [_place(frame.f_code)]]
+    place = next((each for each in ours if not each.startswith(SHARED)), "")
+    if "tests/" in place or OF_STAFF.search(place.partition(":")[0]) or place.startswith(tuple(EVERYWHERE)):
+        return ""
+    if what == "tenant" and not _call_of_tenant(frames):
+        return ""
+    return f"{place} names no {what}: {statement}"
+
+
+_found: list[str] = []
+
+
+def _watch(cursor: type[Any], name: str) -> None:
+    execute = getattr(cursor, name)
+
+    def watched(self: Any, query: Any, *args: Any, **options: Any) -> Any:
+        text = query.decode() if isinstance(query, bytes) else query
+        if isinstance(text, str) and apps.models_ready and (found := unowned(text)):
+            _found.append(found)
+        return execute(self, query, *args, **options)
+
+    setattr(cursor, name, watched)
+
+
+for _cursor in (psycopg.Cursor, psycopg.AsyncCursor):
+    _watch(_cursor, "execute")
+    _watch(_cursor, "executemany")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Fail a test that ran a statement without an owner."""
+    _found.clear()
+    yield
+    assert not _found, _found[0]

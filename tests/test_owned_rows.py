@@ -1,0 +1,38 @@
+"""The watch over the owners of rows (`owned_rows.py`): what it refuses, and its list of exceptions."""
+
+import ast
+
+import pytest
+
+from tests.owned_rows import EVERYWHERE, ROOT, missing
+
+OF_TENANT = "SELECT id FROM events WHERE tenant_id = %s"
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        (OF_TENANT, "environment"),
+        (f"{OF_TENANT} AND environment = %s", ""),
+        ("SELECT id FROM events WHERE environment = %s AND wa_id = %s", "tenant"),
+        ("SELECT tenant_id FROM events e JOIN e.tenant_id = t.id", "tenant"),
+        ("SELECT url FROM webhooks_endpoint WHERE id = ANY(%s)", ""),
+        ("UPDATE webhook_deliveries SET status = 'dead' WHERE endpoint_id = %s", ""),
+        ('DELETE FROM "messaging_optout" WHERE "messaging_optout"."user_id" = %s', "tenant"),
+        ("UPDATE webhooks_endpoint SET tenant_id = %s", "tenant"),
+        ("SELECT 1", ""),
+    ],
+)
+def test_a_statement_names_the_owner_of_rows(statement: str, what: str) -> None:
+    assert missing(statement) == what
+
+
+def test_each_exception_is_code_that_exists() -> None:
+    for each in EVERYWHERE:
+        file, _, function = each.partition(":")
+        names = {
+            node.name
+            for node in ast.walk(ast.parse((ROOT / file).read_text()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        }
+        assert set(function.replace(".<locals>.<lambda>", "").split(".")) - {""} <= names, each
