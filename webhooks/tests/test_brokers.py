@@ -129,29 +129,33 @@ def test_a_connection_that_a_refusal_closed_is_opened_again(rabbit: Rabbit) -> N
     assert len(rabbit.received("missing")) == 1
 
 
-def sent_to(destination: Any, *messages: Message) -> list[str | None]:
-    """Send messages to a destination one after another. Returns the errors."""
+def sent(*messages: tuple[Any, Message]) -> list[str | None]:
+    """Send an endpoint's messages one after another, each to its own destination. Returns the errors."""
 
     async def send() -> list[str | None]:
         async with Outbound(allow_private=True) as outbound, aclosing(Connections(outbound)) as opened:
-            return [(await opened.send(UUID(int=0), destination, each)).error for each in messages]
+            return [(await opened.send(UUID(int=0), to, each)).error for to, each in messages]
 
     return asyncio.run(send())
 
 
 def test_a_topic_gets_the_key_of_an_ordered_event_alone(kafka: KafkaBrokers) -> None:
     to = kinds.KINDS["kafka"].SETTINGS(**kafka.topic("keys")["destination"])
-    assert sent_to(to, *(Message(b"{}", {}, key, 5.0) for key in (None, "17"))) == [None, None]
+    assert sent(*((to, Message(b"{}", {}, key, 5.0)) for key in (None, "17"))) == [None, None]
     assert {record.key() for record in kafka.records("keys", 2)} == {None, b"17"}
 
 
-def test_an_exchange_gets_the_routing_key_of_its_settings(rabbit: Rabbit) -> None:
+def test_an_exchange_gets_the_routing_key_of_its_settings_also_once_they_have_changed(rabbit: Rabbit) -> None:
     rabbit.bind("routed")
-    to = rabbitmq.RabbitMqSettings(**rabbit.exchange("routed", routing_key="shop.events")["destination"])
-    assert sent_to(to, Message(b"{}", {"X-Service-Event-Type": "message.inbound"}, None, 5.0)) == [None]
-    (message,) = rabbit.received("routed")
-    assert message.delivery.routing_key == "shop.events"
-    assert message.header.properties.content_type == "application/json"
+    message, keys = (
+        Message(b"{}", {"X-Service-Event-Type": "message.inbound"}, None, 5.0),
+        ["shop.a", "shop.b"],
+    )
+    given = [rabbit.exchange("routed", routing_key=key)["destination"] for key in keys]
+    assert sent(*((rabbitmq.RabbitMqSettings(**each), message) for each in given)) == [None, None]
+    got = rabbit.received("routed")
+    assert [each.delivery.routing_key for each in got] == keys
+    assert got[0].header.properties.content_type == "application/json"
 
 
 class Relay(socketserver.BaseRequestHandler):

@@ -1,10 +1,12 @@
 """Authentication of requests to an endpoint: client certificates, CAs, OAuth2 tokens, a second signature."""
 
+import asyncio
 import ssl
 import time
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs
 from uuid import UUID
@@ -22,6 +24,7 @@ from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver, running
 from webhooks.delivery import dispatcher
 from webhooks.models import Delivery, Endpoint
+from webhooks.requests import credentials
 from webhooks.requests.credentials import Credentials, EndpointCaller, OAuth2, Tls, readable, unpacked
 from webhooks.requests.signed_request import new_secret
 from webhooks.tests.delivering import publish_one
@@ -50,9 +53,9 @@ class Tokens:
         self.asked: list[Received] = []
         self.status, self.answer = 200, {"token_type": "Bearer", "expires_in": 60}
         self.hook_status = 200
-        receiver.answer = self._answer
+        receiver.answer = self.answer_to
 
-    def _answer(self, request: Received) -> web.Response:
+    def answer_to(self, request: Received) -> web.Response:
         if not request.path.endswith("/token"):
             return web.Response(status=self.hook_status)
         self.asked.append(request)
@@ -117,6 +120,31 @@ def test_a_token_is_replaced_before_it_expires_and_each_hour(
 
     assert once(until_replaced, allow_private=True).ok
     assert [kept - 5 < seconds <= kept for seconds in left] == [True]
+
+
+def test_the_time_of_the_token_counts_towards_the_time_out(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = Tokens(receiver)
+
+    async def hang() -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    receiver.answer = lambda got: tokens.answer_to(got) if got.path.endswith("/token") else hang()
+    # The token takes 25 seconds of this clock.
+    clock = SimpleNamespace(monotonic=lambda: 25.0 * len(tokens.asked))
+    monkeypatch.setattr(credentials, "time", clock)
+    stored = Credentials(oauth2=OAuth2(**client(receiver)))
+
+    async def call(outbound: Outbound) -> Answer:
+        async with asyncio.timeout(10):
+            return await EndpointCaller(outbound).call(
+                UUID(int=0), stored, receiver.url, b"{}", {}, total_timeout=25.2
+            )
+
+    assert once(call, allow_private=True).error == "timeout"
+    assert len(receiver.received) == 2, "the token was issued in time"
 
 
 def test_without_a_token_the_attempt_fails_and_nothing_is_sent(

@@ -161,8 +161,8 @@ def test_disabled_is_reported_once_and_a_passed_ping_reports_the_recovery(
     assert (shown["cause"], shown["since"] is not None) == ("failing", True)
 
 
-def test_an_endpoint_that_says_it_is_gone_is_reported(
-    tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+def test_an_endpoint_that_says_it_is_gone_is_reported_and_its_recovery_too(
+    api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:
     receiver.answer = lambda request: web.Response(status=410 if "broken" in request.path else 200)
     publish_one(tenant)
@@ -171,6 +171,9 @@ def test_an_endpoint_that_says_it_is_gone_is_reported(
     (disabled,) = [got.json for got in receiver.received if got.json["type"] == "webhook.disabled"]
     assert disabled["data"]["cause"] == "gone"
     assert notify_changes() == 0
+    assert api.post(f"/v1/webhooks/{broken.id}/verify").status_code == 200
+    assert notify_changes() == 1
+    assert reported(other) == ["webhook.disabled", "webhook.recovered"]
 
 
 def test_the_failure_of_an_operational_event_makes_none(
