@@ -1,9 +1,12 @@
 """Messages between processes: received while Valkey is available. After an interruption, `missed` is called."""
 
 import queue
+from typing import Any
 
 import pytest
+import redis
 
+from gateway.valkey import channel as channels
 from gateway.valkey.channel import Channel
 from gateway.valkey.connection import valkey
 
@@ -50,3 +53,29 @@ def test_a_process_does_not_receive_its_own_news() -> None:
     other.send("last")
     while (news := received.get(timeout=SECONDS)) != "last":
         assert news.startswith("news")
+
+
+def test_news_whose_work_fails_end_no_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "AGAIN_SECONDS", 0.01)
+    received: queue.Queue[str] = queue.Queue()
+    missed: queue.Queue[None] = queue.Queue()
+    failures = [ValueError()]
+
+    def work(news: str) -> None:
+        if failures:
+            raise failures.pop()
+        received.put(news)
+
+    Channel("news:failing", received=work, missed=lambda: missed.put(None)).listen()
+    other = Channel("news:failing", received=received.put, missed=lambda: None)
+    assert first_news(other, received).startswith("news")
+    assert not failures
+    missed.get(timeout=SECONDS)
+
+
+def test_without_valkey_news_are_lost_and_nothing_else_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> Any:
+        raise redis.exceptions.ConnectionError
+
+    monkeypatch.setattr(channels, "valkey", away)
+    Channel("news:lost", received=print, missed=lambda: None).send("news")

@@ -679,6 +679,14 @@ def test_a_database_that_is_away_does_not_end_it(
     assert stream.event()["id"] == second
 
 
+def test_a_stream_whose_place_is_not_found_in_time_is_refused_and_can_be_repeated(
+    front: FrontClient, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_response, "START_SECONDS", 0.0)
+    answer = front.ask("GET", "/v1/events/stream", Authorization=f"Bearer {key.key}")
+    assert_error(answer, 503, "service_unavailable")
+
+
 def test_a_strangers_stream_is_refused(front: FrontClient) -> None:
     assert_error(front.ask("GET", "/v1/events/stream"), 401, "unauthorized")  # type: ignore[arg-type]
 

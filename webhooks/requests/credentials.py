@@ -186,15 +186,16 @@ def _destination(kind: str, given: dict[str, Any]) -> Any:
         )
     if problem is None:
         found = destination.SETTINGS(**{name: value for name, value in given.items() if value is not None})
-        problem = destination.problem(found) or _address_problem(destination.address(found))
+        problem = destination.problem(found) or _address_problem(found)
     if problem is not None:
         raise InvalidRequest.of(destination=problem)
     return found
 
 
-def _address_problem(shown: str) -> str | None:
-    """Why an endpoint cannot have this address. None if it can."""
+def _address_problem(destination: Any) -> str | None:
+    """Why an endpoint cannot have the address in these settings. None if it can."""
     try:
+        shown = address(destination)
         is_usable = bool(urlsplit(shown).netloc) and len(shown) <= MAX_URL_LENGTH
     except ValueError:
         is_usable = False

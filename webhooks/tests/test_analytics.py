@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
 from django.db import connection
 from msgspec.structs import replace
@@ -276,6 +277,16 @@ def test_one_hour_that_cannot_be_counted_stops_no_other(
     assert figures(api, around(now()))["pending_hours"] == 1
 
 
+def test_hours_are_counted_by_one_process_at_a_time(api: Api, tenant: Tenant) -> None:
+    write(tenant, [outbound()])
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [rollup._LOCK])
+        assert rollup.roll_up() == 0
+        assert not Figure.objects.exists()
+    count_all()
+    assert [day["sent"] for day in figures(api, around(now()))["messages"]] == [1]
+
+
 def test_figures_say_up_to_when_they_are_complete(
     api: Api, other_api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +347,7 @@ def test_what_cannot_be_answered_is_400(api: Api) -> None:
         "",
         "from=2020-01-01T00:00:00Z",
         "from=2020-01-02T00:00:00Z&to=2020-01-01T00:00:00Z",
+        "from=2020-01-01T00:00:00Z&to=2020-01-01T00:00:00Z",
         "from=2020-01-01T00:00:00Z&to=2021-01-01T00:00:00Z",
         *(
             f"{RANGE}&{more}"

@@ -145,6 +145,16 @@ def test_a_topic_gets_the_key_of_an_ordered_event_alone(kafka: KafkaBrokers) -> 
     assert {record.key() for record in kafka.records("keys", 2)} == {None, b"17"}
 
 
+def test_beyond_the_most_open_destinations_each_message_still_arrives(
+    kafka: KafkaBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds, "MOST_OPEN", 1)
+    topics = [kinds.KINDS["kafka"].SETTINGS(**kafka.topic(name)["destination"]) for name in ("m1", "m2")]
+    message = Message(b"{}", {}, None, 5.0)
+    assert sent(*((to, message) for to in (*topics, *topics))) == [None] * 4
+    assert [len(kafka.records(name, 2)) for name in ("m1", "m2")] == [2, 2]
+
+
 def test_an_exchange_gets_the_routing_key_of_its_settings_also_once_they_have_changed(rabbit: Rabbit) -> None:
     rabbit.bind("routed")
     message, keys = (
@@ -291,6 +301,24 @@ def test_settings_that_lead_nowhere_are_refused(api: Api, kind: str, given: dict
     answer = api.post("/v1/webhooks", {"kind": kind, "destination": given})
     fields = assert_error(answer, 400, "invalid_request")["details"]["fields"]
     assert {name.partition(".")[0] for name in fields} == {"destination"}
+
+
+@pytest.mark.parametrize("host", ["[1.2]", "[::1", "::1]", "[::g]", "[]", "b.example:0x1", ":1"])
+def test_a_host_in_no_valid_form_is_refused_wherever_an_endpoint_names_one(api: Api, host: str) -> None:
+    url, keys = f"https://{host}/a/b", {**KEYS, "bucket": "abc"}
+    client = {"client_id": "a", "client_secret": "b"}
+    user = {"username": "u", "password": "p"}
+    for given in (
+        {"url": url},
+        {"url": "https://b.example", "oauth2": {"token_url": url, **client}},
+        {"kind": "sqs", "destination": {**KEYS, "queue_url": url}},
+        {"kind": "sqs", "destination": {**KEYS, "queue_url": "https://b.example/1/q", "endpoint_url": url}},
+        {"kind": "s3", "destination": {**keys, "endpoint_url": url}},
+        {"kind": "kafka", "destination": {"bootstrap_servers": f"{host}:9092", "topic": "t"}},
+        {"kind": "rabbitmq", "destination": {"url": f"amqps://{host}/", **user}},
+    ):
+        answer = api.post("/v1/webhooks", given)
+        assert (answer.status_code, given) == (400, given)
 
 
 def test_a_service_without_the_client_says_so(

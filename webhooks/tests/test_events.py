@@ -104,6 +104,16 @@ def test_an_item_is_the_envelope_without_data_and_raw(api: Api, tenant: Tenant, 
     assert item["deliveries"] == {"pending": 1, "delivered": 0, "failed": 0, "dead": 0}
 
 
+def test_events_of_many_days_are_read_together(tenant: Tenant) -> None:
+    events = [each for age in range(5) for each in publishing.make(tenant, age=timedelta(days=age), count=2)]
+    found = envelope.load([event.id for event in events], tenant_id=tenant.id)
+    for event in events:
+        stored, alone = found[event.id], envelope.load([event.id], tenant_id=tenant.id)[event.id]
+        assert stored is not None
+        assert alone is not None
+        assert stored.body() == alone.body()
+
+
 def test_one_event_is_the_envelope_exactly_as_delivered(api: Api, tenant: Tenant, endpoint: Endpoint) -> None:
     raw = b'{ "a" : "caf\\u00e9 \\/",\n "n": 12345678901234567890.10 }'
     event = make(tenant, raw=raw)

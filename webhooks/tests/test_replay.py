@@ -380,6 +380,22 @@ class TestAnEndpoint:
         tasks.release_replays.run()
         assert queued == [None, replay.RELEASE_SECONDS], "no chunk is left"
 
+    def test_without_valkey_a_release_leaves_the_next_one_to_beat(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def away() -> Any:
+            raise redis.exceptions.ConnectionError
+
+        monkeypatch.setattr(replay, "PER_SECOND", 1)
+        monkeypatch.setattr(replay, "valkey", away)
+        dead(tenant, "k1")
+        dead(tenant, "k2")
+        ask(api, endpoint)
+        for released in (1, 2):
+            ReplayChunk.objects.update(due_at=now())
+            tasks.release_replays.run()
+            assert Delivery.objects.filter(is_replay=True).count() == released
+
     def test_claims_prefer_what_is_fresh(self, api: Api, tenant: Tenant, endpoint: dict[str, Any]) -> None:
         from webhooks.delivery.caps import Room
         from webhooks.delivery.claim_statements import claim

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 from aiohttp import web
+from django.core.cache import cache
 from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
@@ -18,6 +19,7 @@ from django.urls import reverse
 from gateway.clock import now
 from gateway.ids import uuid7
 from tenants.models import AuditEntry, Tenant, User
+from tenants.staff import dashboard
 from tests.browsers import logged_in, text
 from tests.fixtures import Api
 from tests.receiver import Receiver
@@ -298,6 +300,26 @@ def shown_value(answer: Any, name: str) -> str:
     found = re.search(rf'name="{name}" value="([^"]*)"', answer.content.decode())
     assert found is not None
     return found[1]
+
+
+def test_the_overview_opens_while_its_figures_cannot_be_read_in_time(
+    staff: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled = "SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(10) WHERE {} IS NOT NULL"
+    for name, parameter in (
+        ("_BUSIEST", "%(first)s"),
+        ("_FAILING", "%(first)s"),
+        ("_DELIVERIES", "%s::uuid"),
+    ):
+        monkeypatch.setattr(cards_and_charts, name, cancelled.format(parameter))
+    cache.delete(dashboard.CACHE_KEY)
+    browser = Client()
+    browser.force_login(staff)
+    page = browser.get("/admin/").content.decode()
+    cache.delete(dashboard.CACHE_KEY)
+    assert "Dead deliveries" in page
+    assert "Busiest businesses" not in page
+    assert "Failures per hour" not in page
 
 
 def test_the_busiest_and_the_failing_businesses_are_those_of_the_last_day_in_the_live_environment(

@@ -243,6 +243,7 @@ def test_a_replica_that_ends_costs_no_read(
     # The last check found the standby available. The next read finds it gone, and the primary answers this read too.
     assert listed(api) == ["msg:first"]
     assert reads("default", tenant, api) == STATEMENTS
+    assert source(monkeypatch) == "default", "a check finds it gone too"
     replicated.start()
     wait_until(lambda: source(monkeypatch) == replica.REPLICA, "it is back", seconds=30)
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from gateway.database.statements import LoopConnection, Statements, bulk_cursor, run
+from tenants.models import Tenant
+from tests.database_settings import connected_with
 
 LONG = f"-- {'x' * 5_000}\n"
 NAMED = "SELECT %(b)s::int, %(a)s::text, %(b)s::int + 1, '5%%', 7 %% 4"
@@ -81,3 +83,16 @@ def test_a_connection_that_ended_while_idle_is_replaced(at_once: bool) -> None:
     connection.ensure_connection()
     first, second, third = asyncio.run(sessions())
     assert first != second == third
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_was_closed_halfway_undoes_no_later_write(tenant: Tenant) -> None:
+    """The pool has one connection, so the later write gets the one of the transaction."""
+    options = connection.settings_dict["OPTIONS"]
+    with connected_with(OPTIONS=options | {"pool": options["pool"] | {"min_size": 1, "max_size": 1}}):
+        with transaction.atomic():
+            assert Tenant.objects.exists()
+            connection.close()
+        with bulk_cursor() as cursor:
+            cursor.execute("UPDATE tenants_tenant SET name = 'Later'")
+        assert set(Tenant.objects.values_list("name", flat=True)) == {"Later"}

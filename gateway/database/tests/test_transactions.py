@@ -1,9 +1,13 @@
-"""Guard of network calls: none is made inside a database transaction."""
+"""Guard of network calls: none is made inside a database transaction. Work after a commit."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 from django.db import transaction
 
-from gateway.database.transactions import NetworkInTransactionError, assert_no_transaction
+from gateway.database.transactions import NetworkInTransactionError, after_commit, assert_no_transaction
 from gateway.outbound.client import get_once
 
 
@@ -37,6 +41,19 @@ def test_the_transaction_around_a_test_does_not_count() -> None:
 def test_what_runs_on_commit_is_outside(django_capture_on_commit_callbacks: object) -> None:
     with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]
         transaction.on_commit(assert_no_transaction)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("around", [transaction.atomic, nullcontext], ids=["in a transaction", "without"])
+def test_work_after_the_commit_that_fails_fails_nothing_else(around: Callable[[], Any]) -> None:
+    def fail() -> None:
+        raise ValueError
+
+    done: list[int] = []
+    with around():
+        for work in (fail, lambda: done.append(1)):
+            after_commit(work)
+    assert done == [1]
 
 
 @pytest.mark.django_db

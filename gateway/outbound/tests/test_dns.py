@@ -15,9 +15,8 @@ from gateway.outbound.tests.receivers import (
 )
 
 
-async def test_an_unknown_name() -> None:
-    names = KnownNames()
-
+@pytest.mark.parametrize("names", [KnownNames(), KnownNames(**{"nowhere.test": [[]]})])
+async def test_an_unknown_name_and_one_without_addresses(names: KnownNames) -> None:
     async with Outbound(allow_private=True, resolve=names) as client:
         answer = await client.post("https://nowhere.test/", b"", {})
 

@@ -13,7 +13,7 @@ import pytest
 from gateway.outbound import client as egress_proxy
 from gateway.outbound import client as outbound_module
 from gateway.outbound.client import Outbound
-from gateway.outbound.tests.receivers import KnownNames, Serve, answers_ok
+from gateway.outbound.tests.receivers import Connection, KnownNames, Serve, answers_ok
 
 CREDENTIALS = base64.b64encode(b"gateway:p@ss").decode()
 
@@ -163,6 +163,18 @@ async def test_a_proxy_that_opens_no_tunnel_is_a_connection_error(
         answer = await client.post(receiver.url(), b"{}", {})
     assert (answer.status, answer.error) == (None, "connection_error")
     assert receiver.requests == []
+
+
+async def test_a_proxy_that_resets_the_connection_is_a_connection_error(serve: Serve, settings: Any) -> None:
+    async def resets(connection: Connection) -> None:
+        await connection.request()
+        connection.reset()
+
+    proxy = await serve(resets)
+    settings.WEBHOOK_PROXY_URL = proxy.url()
+    async with Outbound(allow_private=True) as client:
+        answer = await client.post("http://127.0.0.1:9/", b"{}", {})
+    assert (answer.error, len(proxy.requests)) == ("connection_error", 1)
 
 
 async def test_a_proxy_that_is_away_or_silent(

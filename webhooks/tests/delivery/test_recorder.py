@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from gateway import ids
 from gateway.outbound.connection import Answer
@@ -150,3 +150,76 @@ def test_what_is_not_counted_yet_is_counted_at_the_end(
 
     recording(work)
     assert Endpoint.objects.get().window_attempts == 2
+
+
+@pytest.mark.parametrize("step", ["recording", "evaluating"])
+def test_what_an_outage_of_the_database_interrupts_is_repeated_after_it(
+    tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(recorders, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(recorders, "EVALUATE_SECONDS", 0.01)
+    statements, outage = getattr(recorders, step), [OperationalError()]
+
+    def interrupted(outcomes: list[Outcome]) -> Any:
+        if outage:
+            raise outage.pop()
+        return statements(outcomes)
+
+    monkeypatch.setattr(recorders, step, interrupted)
+    (delivery,) = claimed(tenant, 1)
+
+    async def work(recorder: Recorder) -> None:
+        recorder.add(outcome(delivery, BAD))
+        await until(lambda: Endpoint.objects.get().consecutive_failures == 1)
+
+    recording(work)
+    assert (outage, Delivery.objects.get().status) == ([], "failed")
+
+
+def test_outcomes_that_cannot_be_counted_hold_up_no_other(
+    tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluating, failures = recorders.evaluating, [ValueError()]
+
+    def failing(outcomes: list[Outcome]) -> Any:
+        if failures:
+            raise failures.pop()
+        return evaluating(outcomes)
+
+    monkeypatch.setattr(recorders, "evaluating", failing)
+    first, second = claimed(tenant, 2)
+
+    async def work(recorder: Recorder) -> None:
+        recorder.add(outcome(first, BAD))
+        await until(lambda: not failures)
+        recorder.add(outcome(second, BAD))
+        await until(lambda: Endpoint.objects.get().consecutive_failures == 1)
+
+    recording(work)
+    assert set(Delivery.objects.values_list("status", flat=True)) == {"failed"}
+
+
+@pytest.mark.parametrize("error", [ValueError(), OperationalError()])
+def test_a_disabling_that_fails_does_not_end_the_recorder(
+    tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    disable, failures = recorders.lifecycle.disable, [error]
+
+    def failing(**given: Any) -> None:
+        if failures:
+            raise failures.pop()
+        disable(**given)
+
+    monkeypatch.setattr(recorders.lifecycle, "disable", failing)
+    gone = [
+        msgspec.structs.replace(outcome(each, BAD), decision=Decision("dead", gone=True))
+        for each in claimed(tenant, 2)
+    ]
+
+    async def work(recorder: Recorder) -> None:
+        recorder.add(gone[0])
+        await until(lambda: not failures)
+        recorder.add(gone[1])
+        await until(lambda: Endpoint.objects.get().status == "disabled")
+
+    recording(work)

@@ -192,3 +192,23 @@ def test_more_is_claimed_ahead_the_faster_deliveries_end(monkeypatch: pytest.Mon
         ahead.append(rate.ahead())
     # A quarter of a second at 50, then at 75 a second. The last measurement is too short to count.
     assert ahead == [12, 18, 18]
+
+
+def test_a_request_that_crashes_costs_no_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More requests crash than there are senders, also calls."""
+
+    async def check(requests: Requests) -> None:
+        async def crash(sending: Sending) -> None:
+            requests.under_way.append(sending)
+            raise ValueError
+
+        send, requests.senders._send = requests.senders._send, crash
+        for _ in range(4):
+            requests.put()
+        requests.senders.send_call(None, InFlight(16), InFlight(16))  # type: ignore[arg-type]
+        await requests.until(lambda: requests.senders.in_flight == 0)
+        requests.senders._send = send
+        requests.put()
+        await requests.until(lambda: len(requests.under_way) == 1)
+
+    with_requests(monkeypatch, 2, 4, check)

@@ -15,6 +15,12 @@ import pytest
 from aiohttp import web
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from django.db import connection
 
 from gateway.outbound.client import Answer, Outbound, once
@@ -248,6 +254,16 @@ def test_client_certificates_and_own_cas(
         assert [each.status for each in Delivery.objects.filter(endpoint_id=endpoint["id"])] == ["delivered"]
 
 
+def test_a_stored_certificate_that_cannot_be_used_any_longer_is_a_tls_error(receiver: Receiver) -> None:
+    stored = Credentials(tls=Tls(ca="no pem"))
+
+    async def call(outbound: Outbound) -> Answer:
+        return await EndpointCaller(outbound).call(UUID(int=0), stored, receiver.url, b"{}", {})
+
+    assert once(call, allow_private=True).error == "tls_error"
+    assert receiver.received == []
+
+
 # --- What is stored and shown
 def test_secrets_are_encrypted_and_the_mask_keeps_them(
     api: Api, receiver: Receiver, authorities: dict[str, tuple[str, str]]
@@ -291,7 +307,14 @@ def test_secrets_are_encrypted_and_the_mask_keeps_them(
 def test_what_cannot_work_is_refused(
     api: Api, receiver: Receiver, authorities: dict[str, tuple[str, str]]
 ) -> None:
-    texts = {"CERTIFICATE": authorities["client"][0], "OTHER KEY": authorities["other"][1]}
+    encrypted = load_pem_private_key(authorities["client"][1].encode(), None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
+    )
+    texts = {
+        "CERTIFICATE": authorities["client"][0],
+        "OTHER KEY": authorities["other"][1],
+        "ENCRYPTED KEY": encrypted.decode(),
+    }
     endpoint = make(api, receiver.url)
     wrong: list[dict[str, Any]] = [
         {"tls": {}},
@@ -299,6 +322,7 @@ def test_what_cannot_work_is_refused(
         {"tls": {"ca": "x" * 10_001}},
         {"tls": {"client_certificate": "CERTIFICATE"}},
         {"tls": {"client_certificate": "CERTIFICATE", "client_key": "OTHER KEY"}},
+        {"tls": {"client_certificate": "CERTIFICATE", "client_key": "ENCRYPTED KEY"}},
         {"tls": {"client_key": "***", "client_certificate": "CERTIFICATE"}},
         {"tls": {"client_key": "OTHER KEY", "ca": "CERTIFICATE"}},
         *(

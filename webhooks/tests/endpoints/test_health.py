@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from django.test import Client
 from standardwebhooks.webhooks import Webhook
 
 from gateway import ids
 from gateway.clock import isoformat, now
 from tenants.models import Tenant
+from tests.browsers import text
 from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
@@ -141,7 +143,7 @@ class TestHealth:
         assert shown_health(api, endpoint)["reason"] == {"error": "http_5xx", "http_status": 503}
 
     def test_of_the_last_hour_has_the_share_and_the_times_of_attempts(
-        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+        self, api: Api, browser: Client, tenant: Tenant, endpoint: dict[str, Any]
     ) -> None:
         times = [{"attempts": 1, "last_response_ms": ms} for ms in range(1, 25)]
         rows(tenant, endpoint, "delivered", *times[:16])
@@ -154,6 +156,9 @@ class TestHealth:
             "p50_ms": 12,
             "p95_ms": 23,
         }
+        page = text(browser, f"/console/webhooks/{endpoint['id']}")
+        assert "66.7 %" in page
+        assert "of 24 delivered; half answered within 12" in page
 
     def test_another_endpoints_deliveries_are_not_counted(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver

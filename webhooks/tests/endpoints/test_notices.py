@@ -430,6 +430,25 @@ class TestExhausted:
         assert not ExhaustedDelivery.objects.exists()
         assert reported(other) == []
 
+    def test_one_endpoint_that_cannot_be_reported_stops_no_other(
+        self, tenant: Tenant, other_tenant: Tenant, broken: Endpoint, receiver: Receiver, monkeypatch: Any
+    ) -> None:
+        make(other_tenant, receiver, "broken/theirs")
+        for owner in (tenant, other_tenant):
+            publish_one(owner)
+        dispatcher.run()
+        event = notices._event
+
+        def poisoned(endpoint: Endpoint, *given: Any, **named: Any) -> Any:
+            if endpoint.pk == broken.pk:
+                raise ValueError
+            return event(endpoint, *given, **named)
+
+        monkeypatch.setattr(notices, "_event", poisoned)
+        assert report_exhausted() == 1
+        monkeypatch.setattr(notices, "_event", event)
+        assert report_exhausted() == 1, "it is reported later"
+
     def test_two_workers_report_each_once(self, tenant: Tenant, broken: Endpoint, other: Endpoint) -> None:
         publish_one(tenant)
         dispatcher.run()
