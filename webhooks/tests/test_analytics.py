@@ -277,14 +277,18 @@ def test_one_hour_that_cannot_be_counted_stops_no_other(
     assert figures(api, around(now()))["pending_hours"] == 1
 
 
+@pytest.mark.django_db(transaction=True)
 def test_hours_are_counted_by_one_process_at_a_time(api: Api, tenant: Tenant) -> None:
-    write(tenant, [outbound()])
+    write(tenant, [outbound("wamid.1")])
+    rollup.roll_up()
+    FigureDue.objects.update(due_at=now() - timedelta(seconds=1))
+    write(tenant, [outbound("wamid.2")])
     with psycopg.connect(**connection.get_connection_params()) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", [rollup._LOCK])
         assert rollup.roll_up() == 0
-        assert not Figure.objects.exists()
+        assert (Figure.objects.exists(), FigureChange.objects.exists()) == (False, True)
     count_all()
-    assert [day["sent"] for day in figures(api, around(now()))["messages"]] == [1]
+    assert [day["sent"] for day in figures(api, around(now()))["messages"]] == [2]
 
 
 def test_figures_say_up_to_when_they_are_complete(

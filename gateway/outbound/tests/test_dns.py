@@ -53,18 +53,6 @@ async def test_looked_up_names_are_kept_for_a_while(serve: Serve) -> None:
     assert names.asked == ["kept.test"]
 
 
-async def test_a_name_is_looked_up_again_once_its_addresses_have_been_kept(serve: Serve) -> None:
-    receiver = await serve(says(OK_AND_CLOSE))
-    names = KnownNames(**{"moved.test": [["::1"], ["127.0.0.1"]]})
-
-    async with Outbound(allow_private=True, resolve=names, dns_seconds=0.05) as client, asyncio.timeout(10):
-        assert not (await client.post(receiver.url(host="moved.test"), b"", {})).ok
-        while not (await client.post(receiver.url(host="moved.test"), b"", {})).ok:
-            await asyncio.sleep(0.01)
-
-    assert names.asked == ["moved.test"] * 2
-
-
 @pytest.mark.parametrize("failure", [addresses.UnknownNameError(), TimeoutError(), OSError()])
 async def test_a_failed_look_up_is_not_kept(failure: Exception) -> None:
     answers = iter([failure, None])
