@@ -22,6 +22,7 @@ URL = "sentinel://:p%40ss@first:26379,second:26380/3?master=gateway"
 def test_an_address_of_sentinels() -> None:
     expected = Sentinels((("first", 26379), ("second", 26380)), "gateway", "p@ss", 3)
     assert Sentinels.from_url(URL) == expected
+    assert Sentinels.from_url("sentinel://:a:b@first:26379?master=gateway").password == "a:b"
     with pytest.raises(ValueError, match="master"):
         Sentinels.from_url("sentinel://first:26379/0")
 

@@ -338,7 +338,10 @@ def test_a_place_of_no_moment_is_refused_and_stops_no_other_stream(listen: Open,
     """One statement looks up the places of all streams, so an error would affect all."""
     stream = listen()
     latest = ids.encode(ids.EVENT, UUID(int=2**128 - 1))
-    assert listen(Last_Event_ID=f"0.{latest}").response.status == 400
+    refused = listen(Last_Event_ID=f"0.{latest}").response
+    error = json.loads(refused.read())["error"]
+    assert (refused.status, error["code"]) == (400, "invalid_request")
+    assert error["details"]["fields"] == {"Last-Event-ID": ["Names no event of yours."]}
     published = publish_one(tenant)
     assert stream.event()["id"] == published
 

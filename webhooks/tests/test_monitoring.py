@@ -191,7 +191,8 @@ def test_replays_that_are_late_show(settings: Any, endpoint: dict[str, Any]) -> 
     chunk = {"endpoint_id": endpoint["id"], "missed": False, "source_ids": []}
     ReplayChunk.objects.create(**chunk, due_at=now() + timedelta(minutes=5))
     assert scrape(settings)["gateway_replays_oldest_due_age_seconds"] == 0
-    ReplayChunk.objects.create(**chunk, due_at=now() - timedelta(minutes=5))
+    for minutes in (5, 1):
+        ReplayChunk.objects.create(**chunk, due_at=now() - timedelta(minutes=minutes))
     after = scrape(settings)
-    assert after["gateway_replay_chunks_waiting"] == 2
+    assert after["gateway_replay_chunks_waiting"] == 3
     assert 299 < after["gateway_replays_oldest_due_age_seconds"] < 330

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from gateway import embedded_addresses
@@ -285,6 +285,15 @@ def test_a_replica_that_was_promoted_is_left(
 
 def test_without_a_replica_the_primary_serves() -> None:
     assert replica.read(lambda alias: alias) == "default"
+    asked = []
+
+    def fail(alias: str) -> None:
+        asked.append(alias)
+        raise OperationalError
+
+    with pytest.raises(OperationalError):
+        replica.read(fail)
+    assert asked == ["default"], "an outage of the primary is an outage"
 
 
 def source(monkeypatch: pytest.MonkeyPatch) -> str:

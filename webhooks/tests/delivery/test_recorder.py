@@ -9,6 +9,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from gateway import ids
+from gateway.clock import now
 from gateway.outbound.connection import Answer
 from tenants.models import Tenant
 from tests.fixtures import Api
@@ -135,6 +136,20 @@ def test_a_failure_is_counted_at_once_after_the_successes_before_it(
     recording(work)
     row = Endpoint.objects.get()
     assert (row.consecutive_failures, row.window_failures) == (1, 2), "the success in between counts"
+
+
+def test_a_probe_that_succeeds_closes_the_circuit_at_once(
+    tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorders, "EVALUATE_SECONDS", 1_000.0)
+    (delivery,) = claimed(tenant, 1)
+    Endpoint.objects.update(circuit_open_until=now(), circuit_opened=1, consecutive_failures=10)
+
+    async def work(recorder: Recorder) -> None:
+        recorder.add(msgspec.structs.replace(outcome(delivery, OK), probe=True))
+        await until(lambda: Endpoint.objects.get().circuit_open_until is None)
+
+    recording(work)
 
 
 def test_what_is_not_counted_yet_is_counted_at_the_end(
