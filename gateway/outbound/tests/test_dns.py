@@ -15,7 +15,7 @@ from gateway.outbound.tests.receivers import (
 )
 
 
-@pytest.mark.parametrize("names", [KnownNames(), KnownNames(**{"nowhere.test": [[]]})])
+@pytest.mark.parametrize("names", [KnownNames(), KnownNames(**{"nowhere.test": [list[str]()]})])
 async def test_an_unknown_name_and_one_without_addresses(names: KnownNames) -> None:
     async with Outbound(allow_private=True, resolve=names) as client:
         answer = await client.post("https://nowhere.test/", b"", {})

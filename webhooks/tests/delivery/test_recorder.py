@@ -18,6 +18,7 @@ from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim
 from webhooks.delivery.recorder import Outcome, Recorder
 from webhooks.delivery.retries_and_attempt_log import Decision
+from webhooks.endpoints import lifecycle
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
@@ -218,14 +219,14 @@ def test_outcomes_that_cannot_be_counted_hold_up_no_other(
 def test_a_disabling_that_fails_does_not_end_the_recorder(
     tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    disable, failures = recorders.lifecycle.disable, [error]
+    disable, failures = lifecycle.disable, [error]
 
     def failing(**given: Any) -> None:
         if failures:
             raise failures.pop()
         disable(**given)
 
-    monkeypatch.setattr(recorders.lifecycle, "disable", failing)
+    monkeypatch.setattr(lifecycle, "disable", failing)
     gone = [
         msgspec.structs.replace(outcome(each, BAD), decision=Decision("dead", gone=True))
         for each in claimed(tenant, 2)

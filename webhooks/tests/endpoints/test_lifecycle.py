@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from aiohttp import web
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
@@ -197,6 +197,32 @@ class TestCreate:
 
 
 class TestChange:
+    @pytest.mark.parametrize(
+        ("method", "path", "body"),
+        [
+            ("PATCH", "", {"description": "new"}),
+            ("POST", "/resume", None),
+            ("POST", "/rotate-secret", {"overlap_hours": 1}),
+        ],
+    )
+    def test_one_beside_another_change_loses_nothing_of_it(
+        self, api: Api, endpoint: dict[str, Any], method: str, path: str, body: dict[str, Any] | None
+    ) -> None:
+        has_changed = threading.Event()
+
+        def change() -> None:
+            with transaction.atomic():
+                Endpoint.objects.update(rate_per_second=7)
+                has_changed.set()
+                wait_until(lambda: waiting_for_locks() > 0, "the other change does not wait")
+
+        def change_too() -> Any:
+            assert has_changed.wait(10)
+            return api.request(method, f"/v1/webhooks/{endpoint['id']}{path}", body)
+
+        assert in_threads(change, change_too)[1].status_code == 200
+        assert Endpoint.objects.get().rate_per_second == 7
+
     def test_a_new_url_is_taken_only_when_it_passes_the_ping(
         self, api: Api, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
