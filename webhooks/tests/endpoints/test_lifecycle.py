@@ -21,6 +21,7 @@ from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher, recorder
 from webhooks.endpoints import lifecycle
 from webhooks.endpoints.lifecycle import MOST_ENDPOINTS
+from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.delivering import publish_one
 
@@ -246,6 +247,9 @@ class TestChange:
             {"description": "new", "event_types": ["message.status"], "url": receiver.url},
         ).json()
         assert (changed["description"], changed["event_types"]) == ("new", ["message.status"])
+        every = ["*", *EVENT_TYPES]
+        answer = api.patch(f"/v1/webhooks/{endpoint['id']}", {"event_types": every})
+        assert answer.json()["event_types"] == every
         assert receiver.pings == []
 
     def test_paused_nothing_is_attempted_or_queued_and_what_waited_goes_on(
