@@ -41,6 +41,14 @@ def two(payer: Tenant) -> list[Invoice]:
     return list(Invoice.objects.order_by("id"))
 
 
+def upi_code(invoice: Invoice, rupees: str) -> str:
+    """The QR code that pays an amount of an invoice to the seller of `_directly`."""
+    return documents.qr_code(
+        "upi://pay?pa=seller@examplebank&pn=Example%20Messaging%20Private%20Limited"
+        f"&am={rupees}&cu=INR&tn={invoice.number}"
+    )
+
+
 def statuses() -> list[str]:
     assert_balanced()
     return list(Invoice.objects.order_by("id").values_list("status", flat=True))
@@ -61,10 +69,7 @@ def test_a_document_says_how_to_pay_what_was_due_when_it_was_issued(payer: Tenan
         ("Reference", invoice.number),
     ]
     assert fields["words"].startswith("Amount in words: Rupees")
-    assert fields["payment"]["qr"] == documents.qr_code(
-        "upi://pay?pa=seller@examplebank&pn=Example%20Messaging%20Private%20Limited"
-        f"&am=590.00&cu=INR&tn={invoice.number}"
-    )
+    assert fields["payment"]["qr"] == upi_code(invoice, "590.00")
     transfer(invoice, 59_000)
     invoice.refresh_from_db()
     assert documents.of_invoice(invoice)["payment"] is None
@@ -85,7 +90,9 @@ def test_a_mail_leads_to_the_invoice_itself(client: Client, payer: Tenant) -> No
     paper = client.get(f"{PayLink.url_of(invoice)}/invoice?as=pdf")
     assert paper.content.startswith(b"%PDF")
     assert client.get("/pay/unknown/invoice").status_code == 404
-    transfer(invoice, 59_000)
+    transfer(invoice, 9_000)
+    assert upi_code(invoice, "500.00") in client.get(PayLink.url_of(invoice)).content.decode()
+    transfer(invoice, 50_000, "U2")
     run(CHARGE)
     assert f"{PayLink.url_of(invoice)}/invoice" in OutboundMail.objects.get(subject__startswith="Rec").text
 
@@ -173,6 +180,9 @@ def test_a_link_of_everything_ends_before_anything_else_is_paid_or_corrected(
     ]
     for day, act in enumerate(acts):
         link = payment_links.pay_all(tenant_id=payer.id, at=AT + timedelta(days=day))
+        links = provider.control("GET", "payments")["payment_links"]
+        live = [row["amount"] for row in links if row["status"] == "created"]
+        assert live == [link.amount_paise], "nothing else can be paid beside it"
         act(AT + timedelta(days=day))
         link.refresh_from_db()
         assert link.status == "failed"

@@ -213,7 +213,7 @@ def identify(request: HttpRequest, *, email: str, password: str, otp: str) -> Us
     The log-in page and console sessions share one count of failures (ACCOUNT_RATE_LIMITS).
     """
     try:
-        user = get_adapter().authenticate(request, email=email.lower(), password=password)
+        user = get_adapter().authenticate(request, email=email, password=password)
     except ValidationError:
         raise _too_many() from None
     if user is None or not user.is_active:
