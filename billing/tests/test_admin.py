@@ -39,6 +39,16 @@ pytestmark = pytest.mark.django_db
 SUBMITTED = {"_form_submitted": "on"}
 
 
+def test_staff_find_an_invoice_by_its_number_and_on_its_tenants_page(
+    browser: Client, invoice: Invoice, other_tenant: Tenant
+) -> None:
+    page = f"/admin/billing/invoice/{invoice.pk}/change/"
+    assert browser.get("/admin/find/", {"q": invoice.number.lower()})["Location"] == page
+    for tenant, is_shown in ((invoice.tenant, True), (other_tenant, False)):
+        shown = browser.get(f"/admin/tenants/tenant/{tenant.pk}/change/").content.decode()
+        assert (page in shown) is (f"{invoice.number}, ₹590.00 (Open)" in shown) is is_shown
+
+
 def credit_url(invoice: Invoice) -> str:
     return reverse("admin:billing_invoice_credit", args=[invoice.pk])
 

@@ -7,12 +7,12 @@ import pytest
 import requests
 from django.test import Client
 
-from billing import buyers
+from billing import buyers, ledger
 from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
 from billing.payments import debits, mandates, payment_links, provider_notices
-from billing.payments.provider import MandateRegistration, MandateState, ProviderUnreachable
+from billing.payments.provider import MandateRegistration, MandateState, ProviderRefused, ProviderUnreachable
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import PROFILE, ist, only_invoice
 from gateway.api.errors import Conflict, InvalidRequest
@@ -48,6 +48,11 @@ def post(hook: dict[str, Any], route: str = HOOK) -> Any:
 def answer(page_url: str, choice: str) -> requests.Response:
     """Press a button on the provider's page, as the payer."""
     return requests.post(page_url, data={"answer": choice}, timeout=10, allow_redirects=False)
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    """A method of the provider that refuses every call."""
+    raise ProviderRefused(provider_code="BAD_REQUEST_ERROR", reason=None, text="Refused")
 
 
 def ask_for_mandate(tenant: Tenant, **values: Any) -> Mandate:
@@ -274,6 +279,34 @@ def test_a_payment_link_is_the_same_while_it_lives_and_blocks_a_debit(
         payment_links.pay_now(invoice=invoice, at=CHARGE + timedelta(hours=3))
 
 
+@pytest.mark.parametrize("status", ["unknown", "created"])
+def test_a_link_whose_answer_was_lost_is_found_again(
+    provider: RunningSimulator, invoice: Invoice, status: str
+) -> None:
+    """If the process ended before it could record the failure, the attempt is still `created`."""
+    lost, before = {"scenario": "timeout_after_accept", "email": "bills@shop.example"}, provider.total()
+    provider.control("POST", "scenario", lost)
+    with pytest.raises(ProviderUnreachable):
+        payment_links.pay_now(invoice=invoice, at=CHARGE)
+    PaymentAttempt.objects.update(status=status)
+    provider.control("POST", "scenario", {**lost, "scenario": "ok"})
+    link = payment_links.pay_now(invoice=invoice, at=CHARGE)
+    [made] = provider.control("GET", "payments")["payment_links"]
+    assert (link.payment_url, link.status) == (made["short_url"], "created")
+    requested = provider.control("GET", f"requests?since={before}&path=payment_links&method=POST")["data"]
+    assert len(requested) == (1 if status == "unknown" else 2)
+
+
+def test_an_invoice_whose_debit_was_refused_before_its_order_is_paid_by_link(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_up_mandate(provider, payer)
+    monkeypatch.setattr(Razorpay, "create_order", refuse)
+    run(CHARGE)
+    assert pay_state(payer)[2] == "failed"
+    assert payment_links.pay_now(invoice=invoice, at=CHARGE).payment_url is not None
+
+
 def test_a_new_mandate_replaces_the_old_one_at_the_provider_too(
     provider: RunningSimulator, payer: Tenant
 ) -> None:
@@ -435,7 +468,7 @@ def test_a_mandate_that_was_replaced_stays_so_while_it_lives_at_the_provider(
 
 
 def test_a_declined_mandate_stays_pending_and_one_asked_for_again_is_the_same(
-    provider: RunningSimulator, payer: Tenant
+    provider: RunningSimulator, payer: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     buyers.change(tenant_id=payer.id, changes=PROFILE)
     wanted: dict[str, Any] = {
@@ -450,6 +483,9 @@ def test_a_declined_mandate_stays_pending_and_one_asked_for_again_is_the_same(
     answer(mandate.authorization_url, "decline")
     mandates.reconcile(at)
     assert mandates.ask_for(**wanted, at=at).id == mandate.id
+    with monkeypatch.context() as patched:
+        patched.setattr(Razorpay, "find_mandate", refuse)
+        assert mandates.reconcile(at) == 1, "a refusal is no failure of the run"
     mandates.reconcile(at + timedelta(days=8))
     mandate.refresh_from_db()
     assert mandate.status == "expired"
@@ -523,3 +559,12 @@ class TestCreditNotes:
         assert PaymentAttempt.objects.get(kind="autopay").amount_paise == 50_000
         with pytest.raises(Conflict):
             credit_notes.issue(invoice_id=invoice.id, total_paise=1, reason="More", at=CHARGE)
+
+    def test_a_payment_that_was_not_yet_announced_counts_before_the_credit(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice
+    ) -> None:
+        link = payment_links.pay_now(invoice=invoice, at=CHARGE)
+        answer(link.payment_url or "", "approve")
+        credit_notes.issue(invoice_id=invoice.id, total_paise=9_000, reason="Part", at=CHARGE)
+        assert pay_state(payer)[:3] == ("paid", 50_000, "captured")
+        assert ledger.balance_paise(payer.id) == 9_000

@@ -158,6 +158,8 @@ def test_staff_set_terms_with_a_reason(browser: Client, staff: User, monkeypatch
     body = {**DEARER, "first_number_paise": "600.50", "additional_number_paise": "300", "included_numbers": 1}
     refused = browser.post(url, {**body, "starts": "2026-10"})
     assert b"Select a valid choice" in refused.content
+    refused = browser.post(url, {**body, "gst_percent": ""})
+    assert b"Terms of all tenants need a GST rate." in refused.content
     browser.post(url, body)
     made = PlanVersion.objects.get()
     assert (made.first_number_paise, made.created_by, made.tenant) == (60_050, staff.pk, None)

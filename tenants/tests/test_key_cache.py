@@ -200,8 +200,11 @@ def test_without_the_database_what_is_remembered_runs_out(
 
 
 def test_reconcile_rewrites_what_differs_and_reports_it(
-    tenant: Tenant, key: api_keys.NewKey, empty_valkey: redis.Redis
+    tenant: Tenant, key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def unreachable() -> None:
+        raise redis.exceptions.ConnectionError
+
     key_cache_repair.reconcile()
     assert key_cache_repair.reconcile() == 0, "nothing differs after a run"
     revoked = api_keys.create(name="old", environment="live", tenant=tenant)
@@ -213,9 +216,35 @@ def test_reconcile_rewrites_what_differs_and_reports_it(
     report: dict[str, Any] = admin_health.report()["kv_reconcile"]
     assert report["keys_rewritten"] == 3
     assert report["last_run_at"].endswith("Z")
+    with monkeypatch.context() as patched:
+        patched.setattr(key_cache_repair, "valkey", unreachable)
+        assert admin_health.report()["kv_reconcile"] == {"last_run_at": None, "keys_rewritten": 0}
     facts = key_cache.key_by_hash(revoked.row.key_hash)
     assert facts is not None
     assert facts.revoked
+
+
+def test_without_the_database_reconcile_fails(key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: str) -> None:
+        raise OperationalError
+
+    key_cache_repair.reconcile()
+    before = admin_health.report()["kv_reconcile"]
+    monkeypatch.setattr(key_cache_repair, "read_key", away)
+    with pytest.raises(OperationalError):
+        key_cache_repair.reconcile()
+    assert admin_health.report()["kv_reconcile"] == before, "it did not run"
+
+
+def test_strangers_with_many_keys_fill_no_memory(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_cache, "PROCESS_ENTRIES", 2)
+    for number in range(6):
+        row = api_keys.create(name=str(number), environment="live", tenant=tenant).row
+        for key_hash in (row.key_hash, f"{number:064x}"):
+            key_cache.key_by_hash(key_hash)
+        api_keys.record_use(row.pk)
+    remembered = (key_cache.KEYS.cache, key_cache._absent, api_keys._noted)
+    assert [0 < len(each) <= 3 for each in remembered] == [True, True, True]
 
 
 NAIVE = b"2020-01-01T00:00:00"

@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from gateway.api.errors import Conflict
+from gateway.api.errors import Conflict, NotFound
 from tenants.credentials import bearer_tokens
 from tenants.credentials import log_in as lost_second_factor
 from tenants.models import AuditEntry, OutboundMail, Tenant, User
@@ -101,6 +101,8 @@ def test_nobody_removes_their_own_and_reviewers_remove_none(person: User, staff:
     RecoveryCodes.activate(person)
     with pytest.raises(Conflict):
         lost_second_factor.remove(user_id=staff.pk, reason="x", actor_user_id=staff.pk)
+    with pytest.raises(NotFound):
+        lost_second_factor.remove(user_id=0, reason="x", actor_user_id=staff.pk)
     desk = Client()
     desk.force_login(staff)
     desk.post(action_of(person), {"_form_submitted": "on", "reason": " "})

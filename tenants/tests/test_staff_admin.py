@@ -258,6 +258,8 @@ def test_an_app_and_its_key_are_made_and_the_key_is_shown_once(browser: Client) 
     added = browser.post("/admin/tenants/platformapp/add/", {"name": "Shop platform"})
     app = PlatformApp.objects.get()
     assert added["Location"] == f"/admin/tenants/platformapp/{app.pk}/change/"
+    another = browser.post("/admin/tenants/platformapp/add/", {"name": "Desk", "_addanother": "x"})
+    assert another["Location"] == "/admin/tenants/platformapp/add/"
     made = browser.post(
         f"/admin/tenants/platformapp/{app.pk}/new_key/",
         {"_form_submitted": "on", "name": "server", "environment": "live"},

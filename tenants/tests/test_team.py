@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -420,6 +421,18 @@ class TestRaces:
         errors = at_once(*[lambda: invitations.accept(token, password=PASSWORD)] * 2)
         assert [type(error) for error in errors] == [invitations.InvitationLinkError]
         assert User.objects.filter(email=invited.email).count() == 1
+
+    def test_an_address_that_joins_two_businesses_at_once_joins_one(
+        self, tenant: Tenant, other_tenant: Tenant, owner: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tokens = []
+        for business in (tenant, other_tenant):
+            row = Invitation.objects.create(tenant=business, email="ravi@traders.example", role="owner")
+            tokens.append(invitations.link_for(row).rpartition("/")[2])
+        meet_after(monkeypatch, invitations, "find")
+        errors = at_once(*(partial(invitations.accept, token, password=PASSWORD) for token in tokens))
+        assert [type(error) for error in errors] == [invitations.AddressTakenError]
+        assert User.objects.filter(email="ravi@traders.example").count() == 1
 
     def test_two_invitations_at_once_do_not_exceed_the_bound(
         self, tenant: Tenant, owner: User, monkeypatch: pytest.MonkeyPatch
