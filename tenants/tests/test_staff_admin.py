@@ -563,4 +563,6 @@ def test_an_empty_list_says_how_far_back_it_looked(browser: Client) -> None:
     page = browser.get("/admin/webhooks/event/").content.decode()
     assert "Nothing in the last 24 hours" in page
     assert "Choose a longer period" in page
+    for period in ("24 hours", "7 days", "30 days", "a year"):
+        assert re.search(rf">\s*{period}\s*<", page), period
     assert "Nothing matches" in browser.get("/admin/webhooks/event/?period=7").content.decode()
