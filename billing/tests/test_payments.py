@@ -221,6 +221,7 @@ def test_a_provider_in_trouble_is_asked_again_and_a_refused_debit_fails(
     error = PaymentAttempt.objects.get().error
     assert error is not None
     assert (error["code"], error["reason"]) == ("BAD_REQUEST_ERROR", "input_validation_failed")
+    assert Mandate.objects.get().status == "cancelled", "the provider does not know it"
 
 
 def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
