@@ -360,3 +360,5 @@ def test_a_reference_is_known_for_30_days(
     references.acquire(first, ["order-1"])
     MessageReference.objects.update(created_at=START - age)
     assert bool(references.acquire(second, ["order-1"])) == is_known
+    clock.moment += MOMENT * 2
+    assert not references.acquire(second, ["order-1"]), "a repetition does not extend the 30 days"

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from gateway.database import bounded_walk
 from gateway.guides import documentation
 from gateway.valkey import write_behind
 from gateway.valkey.connection import valkey
-from messaging.agents import tools
+from messaging.agents import api_calls, tools
 from messaging.agents.tools import PROMPTS, TOOLS
 from messaging.batches.views import BatchesView
 from messaging.models import Batch
@@ -594,9 +595,18 @@ def test_a_tool_counts_as_often_as_it_calls_the_api(
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["a named number", "the only number"])
 def test_a_send_counts_as_one_call_and_the_look_up_of_its_number_as_another(
-    tenant: Tenant, number: PhoneNumber, settings: Settings, *, is_named: bool
+    tenant: Tenant,
+    number: PhoneNumber,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_named: bool,
 ) -> None:
     settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.001, 1_000
+    # By this clock, each call of a tool takes a minute.
+    monkeypatch.setattr(api_calls, "perf_counter", count(step=60).__next__)
+    finished: list[FinishedCall] = []
+    monkeypatch.setattr(access_log, "_listeners", [finished.append])
     key = api_keys.create(name="agent", environment="test", tenant=tenant).key
     given = {"to": [TO], "message": TEXT, "idempotency_key": "k"}
     given |= {"from": number.phone_number_id} if is_named else {}
@@ -606,6 +616,9 @@ def test_a_send_counts_as_one_call_and_the_look_up_of_its_number_as_another(
     answered = ask(key, body=body)
     assert "messages" in answered.json()["result"]["structuredContent"]["answer"]
     assert left - int(answered["RateLimit-Remaining"]) == (1 if is_named else 2)
+    send = next(call for call in finished if call.route == "/v1/messages")
+    assert send.upstream_ms > 0
+    assert send.own_ms + send.upstream_ms == pytest.approx(60_000), "the wait is no time of the service"
 
 
 def test_mcp_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey, settings: Settings) -> None:

@@ -415,7 +415,7 @@ class TestCallbacks:
         assert Endpoint.objects.filter(format="meta").get().url == former
 
     def test_another_tenants_endpoint_of_the_same_uid_and_one_in_another_form_stay(
-        self, api: Api, tenant: Tenant, other_tenant: Tenant, receiver: Receiver, callback: Any
+        self, api: Api, other_tenant: Tenant, number: PhoneNumber, callback: Any
     ) -> None:
         """The number's previous tenant may have an endpoint with this uid, and any endpoint may be given this uid."""
         path, body, filter_ = callback
@@ -424,6 +424,8 @@ class TestCallbacks:
         theirs = Endpoint.objects.create(
             tenant=other_tenant, environment="live", format="meta", uid=uid, url=url, event_types=["*"]
         )
+        shown = api.get(f"/v25.0/{number.phone_number_id}?fields=webhook_configuration").json()
+        assert shown["webhook_configuration"] == {}
         made = api.post(path, body)
         assert made.json()["webhook"]["id"] != str(theirs.id)
         assert Endpoint.objects.filter(pk=made.json()["webhook"]["id"]).update(format="envelope") == 1
