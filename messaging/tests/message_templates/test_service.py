@@ -363,6 +363,9 @@ def test_sync_counts_what_it_added_updated_and_removed(
     MessageTemplate.objects.filter(name="third").update(template_id="404")
     assert api.post("/v1/templates/sync").json() == {"synced": 3, "added": 1, "updated": 1, "removed": 1}
     assert names(api.get("/v1/templates?status=APPROVED")) == ["second"]
+    mirror.delete(number.account, name="second")
+    assert api.post("/v1/templates/sync").json() == {"synced": 3, "added": 0, "updated": 1, "removed": 0}
+    assert names(api.get("/v1/templates?status=APPROVED")) == ["second"], "the upstream did not delete it"
 
 
 def test_one_account_that_fails_does_not_stop_the_others(
