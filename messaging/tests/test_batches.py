@@ -13,6 +13,7 @@ from django.core.management import call_command
 
 from gateway import ids
 from gateway.api import limits
+from gateway.api.json import MOST_NESTED, values_in
 from gateway.api.limits import API_BODY_BYTES, Bulkhead, LargeBodyMemory
 from gateway.clock import isoformat, now
 from messaging import admin
@@ -198,8 +199,38 @@ def test_an_item_is_json_and_not_nested_too_deep(api: Api, number: PhoneNumber) 
     long = b'"x":"%b"' % (b"x" * API_BODY_BYTES)
     for extra in (*deep, long, b'"x":"\xff"', b'"\xff":1', b'"x":"\\q"', b'"x":01'):
         assert status(extra) == 400, extra[:20]
+    raw = b'{"from":"1","client_ref":"\xff","messages":[{"to":"1","type":"text","text":{}}]}'
+    assert list(assert_error(api.post(PATH, raw), 400, "invalid_request")["details"]["fields"]) == [
+        "client_ref"
+    ]
     assert not BatchItem.objects.exists()
     assert status(b'"x":%b' % (b"[" * 199 + b"]" * 199)) == 202
+
+
+@pytest.mark.parametrize(
+    ("limit", "more", "field"),
+    [
+        ("MOST_BUILT", {}, "messages[1]"),
+        ("MOST_TAKEN_APART", {"to": "IN.77889900112233445566"}, "messages[1].to"),
+        # Without parsing it, nobody knows which of the two is a member of the message.
+        ("MOST_TAKEN_APART", {"message_ref": "a", "x": {"message_ref": "a"}}, "messages[1]"),
+    ],
+)
+def test_messages_that_would_take_too_long_to_parse_are_refused(
+    api: Api,
+    number: PhoneNumber,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    more: dict[str, Any],
+    field: str,
+) -> None:
+    item = {**messages(1)[0], "wide": [[]] * MOST_NESTED, **more}
+    monkeypatch.setattr(f"messaging.batches.body.{limit}", values_in(orjson.dumps(item)) + 1)
+    assert api.post(PATH, {"from": number.phone_number_id, "messages": [item]}).status_code == 202
+    refused = api.post(PATH, {"from": number.phone_number_id, "messages": [item] * 2})
+    fields = assert_error(refused, 400, "invalid_request")["details"]["fields"]
+    assert "split the batch" in fields[field][0]
+    assert Batch.objects.count() == 1
 
 
 def test_one_business_may_store_a_few_large_batches_at_once(

@@ -325,6 +325,8 @@ def test_a_batch_skips_those_who_opted_out_if_it_asks(
         {"to": "+919800001001", **text},
         {"to": "98000 01000", **text},
         {"to": "+9800001000", **text},
+        {"to": "919800001000", "recipient_type": "group", **text},
+        {"to": "nobody", **text},
     ]
 
     def sent(**asked: Any) -> tuple[list[tuple[str, str | None]], dict[str, Any]]:
@@ -334,14 +336,14 @@ def test_a_batch_skips_those_who_opted_out_if_it_asks(
         items = api.get(f"{path}/items").json()["data"]
         return [(item["status"], item["skip_reason"]) for item in items], api.get(path).json()
 
-    skipped = ("skipped", "opted_out")
+    skipped, accepted, failed = ("skipped", "opted_out"), ("accepted", None), ("failed", None)
     outcomes, batch = sent(skip_opted_out=True)
     # Meta adds the country code of the business to a number without `+`, so "98000 01000" has opted out as well.
-    assert outcomes == [skipped, skipped, skipped, ("accepted", None), skipped, ("accepted", None)]
-    assert (batch["status"], batch["accepted"], batch["skip_opted_out"]) == ("completed", 2, True)
+    assert outcomes == [skipped, skipped, skipped, accepted, skipped, accepted, accepted, failed]
+    assert (batch["status"], batch["accepted"], batch["skip_opted_out"]) == ("completed", 3, True)
     # The references of skipped messages are free again. Without `skip_opted_out` everything is sent.
     outcomes, batch = sent()
-    assert (outcomes, batch["skip_opted_out"]) == ([("accepted", None)] * 6, False)
+    assert (outcomes, batch["skip_opted_out"]) == ([accepted] * 7 + [failed], False)
     error = assert_error(
         api.post(
             "/v1/messages/batch",

@@ -24,6 +24,7 @@ from gateway.clock import isoformat, now
 from gateway.upstream.calls import UpstreamUnreachable
 from messaging import retention
 from messaging.batches import held_batch, runner, scheduled_messages, scheduled_sender, sender
+from messaging.batches.body import LONGEST_TEXT
 from messaging.models import Batch, ScheduledMessage
 from messaging.pacing import Pacer
 from messaging.sending import customer_hours
@@ -765,6 +766,7 @@ class TestCustomerHours:
 
     def test_hours_that_are_none_are_refused(self, api: Api, number: PhoneNumber) -> None:
         spans = [{"from": first, "to": last} for first, last in ((20, 9), (9, 25), (9.5, 20), (True, 20))]
+        spans.append({"from": 9, "to": 20, "note": "x" * LONGEST_TEXT})
         for hours in (9, [9, 20], {}, *spans):
             for answer in (
                 api.post(PATH, text(number, customer_hours=hours)),
@@ -783,10 +785,11 @@ class TestCustomerHours:
                 "zone"
                 in assert_error(answer, 400, "invalid_request")["details"]["fields"]["customer_hours"][0]
             )
-        items = [{"to": to, "type": "text", "text": {"body": "x"}} for to in (CUSTOMER, *unknown)]
+        items = [{"to": to, "type": "text", "text": {"body": "x"}} for to in (CUSTOMER, *unknown, CUSTOMER)]
+        items[3]["recipient_type"] = "group"
         body = {"from": number.phone_number_id, "customer_hours": ALWAYS, "messages": items}
         error = assert_error(api.post("/v1/messages/batch", body), 400, "invalid_request")
-        assert list(error["details"]["fields"]) == ["messages[1].to", "messages[2].to"]
+        assert list(error["details"]["fields"]) == [f"messages[{idx}].to" for idx in (1, 2, 3)]
         assert not Batch.objects.exists()
 
     def test_hours_that_never_meet_are_refused(self, api: Api, number: PhoneNumber) -> None:
