@@ -166,12 +166,13 @@ class TestMessages:
 
     def test_what_is_no_json_object_is_said_to_be_none(self, api: Api, number: PhoneNumber) -> None:
         path = f"/v25.0/{number.phone_number_id}/messages"
-        for body, said in (
-            ("{", "not valid JSON"),
-            ("[1]", "a JSON object"),
-            ('{"to": NaN}', "not valid JSON"),
+        for body, said, kind in (
+            ("{", "not valid JSON", "application/json"),
+            ("[1]", "a JSON object", "application/json"),
+            ('{"to": NaN}', "not valid JSON", "application/json"),
+            ("x", "boundary", "multipart/form-data"),
         ):
-            answer = api.client.post(path, body, content_type="application/json", headers=api.headers)
+            answer = api.client.post(path, body, content_type=kind, headers=api.headers)
             assert said in error_of(answer, 400, 100)["error_data"]["details"]
 
     def test_silence_of_the_upstream_is_131000_and_not_transient(
@@ -264,11 +265,22 @@ class TestPassThrough:
         assert api.delete(f"{path}?name=sale").status_code == 200
         assert soon.exists()
 
-    def test_a_token_that_is_refused_for_a_node_is_asked_about(
-        self, api: Api, account: SimulatedAccount, number: PhoneNumber, simulator: RunningSimulator
+    @pytest.mark.parametrize(
+        ("method", "path"),
+        [("GET", "{number}"), ("POST", "12345/uploads?file_type=image/jpeg&file_length=1")],
+    )
+    def test_a_token_that_is_refused_is_asked_about(
+        self,
+        api: Api,
+        account: SimulatedAccount,
+        number: PhoneNumber,
+        simulator: RunningSimulator,
+        method: str,
+        path: str,
     ) -> None:
         simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
-        assert api.get(f"/v25.0/{number.phone_number_id}").status_code == 401
+        answer = api.request(method, "/v25.0/" + path.format(number=number.phone_number_id))
+        assert answer.status_code == 401
         assert BusinessAccount.objects.get().token_invalid_at is not None
 
     def test_denied_edges(self, api: Api, account: SimulatedAccount, number: PhoneNumber) -> None:

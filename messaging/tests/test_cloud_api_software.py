@@ -46,6 +46,11 @@ class TestFlows:
         }  # fmt: skip
         assert api.delete(path).status_code == 400, "the upstream deletes drafts alone"
 
+    def test_a_call_has_one_file(self, api: Api, flow: str) -> None:
+        form = {name: SimpleUploadedFile("flow.json", b"{}", "application/json") for name in ("file", "more")}
+        answer = api.client.post(f"/v25.0/{flow}/assets", form, headers=api.headers)
+        assert error_of(answer, 400, 100)["error_data"]["details"] == "more: A call can upload only one file."
+
     def test_a_draft_is_deleted(self, api: Api, flow: str) -> None:
         assert api.delete(f"/v25.0/{flow}").json() == {"success": True}
         error_of(api.get(f"/v25.0/{flow}?fields=id"), 400, 100, 33)
@@ -94,7 +99,8 @@ class TestResumableUploads:
 
         error_of(send(PICTURE[:100], file_offset="0"), 400, 100)
         assert api.get(f"/v25.0/{session}").json()["file_offset"] == 100
-        error_of(send(PICTURE, file_offset="7"), 400, 100)
+        for offset in ("7", "-1", "100.0"):
+            error_of(send(PICTURE, file_offset=offset), 400, 100)
         assert send(PICTURE[100:]).json()["h"].startswith("4::")
 
     def test_what_is_wrong_is_named(self, api: Api, number: PhoneNumber) -> None:
@@ -104,6 +110,7 @@ class TestResumableUploads:
         assert "file_length" in error_of(empty, 400, 100)["error_data"]["details"]
         assert api.post("/v25.0/123456789/uploads?file_type=image/jpeg&file_length=1").status_code == 200
         error_of(api.get("/v25.0/upload:bm90aGluZw?sig=AR0"), 400, 100, 33)
+        error_of(api.post("/v25.0/upload:bm90aGluZw?sig=AR0", PICTURE), 400, 100, 33)
         error_of(api.get("/v25.0/upload:bm90aGluZw?sig=AR0%26x=1"), 400, 100)
 
     def test_without_a_key_or_an_account_nothing_is_uploaded(self, other_api: Api) -> None:

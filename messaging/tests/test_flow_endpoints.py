@@ -214,17 +214,23 @@ def test_addresses_that_are_not_public_are_not_called(
 def send(
     hosted: Hosted, front: FrontClient, request: Any, *, secret: str | None = None, key: str | None = None
 ) -> Answer:
-    """Encrypt a request in the test itself and send it."""
+    """Encrypt a request in the test itself and send it. `request` may be bytes."""
     stored = FlowEndpoint.objects.get(number=hosted.number)
+    content = request if isinstance(request, bytes) else orjson.dumps(request)
     pem = key or endpoints.public_key_of(stored.private_key)
     public: Any = serialization.load_pem_public_key(pem.encode())
     parts = {
-        "encrypted_flow_data": AESGCM(b"k" * 16).encrypt(b"v" * 16, orjson.dumps(request), None),
+        "encrypted_flow_data": AESGCM(b"k" * 16).encrypt(b"v" * 16, content, None),
         "encrypted_aes_key": public.encrypt(b"k" * 16, exchange._OAEP),
         "initial_vector": b"v" * 16,
     }
     body = orjson.dumps({name: b64encode(part).decode() for name, part in parts.items()})
-    path = f"/upstream/flows/{stored.id.hex}"
+    return post(front, body, secret=secret)
+
+
+def post(front: FrontClient, body: bytes, *, secret: str | None = None) -> Answer:
+    """Post a body to the endpoint, signed."""
+    path = f"/upstream/flows/{FlowEndpoint.objects.get().id.hex}"
     return front.ask(
         "POST", path, body, X_Hub_Signature_256=signature_of(body, secret or django_settings.META_APP_SECRET)
     )
@@ -235,6 +241,10 @@ def test_a_key_that_is_not_the_numbers_is_421_and_a_wrong_signature_432(
 ) -> None:
     other = endpoints.public_key_of(endpoints._new_private_key())
     assert send(hosted, front, ASKED, key=other).status_code == 421
+    assert send(hosted, front, b"no JSON").status_code == 421
+    no_base64 = dict.fromkeys(("encrypted_flow_data", "encrypted_aes_key", "initial_vector"), "?")
+    for body in (b"no JSON", b"[]", b"{}", orjson.dumps(no_base64)):
+        assert post(front, body).status_code == 421, body
     assert send(hosted, front, ASKED, secret="nobody").status_code == 432
     assert receiver.received == []
 
