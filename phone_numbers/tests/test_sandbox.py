@@ -9,6 +9,7 @@ import pytest
 
 from phone_numbers.models import PhoneNumber, sandbox_number_id_of, sandbox_waba_id_of
 from phone_numbers.sandbox import control
+from phone_numbers.sandbox.bubbles import bubbles_of
 from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error, wait_until
@@ -65,6 +66,35 @@ def test_every_type_of_message_can_come(tenant: Tenant) -> None:
     )
     assert_error(api.post("/v1/test/inbound", {"from": "1", "type": "reaction"}), 400, "invalid_request")
     assert_error(api.post("/v1/test/inbound", {"text": "x"}), 400, "invalid_request")
+
+
+def test_every_answer_that_a_phone_offers_can_be_sent(tenant: Tenant) -> None:
+    customer, row = "919812345678", {"id": "r", "title": "Red kite", "description": "With a tail"}
+    items = [{"product_retailer_id": sku} for sku in ("RED", "BLUE")]
+    offers: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+        "button": ({"buttons": [{"type": "reply", "reply": {"id": "b", "title": "Yes"}}]}, {"Yes": "Yes"}),
+        "list": ({"sections": [{"rows": [row]}]}, {"Red kite": "With a tail"}),
+        "location_request_message": ({}, {"Send location": "Cubbon Park"}),
+        "contact_request": ({}, {"Share my number": "Ravi Kumar"}),
+        "flow": ({"parameters": {"flow_cta": "Book"}}, {"Book": '{"answer":"yes"}'}),
+        "address_message": ({}, {"Give address": "Sent"}),
+        "call_permission_request": ({}, {"Allow calls": "Calls: accept", "Do not allow": "Calls: reject"}),
+        "product": ({"product_retailer_id": "RED"}, {"Order": "1 × RED, 100 INR"}),
+        "product_list": ({"sections": [{"product_items": items}]}, {"Order": "1 × BLUE, 100 INR"}),
+        "catalog_message": ({}, {"Order": "1 × SKU-1, 100 INR"}),
+        "cta_url": ({"parameters": {"url": "https://shop.example", "display_text": "Open"}}, {}),
+    }
+    asked = {"id": "wamid.a", "direction": "outbound", "timestamp": 1.0, "status": "sent"}
+    for kind, (action, answers) in offers.items():
+        content = {"type": kind, "body": {"text": "Which?"}, "action": action}
+        (offered,) = bubbles_of([{**asked, "body": {"type": "interactive", "interactive": content}}])
+        assert [choice.label for choice in offered.choices] == list(answers)
+        assert offered.links == ([("Open", "https://shop.example")] if kind == "cta_url" else [])
+        for choice, answer in zip(offered.choices, answers.values(), strict=True):
+            control.write(tenant.id, {"from": customer, **choice.says})
+            newest = control.messages(tenant.id, phone_number_id=None, customer=customer, limit=1)
+            (drawn,) = bubbles_of(newest)
+            assert answer in [drawn.head, *drawn.lines], kind
 
 
 def test_an_unknown_member_of_a_customers_message_is_named(tenant: Tenant) -> None:
