@@ -453,6 +453,7 @@ def test_an_edit_and_a_deletion_are_shown_at_their_message(
     [
         ("reaction", {"message_id": "ID", "emoji": "👍"}, "Reacted with 👍"),
         ("reaction", {"message_id": "ID", "emoji": ""}, "Took a reaction back"),
+        ("reaction", "odd", "Took a reaction back"),
         ("edit", {"original_message_id": "ID", "message": TWO_KITES}, "Edited: Two kites"),
         ("edit", {"original_message_id": "ID", "message": "odd"}, "Edited a message"),
         ("revoke", {"original_message_id": "ID"}, "Deleted a message"),

@@ -447,6 +447,13 @@ class TestCallbacks:
         assert api.post(path, body).status_code == 400
         assert set(Endpoint.objects.filter(uid=uid).values_list("url", flat=True)) == {url, former}
 
+    def test_a_callback_is_one_of_the_twenty_endpoints(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch, callback: Any
+    ) -> None:
+        path, body, _ = callback
+        monkeypatch.setattr(lifecycle, "MOST_ENDPOINTS", Endpoint.objects.count())
+        assert "endpoints" in error_of(api.post(path, body), 400, 100)["message"]
+
     def test_what_is_missing_or_no_url_is_named(self, api: Api, callback: Any) -> None:
         path, body, _ = callback
         holder = body.get("webhook_configuration", body)

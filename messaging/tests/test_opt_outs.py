@@ -134,6 +134,13 @@ def test_other_messages_mean_nothing(api: Api, here: PhoneNumber) -> None:
         assert (shown(api)[0], changes()) == (False, []), said
 
 
+@pytest.mark.parametrize("odd", ["STOP", {"text": {"body": "STOP"}}, {"from": WA_ID, "timestamp": "soon"}])
+def test_a_stop_word_after_an_unreadable_message_counts(api: Api, here: PhoneNumber, odd: Any) -> None:
+    item = {"from": WA_ID, "id": "wamid.1", "timestamp": str(T0), "type": "text", "text": {"body": "STOP"}}
+    take_in("messages", contacts=[{"wa_id": WA_ID}], messages=[odd, item])
+    assert shown(api)[0]
+
+
 def test_the_words_of_a_language_are_on_one_side_alone() -> None:
     words = opt_outs.words()
     assert (words["stop"], words["बंद करो"], words["start"]) == (True, True, False)

@@ -261,6 +261,12 @@ def test_a_template_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -
     assert_error(other.post("/v1/test/templates", paused), 404, "not_found")
     assert_error(api.post("/v1/test/templates", {**paused, "quality": "RED"}), 400, "invalid_request")
     assert_error(api.post("/v1/test/templates", {"template_id": template_id}), 400, "invalid_request")
+    for reasoned in ({"quality": "RED"}, {"category": "MARKETING"}):
+        asked = {"template_id": template_id, "reason": "ABUSIVE_CONTENT", **reasoned}
+        fields = assert_error(api.post("/v1/test/templates", asked), 400, "invalid_request")["details"][
+            "fields"
+        ]
+        assert list(fields) == ["reason"]
 
 
 def test_a_number_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -> None:

@@ -168,6 +168,11 @@ def test_an_account_that_is_not_the_tenants_is_named(
 def test_without_an_account_there_is_nothing_to_create_on(api: Api) -> None:
     error = assert_error(api.post("/v1/templates", order_update()), 400, "invalid_request")
     assert "connect a number" in error["details"]["fields"]["waba_id"][0]
+    for odd in (5, ["1"], " ", "\0"):
+        error = assert_error(
+            api.post("/v1/templates", {**order_update(), "waba_id": odd}), 400, "invalid_request"
+        )
+        assert "a string" in error["details"]["fields"]["waba_id"][0]
     assert names(api.get("/v1/templates")) == []
     assert api.post("/v1/templates/sync").json() == {"synced": 0, "added": 0, "updated": 0, "removed": 0}
     assert_error(api.get("/v1/templates/library"), 400, "invalid_request")

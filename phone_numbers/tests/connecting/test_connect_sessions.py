@@ -342,7 +342,12 @@ def test_a_forged_state_or_csrf_token_is_refused(api: Api) -> None:
 )
 def test_an_answer_that_the_page_never_sends_is_refused(api: Api, body: dict[str, Any]) -> None:
     made = make(api)
-    assert Browser(made).answer(**body).status_code == 400
+    browser = Browser(made)
+    assert browser.answer(**body).status_code == 400
+    for content in (b"{", b"[]", b"\xff"):
+        csrf = {"X-CSRFToken": browser.csrf}
+        path = f"{browser.path}/answer"
+        assert browser.client.post(path, content, "application/json", headers=csrf).status_code == 400
     assert shown(api, made)["status"] == "open"
 
 
