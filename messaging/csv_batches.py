@@ -273,14 +273,12 @@ def find_file(*, tenant_id: UUID, environment: str, file_id: UUID) -> BatchFile:
 
 
 def table_of(stored: BatchFile) -> Table:
-    """The table in a file. Raises Conflict when the file already has a batch. Raises UnreadableFileError."""
-    if stored.batch_id is not None:
-        raise Conflict("This file was sent already.")
+    """The table in a file without a batch. Raises UnreadableFileError."""
     return read_table(bytes(stored.content))
 
 
 def filled_file(stored: BatchFile, template: MessageTemplate, mapped: Mapped) -> Filled:
-    """Fill a template with the file's rows. Raises CannotBeFilled or Conflict."""
+    """Fill a template with the file's rows. Raises CannotBeFilled."""
     wanted = parameters.parameters_of(orjson.loads(template.document))
     return filled(table_of(stored), wanted, mapped)
 

@@ -61,16 +61,9 @@ class ApiCalls:
         """GET the route `name`. Parameters that are None are left out. Raises Refused."""
         return self._call("GET", name, path or {}, query=query)
 
-    def post(
-        self,
-        name: str,
-        path: Mapping[str, str] | None = None,
-        *,
-        body: Mapping[str, Any],
-        idempotency_key: str | None = None,
-    ) -> Any:
+    def post(self, name: str, path: Mapping[str, str] | None = None, *, body: Mapping[str, Any]) -> Any:
         """POST with a JSON body. Raises Refused."""
-        return self._call("POST", name, path or {}, body=body, idempotency_key=idempotency_key)
+        return self._call("POST", name, path or {}, body=body)
 
     def upload(self, name: str, *, fields: Mapping[str, str], file: File) -> Any:
         """POST a form with a file. Raises Refused."""
@@ -111,7 +104,6 @@ class ApiCalls:
         query: Mapping[str, object] | None = None,
         body: Mapping[str, Any] | None = None,
         form: tuple[Mapping[str, str], File] | None = None,
-        idempotency_key: str | None = None,
     ) -> Any:
         try:
             address = reverse(name, kwargs=dict(path))
@@ -135,8 +127,6 @@ class ApiCalls:
             "CONTENT_LENGTH": str(len(content)),
             "wsgi.input": BytesIO(content),
         }
-        if idempotency_key is not None:
-            environ["HTTP_IDEMPOTENCY_KEY"] = idempotency_key
         request = WSGIRequest(environ)
         request.request_id = self._request_id  # type: ignore[attr-defined]
         if self._is_first:
