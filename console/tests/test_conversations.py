@@ -264,6 +264,8 @@ def test_nothing_of_another_tenant_environment_or_number_is_listed(
     assert "1 unread" in rows(browser)[0]
     assert [row.split()[0] for row in rows(browser)] == ["Asha", "Second"]
     assert [row.split()[0] for row in rows(browser, number=PNID)] == ["Asha"]
+    assert len(rows(browser, q="second number")) == 1
+    assert rows(browser, q="second number", number=PNID) == []
     assert len(rows(browser, number="999")) == 2, "a number of another business filters nothing"
     for query in ("Of another", "Of the sandbox", "Other", "Sandbox"):
         assert rows(browser, q=query) == []

@@ -18,6 +18,7 @@ from gateway import ids
 from gateway.clock import now
 from gateway.upstream.notifications.change import MessageFacts
 from messaging import data_export, erasure
+from messaging.batches import scheduled_messages
 from messaging.conversations import read_marks
 from messaging.models import (
     Batch,
@@ -336,6 +337,45 @@ def test_a_worker_that_died_is_followed_by_another(tenant: Tenant, api: Api) -> 
     Erasure.objects.update(leased_until=now() - timedelta(seconds=1))
     assert erasure.run_open() == 1
     assert readable(event) == [False]
+
+
+def test_an_erasure_that_fails_stops_no_other_and_is_tried_again(
+    tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [make(tenant, wa_id=wa_id)[0] for wa_id in (WA_ID, OTHER)]
+    for wa_id in (WA_ID, OTHER):
+        api.delete(f"/v1/customers/{wa_id}/data")
+    with monkeypatch.context() as broken:
+        expunge = erasure.expunge
+
+        def failing(*, wa_id: str, **scope: Any) -> int:
+            if wa_id == WA_ID:
+                raise ValueError
+            return expunge(wa_id=wa_id, **scope)
+
+        broken.setattr(erasure, "expunge", failing)
+        assert erasure.run_open() == 1
+    assert [readable(event) for event in events] == [[True], [False]]
+    assert Erasure.objects.get(completed_at=None).customer_id == WA_ID, "it is still to be done"
+    Erasure.objects.filter(completed_at=None).update(leased_until=now() - timedelta(seconds=1))
+    assert erasure.run_open() == 1
+    assert readable(events[0]) == [False]
+
+
+def test_what_became_due_meanwhile_stops_no_erasure(
+    tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due, waiting = (scheduled(tenant, {"to": f"+{WA_ID}"}) for _ in range(2))
+    cancel = scheduled_messages.cancel
+
+    def claimed_first(message: ScheduledMessage) -> ScheduledMessage:
+        ScheduledMessage.objects.filter(pk=due.pk).update(status="sending")
+        return cancel(message)
+
+    monkeypatch.setattr(scheduled_messages, "cancel", claimed_first)
+    assert erase(api)["erased"]["scheduled_messages"] == 1
+    waiting.refresh_from_db()
+    assert waiting.status == "cancelled"
 
 
 @pytest.mark.parametrize("customer_id", ["12", "nobody", "91981234567x", "IN."])

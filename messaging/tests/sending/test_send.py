@@ -640,6 +640,9 @@ def test_a_read_mark_is_one_whatever_status_it_names_and_its_refused_token_is_as
     (body,) = sent_bodies(simulator, number)
     expected = {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.1"}
     assert orjson.loads(body) == expected
+    simulator.faults({"action": "reset", "when": "before", "match": {"path": "/messages$"}})
+    assert_error(api.post("/v1/messages/read", mark), 502, "meta_unreachable")
+    simulator.faults()
     simulator.control("PATCH", "tokens", {"access_token": account.access_token, "invalidated": True})
     assert api.post("/v1/messages/read", mark).status_code == 401
     assert_error(api.post("/v1/messages/read", mark), 409, "number_not_connected")

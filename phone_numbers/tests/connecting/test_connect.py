@@ -107,6 +107,9 @@ def test_manage_events_counts_only_when_the_numbers_can_be_read(
     body = {"waba_id": account.waba_id, "access_token": account.access_token}
     error = assert_error(api.post(PATH, body), 400, "invalid_request")
     assert error["details"]["granular_scopes"][0]["scope"] == "whatsapp_business_manage_events"
+    simulator.faults({"action": "error", "code": 4, "match": {"path": f"{account.waba_id}/phone_numbers"}})
+    answer = api.post(PATH, body)
+    assert (answer.status_code, answer.json()["source"]) == (429, "meta"), "a throttled call proves nothing"
     simulator.faults()
     assert api.post(PATH, body).status_code == 200
 

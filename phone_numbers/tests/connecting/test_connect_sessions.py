@@ -391,6 +391,17 @@ def test_a_session_stays_open_while_meta_is_busy_or_in_trouble(
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("body", [{"reason": "CANCEL"}, {"code": "c", "waba_id": "1029384756"}])
+def test_an_answer_while_another_is_worked_on_is_to_be_repeated(api: Api, body: dict[str, Any]) -> None:
+    made = make(api)
+    browser = Browser(made)
+    ConnectSession.objects.update(finishing_until=now() + sessions.FINISHING)
+    answer = browser.answer(**body)
+    assert (answer.status_code, answer.json()) == (409, {"retry": True})
+    assert shown(api, made)["status"] == "open"
+
+
+@pytest.mark.django_db
 def test_the_reason_of_leaving_is_kept_up_to_500_characters(api: Api) -> None:
     for reason, error in (
         (
