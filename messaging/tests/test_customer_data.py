@@ -17,7 +17,7 @@ from console import exports
 from gateway import ids
 from gateway.clock import now
 from gateway.upstream.notifications.change import MessageFacts
-from messaging import data_export, erasure
+from messaging import data_export, erasure, retention
 from messaging.batches import scheduled_messages
 from messaging.conversations import read_marks
 from messaging.models import (
@@ -346,12 +346,11 @@ def test_an_erasure_that_fails_stops_no_other_and_is_tried_again(
     for wa_id in (WA_ID, OTHER):
         api.delete(f"/v1/customers/{wa_id}/data")
     with monkeypatch.context() as broken:
-        expunge = erasure.expunge
 
         def failing(*, wa_id: str, **scope: Any) -> int:
             if wa_id == WA_ID:
                 raise ValueError
-            return expunge(wa_id=wa_id, **scope)
+            return retention.expunge(wa_id=wa_id, **scope)
 
         broken.setattr(erasure, "expunge", failing)
         assert erasure.run_open() == 1

@@ -766,8 +766,7 @@ class TestCustomerHours:
 
     def test_hours_that_are_none_are_refused(self, api: Api, number: PhoneNumber) -> None:
         spans = [{"from": first, "to": last} for first, last in ((20, 9), (9, 25), (9.5, 20), (True, 20))]
-        spans.append({"from": 9, "to": 20, "note": "x" * LONGEST_TEXT})
-        for hours in (9, [9, 20], {}, *spans):
+        for hours in (9, [9, 20], {}, {"from": 9, "to": 20, "note": "x" * LONGEST_TEXT}, *spans):
             for answer in (
                 api.post(PATH, text(number, customer_hours=hours)),
                 TestBatches.create(api, number, customer_hours=hours),
