@@ -200,8 +200,8 @@ def test_an_item_is_json_and_not_nested_too_deep(api: Api, number: PhoneNumber) 
     for extra in (*deep, long, b'"x":"\xff"', b'"\xff":1', b'"x":"\\q"', b'"x":01'):
         assert status(extra) == 400, extra[:20]
     odd = b'{"from":"1","client_ref":"\xff","messages":[{"to":"1","type":"text","text":{}}]}'
-    long = b'{"from":"1","messages":[{"to":%b,"type":"text","text":{}}]}' % (b"1" * 2_000)
-    for raw, field in ((odd, "client_ref"), (long, "messages[0].to")):
+    endless = b'{"from":"1","messages":[{"to":%b,"type":"text","text":{}}]}' % (b"1" * 2_000)
+    for raw, field in ((odd, "client_ref"), (endless, "messages[0].to")):
         assert field in assert_error(api.post(PATH, raw), 400, "invalid_request")["details"]["fields"]
     assert not BatchItem.objects.exists()
     assert status(b'"x":%b' % (b"[" * 199 + b"]" * 199)) == 202
