@@ -346,13 +346,13 @@ def _messages(visit: Visit, number: PhoneNumber, customer: str) -> list[Any]:
 
 
 def _thread(visit: Visit, number: PhoneNumber, customer: str) -> dict[str, Any]:
-    """The context of a conversation: its bubbles and calls, with a fingerprint."""
+    """The context of a conversation: its bubbles and calls, with a fingerprint. A reaction changes the fingerprint
+    because it is a message of its own.
+    """
     rows = _messages(visit, number, customer) if customer else []
     ringing = control.calls(visit.tenant.id, phone_number_id=number.phone_number_id) if customer else []
     calls = [call for call in ringing if call["customer"] == customer]
-    shown = repr(calls) + repr(
-        [(row["id"], row["status"], row["reaction"], row["change"], row["body"]) for row in rows]
-    )
+    shown = repr(calls) + repr([(row["id"], row["status"], row["change"], row["body"]) for row in rows])
     seen = hashlib.sha256(shown.encode()).hexdigest()[:16]
     return {"bubbles": bubbles_of(rows), "calls": calls, "emojis": EMOJIS, "seen": seen}
 

@@ -542,7 +542,7 @@ def test_a_sandbox_tenant_is_always_in_the_test_environment(browser: Client, ten
 
 
 def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
-    browser: Client, tenant: Tenant, person: User, other_tenant: Tenant
+    browser: Client, tenant: Tenant, person: User, staff: User, other_tenant: Tenant
 ) -> None:
     audit.record(
         action="tenant.suspend", target_type="tenant", target_id=other_tenant.id, tenant_id=other_tenant.id
@@ -552,7 +552,7 @@ def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
         target_type="api_key",
         target_id="1",
         tenant_id=tenant.id,
-        actor_user_id=0,
+        actor_user_id=staff.pk,
         details={"note": "looks like a reseller"},
     )
     sent = {"retention_days": "30", "billing_email": "bills@traders.example"}
@@ -568,6 +568,7 @@ def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
     assert "API key revoked" in page
     assert person.email in page
     assert "Our team" in page
+    assert staff.email not in page
     assert "Business suspended" not in page, "another business's entry"
     assert "looks like a reseller" not in page, "what staff noted"
 

@@ -168,7 +168,9 @@ def test_nobody_plays_in_another_world(tenant: Tenant, browser: Client, stranger
     assert len(said(tenant)) == 1
 
 
-def test_the_conversation_is_sent_again_only_when_it_changed(tenant: Tenant, browser: Client) -> None:
+def test_the_conversation_is_sent_again_only_when_it_changed(
+    tenant: Tenant, browser: Client, simulator: RunningSimulator
+) -> None:
     def seen() -> str:
         """The path at which an open page asks for changes of what it shows."""
         found = re.search(r'hx-get="([^"]+/thread[^"]+)"', browser.get(PAGE).content.decode())
@@ -177,15 +179,26 @@ def test_the_conversation_is_sent_again_only_when_it_changed(tenant: Tenant, bro
         assert browser.get(path).status_code == 204
         return path
 
+    simulator.control("PUT", "settings", {"statuses": {"enabled": False}})
     write(browser, text="Hello")
+    message = said(tenant)[0]["id"]
     path = seen()
-    write(browser, text="Anybody?")
-    assert "Anybody?" in text(browser, path)
-    for done, shown in (("call", True), ("call hang_up", False)):
+    answer = sent_by_the_business(tenant, simulator, {"type": "text", "text": {"body": "Your order came"}})
+    assert "Your order came" in text(browser, path)
+    for done, shown in (
+        ({"text": "Anybody?"}, "Anybody?"),
+        ({"do": "react 👍", "message": answer}, "👍</span>"),
+        ({"do": "edit", "message": message, "text": "Hello?"}, "edited"),
+        ({"do": "delete", "message": message}, "This message was deleted."),
+        ({"do": "call"}, "it rings"),
+    ):
         path = seen()
-        ringing = control.calls(tenant.id, phone_number_id=control.ensure(tenant.id)[0].phone_number_id)
-        write(browser, do=" ".join([done, *(call["id"] for call in ringing)]))
-        assert ("it rings" in text(browser, path)) is shown
+        write(browser, **done)
+        assert shown in text(browser, path), done
+    path = seen()
+    (call,) = control.calls(tenant.id, phone_number_id=control.ensure(tenant.id)[0].phone_number_id)
+    write(browser, do=f"call hang_up {call['id']}")
+    assert "it rings" not in text(browser, path)
 
 
 def test_a_simulator_that_is_away_is_said(tenant: Tenant, browser: Client, settings: Settings) -> None:
