@@ -189,12 +189,16 @@ def test_the_conversation_is_sent_again_only_when_it_changed(
         ({"text": "Anybody?"}, "Anybody?"),
         ({"do": "react 👍", "message": answer}, "👍</span>"),
         ({"do": "edit", "message": message, "text": "Hello?"}, "edited"),
+        ({"do": "edit", "message": message, "text": "Good morning"}, "Good morning"),
         ({"do": "delete", "message": message}, "This message was deleted."),
         ({"do": "call"}, "it rings"),
     ):
         path = seen()
         write(browser, **done)
         assert shown in text(browser, path), done
+    path = seen()
+    control.set_status(tenant.id, message_id=answer, status="failed", code=131047)
+    assert "failed" in text(browser, path)
     path = seen()
     (call,) = control.calls(tenant.id, phone_number_id=control.ensure(tenant.id)[0].phone_number_id)
     write(browser, do=f"call hang_up {call['id']}")
