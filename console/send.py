@@ -15,7 +15,8 @@ from django.shortcuts import render
 from console.error_codes import UNREACHABLE, upstream_meaning
 from console.template_forms import approved_templates, template_choices
 from console.visit import TEST, Visit, require_open, sending_numbers
-from gateway.api.errors import Reply, ServiceError, error_reply
+from gateway.api.errors import MetaUnreachable, Reply, ServiceError, error_reply
+from messaging.idempotency import InProgress
 from messaging.message_log import customers
 from messaging.message_templates import parameters
 from messaging.models import MessageTemplate, MessageTemplateQuerySet
@@ -211,7 +212,14 @@ def refusal_of(answer: bytes) -> str:
     known = upstream_meaning(str(error.get("code")))
     if known is not None:
         return f"It was not sent. {known.cause} {known.fix} (code {known.code})"
+    if _states_outcome(error):
+        return str(error["message"])
     return f"It was not sent: {error.get('message') or 'WhatsApp gave no reason.'}"
+
+
+def _states_outcome(error: Mapping[str, Any]) -> bool:
+    """Whether the error's own text says if the message was sent. It may have been sent despite such an error."""
+    return error.get("code") == MetaUnreachable.code or error.get("message") == InProgress.message
 
 
 def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
@@ -225,6 +233,7 @@ def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
         "status": reply.status,
         "answer": orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode(),
         "problem": problem,
+        "is_refused": isinstance(problem, dict) and not _states_outcome(problem),
         "meaning": upstream_meaning(str(problem.get("code"))) if isinstance(problem, dict) else None,
         "request_body": shown,
         "indented_body": shown.replace("\n", "\n    "),

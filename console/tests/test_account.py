@@ -99,10 +99,16 @@ def test_a_person_logs_in_creates_a_key_and_logs_out(person: User, tenant: Tenan
 def test_a_key_is_rotated_and_revoked_by_its_name(browser: Client, tenant: Tenant) -> None:
     old = api_keys.create(name="till", environment="live", tenant=tenant)
     assert browser.get(f"/console/api-keys/{old.row.id}/rotate").status_code == 200
-    page = browser.post(f"/console/api-keys/{old.row.id}/rotate").content.decode()
+    for wrong in ("7" * 65, " ".join(map(str, range(101)))):
+        refused = browser.post(
+            "/console/api-keys", {"name": "a", "environment": "live", "phone_number_ids": wrong}
+        )
+        assert "At most 100 ids of numbers." in refused.content.decode()
+    page = browser.post(f"/console/api-keys/{old.row.id}/rotate", {"form_id": "a1"}).content.decode()
     new = re.search(r"wb_live_\w{40}", page)
     assert new is not None
     assert new[0] != old.key
+    assert browser.post(f"/console/api-keys/{old.row.id}/rotate", {"form_id": "a1"}).status_code == 302
     row = ApiKey.objects.get(replaces=old.row)
     ends = f"{row.replaces.expires_at:%Y-%m-%dT%H:%M:%SZ}"  # type: ignore[union-attr]
     assert ends in page

@@ -136,12 +136,27 @@ def test_what_cannot_be_sent_says_why_and_keeps_the_text(
     assert "Type a message, or choose a file." in browser.post(path, form(text="")).content.decode()
     sound = SimpleUploadedFile("a.ogg", b"OggS", content_type="audio/ogg")
     assert "A recording cannot have a text" in browser.post(path, form(file=sound)).content.decode()
-    simulator.faults({"action": "error", "code": 131026, "match": {"path": "/messages$"}, "times": 1})
-    refused = browser.post(path, form())
-    assert refused.status_code == 400
-    page = refused.content.decode()
-    assert "(code 131026)" in page
-    assert "On its way.</textarea>" in page
+    unanswered = "Meta did not answer. Try again in a minute."
+    for place, (action, code, at, words) in enumerate(
+        (
+            ("error", 131026, "/messages$", "(code 131026)"),
+            ("error", 131053, "/media$", "(code 131053)"),
+            ("reset", None, "/media$", unanswered),
+            ("reset", None, "/messages$", ">WhatsApp gave no usable answer: the message may have been sent."),
+        )
+    ):
+        fault = {"action": action, "match": {"path": at}}
+        simulator.faults(fault if code is None else {**fault, "code": code})
+        file = SimpleUploadedFile("kite.jpg", b"\xff\xd8\xff", content_type="image/jpeg")
+        refused = browser.post(path, form(form_id=f"b{place}", file=file))
+        assert refused.status_code == 400
+        page = refused.content.decode()
+        assert words in page, page.partition("<main")[2]
+        assert "On its way.</textarea>" in page
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="token_invalid")
+    file.seek(0)
+    refused = browser.post(path, form(form_id="c", file=file))
+    assert (refused.status_code, "This number cannot send now." in refused.content.decode()) == (400, True)
 
 
 def test_a_closed_window_takes_a_template_with_its_variables(
@@ -234,6 +249,9 @@ def test_a_file_of_a_customer_is_shown_to_its_business_alone(
     assert browser.get(url).status_code == 400
     gone = inbound(tenant, body={"type": "image", "image": {"id": "987654321"}})
     assert browser.get(url + gone).status_code == 404
+    for action in ("error", "reset"):
+        simulator.faults({"action": action, "match": {"path": media_id}})
+        assert browser.get(url + wamid).status_code == 404, action
 
 
 def test_a_number_that_cannot_send_offers_no_form(

@@ -17,6 +17,7 @@ from gateway import ids
 from gateway.clock import isoformat, now
 from messaging.batches import lifecycle
 from messaging.message_templates import template_management
+from messaging.idempotency import InProgress
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate, ScheduledMessage
 from messaging.tests.incoming import notification, number_of, post
 from messaging.tests.message_templates.bodies import order_update
@@ -105,6 +106,8 @@ def test_a_message_is_sent_once_however_often_the_page_is_reloaded(
     for words in (wamid, "Accepted by Meta", "curl ", '"to": "919812345678"'):
         assert words in page
     assert wamid in html.unescape(browser.post("/console/send", form(number)).content.decode())
+    other = html.unescape(browser.post("/console/send", form(number, text="Another")).content.decode())
+    assert "It was not sent.</strong> This Idempotency-Key was used with a different body" in other
     assert len(sent_bodies(simulator, number)) == 1
     assert "Accepted by Meta" in text(browser, f"/console/send/events?wamid={wamid}")
 
@@ -246,12 +249,28 @@ def test_what_the_platform_refuses_at_once_says_what_repairs_it(browser: Client,
     assert "(code 131030)" in page
 
 
+def test_a_message_that_may_have_been_sent_is_not_called_unsent(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    for action in ("reset", "html"):
+        simulator.faults({"action": action, "match": {"path": "/messages$"}})
+        page = html.unescape(browser.post("/console/send", form(number, form_id=action)).content.decode())
+        assert "WhatsApp gave no usable answer: the message may have been sent." in page
+        assert "Wait for its message.status event before you send it again." in page
+        assert "It was not sent" not in page
+
+
 @pytest.mark.parametrize(
     ("answer", "begins"),
     [
         (b'{"error": {"code": 131047, "message": "x"}}', "It was not sent. "),
         (b'{"error": {"code": 9999999, "message": "Not now."}}', "It was not sent: Not now."),
         (b'{"error": {"code": 9999999}}', "It was not sent: WhatsApp gave no reason."),
+        (b'{"error": {"code": "meta_unreachable", "message": "It may be."}}', "It may be."),
+        (
+            b'{"error": {"code": "idempotency_conflict", "message": "%b"}}' % InProgress.message.encode(),
+            InProgress.message,
+        ),
         (b"{}", "It was not sent: WhatsApp gave no reason."),
         (b"<html>", "Meta did not answer."),
         (b"[]", "Meta did not answer."),
@@ -334,6 +353,21 @@ def test_a_batch_is_listed_shown_and_cancelled(browser: Client, batch: Batch) ->
     browser.post(f"/console/batches/{batch.public_id}/cancel")
     batch.refresh_from_db()
     assert batch.status == "cancelled"
+
+
+@pytest.mark.django_db
+def test_what_was_certainly_not_sent_is_queued_again(browser: Client, batch: Batch) -> None:
+    path = f"/console/batches/{batch.public_id}"
+    BatchItem.objects.update(status="failed")
+    Batch.objects.update(status="completed", failed=1, completed_at=now())
+    assert f'action="{path}/retry"' in text(browser, path)
+    page = browser.post(f"{path}/retry", follow=True).content.decode()
+    assert "not sent are queued again" in page
+    assert f'action="{path}/retry"' not in page
+    assert BatchItem.objects.get().status == "pending"
+    assert (
+        "Only a completed batch can be retried" in browser.post(f"{path}/retry", follow=True).content.decode()
+    )
 
 
 def test_what_waits_for_its_time_is_listed_changed_and_cancelled(

@@ -276,6 +276,7 @@ def test_what_the_form_cannot_edit_is_left_alone_and_says_so(browser: Client, nu
         path = f"/console/templates/4{place}/edit"
         for answer in (browser.get(path, follow=True), browser.post(path, {"do": "submit"}, follow=True)):
             assert words in html.unescape(answer.content.decode()), component
+        assert browser.post(f"{path}/preview", form(number)).status_code == (204 if "API" in words else 200)
 
 
 def test_a_media_header_needs_its_sample_and_needs_it_again(
@@ -294,6 +295,28 @@ def test_a_media_header_needs_its_sample_and_needs_it_again(
     assert "Choose a file" in browser.post(path, changed).content.decode()
     again = SimpleUploadedFile("b.png", PNG, "image/png")
     assert browser.post(path, {**changed, "header_sample": again}).status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [({"action": "reset"}, "Meta did not"), ({"action": "error", "code": 131031}, "Business Account locked")],
+)
+def test_what_meta_does_not_do_is_explained_on_each_page(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator, fault: dict[str, Any], words: str
+) -> None:
+    browser.post("/console/templates/new", form(number))
+    template = f"/console/templates/{MessageTemplate.objects.get().template_id}"
+    simulator.faults({**fault, "match": {"path": "message_templates"}})
+    for path, filled in (
+        ("/console/templates/new", form(number, name="another")),
+        ("/console/templates/sync", {}),
+        (f"{template}/delete", {}),
+        (f"{template}/delete", {"all": "yes"}),
+    ):
+        page = html.unescape(browser.post(path, filled, follow=True).content.decode())
+        said = "Meta did not return" if path.endswith("sync") else words
+        assert said in page, (path, page.partition("<main")[2])
+    assert MessageTemplate.objects.get().deleted_at is None
 
 
 def test_a_template_is_deleted(browser: Client, number: PhoneNumber, simulator: RunningSimulator) -> None:

@@ -23,7 +23,7 @@ from messaging.message_templates import parameters, template_management
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate, OptOut
 from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending.test_send import sent_bodies
-from phone_numbers.models import PhoneNumber
+from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.models import Tenant
 from tests.browsers import text
 from tests.fixtures import in_threads, wait_until
@@ -430,6 +430,11 @@ def test_the_first_message_goes_to_who_makes_the_batch_before_the_others(
     assert given == [["Asha", "A-17"], ["A-17"]]
     refused = browser.post(f"{path}/start", {**trial, "try_to": "98000", "form_id": "a2"}, follow=True)
     assert "with its country code" in html.unescape(refused.content.decode())
+    simulator.faults({"action": "error", "code": 131026, "match": {"path": "/messages$"}})
+    refused = browser.post(f"{path}/start", {**trial, "form_id": "a3"}, follow=True)
+    assert "(code 131026)" in html.unescape(refused.content.decode())
+    assert browser.post(f"{path}/start", {**trial, "form_id": "a4", "to": ""}).status_code == 302
+    assert len(sent_bodies(simulator, number)) == 2
     assert not Batch.objects.exists()
 
 
@@ -505,9 +510,18 @@ def test_a_file_is_sent_with_templates_of_its_own_business_environment_and_accou
     paused = template_of(number)
     MessageTemplate.objects.filter(pk=paused.pk).update(status="PAUSED")
     path = upload(browser)
-    for unfit in (template, other, paused):
+    account = BusinessAccount.objects.create(tenant=number.tenant, environment="live", waba_id="99")
+    elsewhere = template_of(number)
+    MessageTemplate.objects.filter(pk=elsewhere.pk).update(account=account)
+    carousel = template_of(number, {**DOCUMENT, "components": [{"type": "CAROUSEL", "cards": [{}]}]})
+    for unfit in (template, other, paused, elsewhere, carousel):
         browser.post(f"{path}/start", choices(number, unfit))
     assert not Batch.objects.exists()
+    assert "belongs to another business account" in html.unescape(
+        browser.get(path, choices(number, elsewhere)).content.decode()
+    )
+    page = html.unescape(browser.get(path, choices(number, carousel)).content.decode())
+    assert "can only be sent with the API" in page, page.partition("<main")[2]
 
 
 def test_failed_messages_come_as_a_file_that_can_be_sent_again(

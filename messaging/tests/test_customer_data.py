@@ -236,6 +236,21 @@ def test_the_console_erases_only_after_a_confirmation(tenant: Tenant) -> None:
 
 
 @pytest.mark.django_db
+def test_the_console_exports_the_data_of_a_customer_or_of_the_account(tenant: Tenant) -> None:
+    browser = browser_of(tenant)
+    for of, kind, query in (("", "account", ""), (f"+{WA_ID}", "customer", WA_ID)):
+        answer = browser.post("/console/settings/data", {"export": "", "of": of}, follow=True)
+        assert "send a link to" in answer.content.decode()
+        export = Export.objects.get()
+        assert (export.kind, export.query, export.environment) == (kind, query, "live")
+        again = browser.post("/console/settings/data", {"export": "", "of": of}, follow=True)
+        assert "Another file is still being written" in again.content.decode()
+        export.delete()
+    assert browser.post("/console/settings/data", {"export": "", "of": "98-1x"}).status_code == 400
+    assert not Export.objects.exists()
+
+
+@pytest.mark.django_db
 def test_the_page_has_the_newest_own_receipts_and_the_files_that_are_kept(
     tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
