@@ -191,6 +191,6 @@ if apps.is_installed("billing"):
 
     def _invoices(visit: Visit, text: str) -> Iterator[Hit]:
         for invoice in Invoice.objects.for_tenant(visit.tenant.id).filter(number=text.upper()):
-            yield Hit("Invoice", invoice.number, reverse("console_invoice", args=[invoice.pk]))
+            yield Hit("Invoice", invoice.number, reverse("console_invoice", args=[invoice.public_id]))
 
     FINDERS.append((Area.BILLING, _invoices))

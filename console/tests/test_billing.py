@@ -57,6 +57,17 @@ def test_the_page_explains_the_next_invoice_to_the_paisa(customer: Client, payer
         assert words in page
 
 
+def test_the_search_finds_an_invoice_by_its_number_for_who_may_read_it(
+    customer: Client, payer: Tenant, invoice: Invoice, stranger: Client
+) -> None:
+    assert invoice.number is not None
+    path = f"/console/search?q={invoice.number.lower()}"
+    found = customer.get(path, follow=True)
+    assert (found.status_code, invoice.number in found.content.decode()) == (200, True)
+    for client in (stranger, browser_of(payer, "developer")):
+        assert "Nothing in the" in text(client, path)
+
+
 def test_an_invoice_opens_in_a_browser_as_page_and_as_pdf(
     customer: Client, stranger: Client, invoice: Invoice
 ) -> None:
@@ -167,6 +178,9 @@ def test_a_limit_above_the_methods_is_explained(customer: Client, payer: Tenant)
     answer = customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "15001"})
     assert answer.status_code == 400
     assert "at most ₹15,000" in answer.content.decode()
+    buyers.change(tenant_id=payer.id, changes={"phone": ""})
+    answer = customer.post("/console/billing/autopay", {"method": "upi", "max_rupees": "15000"}, follow=True)
+    assert "The billing profile is not complete." in answer.content.decode()
     assert not Mandate.objects.exists()
 
 
