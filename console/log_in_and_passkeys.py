@@ -18,7 +18,7 @@ from django.shortcuts import redirect, render
 
 from console.keys import ENVIRONMENTS
 from console.visit import Visit, require_active
-from gateway.api.errors import NotFound, ServiceError
+from gateway.api.errors import NotFound
 from tenants import device_login
 from tenants.models import ApiKey
 
@@ -166,15 +166,9 @@ def _decided(request: HttpRequest, visit: Visit, typed: str) -> HttpResponse:
         return _page(
             request, visit, found=found, code=device_login.shown(found.user_code), form=form, status=400
         )
-    try:
-        device_login.confirm(
-            typed, user=visit.user, tenant=visit.tenant, environment=form.cleaned_data["environment"]
-        )
-    except NotFound:
-        raise
-    except ServiceError as error:
-        messages.error(request, error.text)
-        return redirect("console_device")
+    device_login.confirm(
+        typed, user=visit.user, tenant=visit.tenant, environment=form.cleaned_data["environment"]
+    )
     return _page(request, visit, confirmed=True)
 
 

@@ -17,8 +17,7 @@ from django.views.decorators.http import require_http_methods
 
 from console import outbox, public
 from console.log_in_and_passkeys import PASSWORD_HELP, SIGNED_UP_AS
-from console.visit import Visit
-from gateway.api.errors import Conflict
+from console.visit import Visit, flash_errors
 from tenants.models import SignUp, Tenant, User
 from tenants.names import check_name
 from tenants.signup import screening, sign_ups, tax_ids
@@ -230,11 +229,8 @@ def application(request: HttpRequest, visit: Visit) -> HttpResponse:
         request.POST or None, initial={name: getattr(sign_up, name) for name in ApplicationForm.base_fields}
     )
     if request.method == "POST" and form.is_valid():
-        try:
+        with flash_errors(request):
             sign_ups.apply_again(form.application(), tenant_id=tenant.id, actor_user_id=visit.user.pk)
-        except Conflict as error:
-            messages.error(request, error.text)
-        else:
             messages.success(request, "Your application is with our team.")
         return redirect("console")
     return render(

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -282,6 +283,26 @@ def test_a_file_that_a_worker_left_is_written_again(browser: Client, long: list[
     Export.objects.update(leased_until=now())
     exports.write_waiting()
     assert len(table(browser.get(f"/console/exports/{export.pk}"))) == 3
+
+
+def test_a_worker_that_another_has_replaced_writes_nothing_more(
+    browser: Client, long: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.post("/console/exports", ASKED)
+    export = Export.objects.get()
+    contents = exports._contents
+
+    def replaced(of: Export) -> Iterator[tuple[int, bytes]]:
+        monkeypatch.setattr(exports, "_contents", contents)
+        for part in contents(of):
+            yield part
+            Export.objects.filter(rows=None).update(leased_until=now())
+            exports.write_waiting()
+
+    monkeypatch.setattr(exports, "_contents", replaced)
+    exports.write(export.pk)
+    assert len(table(browser.get(f"/console/exports/{export.pk}"))) == 3
+    assert OutboundMail.objects.count() == 1
 
 
 @pytest.mark.django_db(transaction=True)

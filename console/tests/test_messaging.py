@@ -16,8 +16,8 @@ from console.tests.test_account import logged_call
 from gateway import ids
 from gateway.clock import isoformat, now
 from messaging.batches import lifecycle
-from messaging.message_templates import template_management
 from messaging.idempotency import InProgress
+from messaging.message_templates import template_management
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate, ScheduledMessage
 from messaging.tests.incoming import notification, number_of, post
 from messaging.tests.message_templates.bodies import order_update

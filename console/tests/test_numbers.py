@@ -248,6 +248,22 @@ def test_another_tenant_and_the_other_environment_see_no_number(
     assert PhoneNumber.objects.filter(pk=number.pk).exists()
 
 
+def test_a_subscription_is_repaired_or_its_failure_explained(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="not_subscribed")
+    path = f"/console/numbers/{number.phone_number_id}/subscribe"
+    for fault, words in (
+        ({"action": "reset"}, "Meta did not answer. Try again in a minute."),
+        ({"action": "error", "code": 131031}, "Meta refused: (#131031) Business Account locked"),
+        ({"action": "slow", "ms": 1}, "The account sends its events to the gateway again."),
+    ):
+        simulator.faults({**fault, "match": {"path": "/subscribed_apps$"}})
+        assert words in browser.post(path, follow=True).content.decode(), fault
+    number.refresh_from_db()
+    assert number.connection_detail != "not_subscribed"
+
+
 def test_flows_are_turned_on_changed_and_turned_off(browser: Client, number: PhoneNumber) -> None:
     path = f"/console/numbers/{number.phone_number_id}/flows"
 

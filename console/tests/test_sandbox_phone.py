@@ -212,6 +212,7 @@ def test_a_simulator_that_is_away_is_said(tenant: Tenant, browser: Client, setti
         assert b"does not answer just now" in answer.content
         write(browser, text="Hello")
         assert browser.get(f"{PAGE}&seen=x".replace("/phone?", "/phone/thread?")).status_code == 204
+        assert browser.get("/console/phone/file?id=1").status_code == 404
 
 
 def test_links_lead_to_the_web_alone() -> None:

@@ -196,7 +196,13 @@ def test_every_setting_is_stored_and_changed_one_by_one(browser: Client, receive
     page = text(browser, path)
     assert "s3cret" not in page
     assert "X-Api-Key: ***" in page
-    masked = {**basic, **SETTINGS, "headers": "X-Api-Key: ***\nX-New: 1", "phone_number_ids": "", "uid": ""}
+    masked = {
+        **basic,
+        **SETTINGS,
+        "headers": "X-Api-Key: ***\n \nX-New: 1",
+        "phone_number_ids": "",
+        "uid": "",
+    }
     assert browser.post(path, masked).status_code == 302
     row.refresh_from_db()
     assert signed_request.unpacked_headers(row.headers) == {"X-Api-Key": "s3cret", "X-New": "1"}
@@ -244,6 +250,25 @@ def test_what_an_endpoint_authenticates_with_is_stored_masked_and_kept(
     assert entry.details["changed"] == ["retry_schedule", "tls"]
     answer = browser.post(f"/console/webhooks/{row.id}/secret", {"overlap_hours": "0", "secret": "whsec_x"})
     assert (answer.status_code, Endpoint.objects.get().secret) == (400, row.secret)
+
+
+def test_a_filter_is_previewed_in_its_form_and_not_saved(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver)
+    row = Endpoint.objects.get()
+    publish_one(tenant)
+    form = {"url": receiver.url, "event_types": ["message.inbound"], "preview": "yes"}
+    for given, words in (
+        ('{"type": "message.inbound"}', "<strong>1</strong> of the newest 1 events pass."),
+        ('{"type": "message.echo"}', "<strong>0</strong> of the newest 1 events pass."),
+        ('{"data.a": {"$odd": 1}}', "$odd"),
+    ):
+        page = browser.post(f"/console/webhooks/{row.id}/change", {**form, "filter": given}).content.decode()
+        assert words in html.unescape(page), re.findall(r"errorlist.*|id=.preview.*", page)
+        assert ("events pass" in page) is ("pass" in words)
+    row.refresh_from_db()
+    assert row.filter is None
 
 
 WRONG_SETTINGS: list[tuple[dict[str, str], str]] = [
