@@ -116,8 +116,6 @@ def _enumeration(schema: Json, named: dict[tuple[Any, ...], str]) -> Json:
     values = schema["enum"]
     if (known := named.get(tuple(values))) is not None:
         return {"$ref": f"#/components/schemas/{known}"}
-    if "null" in schema.get("type", "") and None not in values:
-        schema["enum"] = [*values, None]
     # drf-spectacular lists the values with their labels in the description. This repeats `enum`.
     lines = schema.get("description", "").splitlines()
     description = "\n".join(line for line in lines if not line.startswith("* `")).strip()

@@ -168,7 +168,7 @@ def history(source: Source) -> list[EventDraft]:
     """One event for a piece of the old chats, and `message.history` for each message.
 
     Bots would answer old messages if their type were `message.inbound`. The files of messages come later, in separate
-    lists.
+    lists. A value with a part that is too deep to write again fails as a whole, in `_piece`.
     """
     return [*_piece(source), *_old_messages(source)]
 
@@ -199,19 +199,15 @@ def _is_own(source: Source, item: JsonObject) -> bool:
 
 def _old_message(source: Source, item: JsonObject, path: str, person: Person, *, is_own: bool) -> EventDraft:
     wamid = text(item.get("id"))
-    path = f"{source.path}.{path}"
-    try:
-        return source.draft(
-            "message.history",
-            key=source.key("hist", wamid, text(item.get("type")), of=item),
-            data={**{name: source.value[name] for name in _HEAD if name in source.value}, "message": item},
-            path=path,
-            person=person,
-            wamid=wamid,
-            message=change.of_old_message(item, "outbound" if is_own else "inbound"),
-        )
-    except orjson.JSONEncodeError:
-        return source.unwritable(path, path)
+    return source.draft(
+        "message.history",
+        key=source.key("hist", wamid, text(item.get("type")), of=item),
+        data={**{name: source.value[name] for name in _HEAD if name in source.value}, "message": item},
+        path=f"{source.path}.{path}",
+        person=person,
+        wamid=wamid,
+        message=change.of_old_message(item, "outbound" if is_own else "inbound"),
+    )
 
 
 def _piece(source: Source) -> list[EventDraft]:

@@ -659,8 +659,9 @@ def test_a_value_too_deep_to_write_again_still_makes_an_event() -> None:
     assert draft.dedupe_key == f"meta:novel:{hashlib.sha256(deep).hexdigest()}:0.0"
 
 
-def test_an_item_too_deep_to_write_again_costs_only_itself() -> None:
-    messages = [message(id="wamid.1"), message(id="wamid.2", text="@@"), message(id="wamid.3")]
+@pytest.mark.parametrize("item", ["@@", {"id": "wamid.2", "text": "@@"}, {"text": "@@"}])
+def test_an_item_too_deep_to_write_again_costs_only_itself(item: Any) -> None:
+    messages = [message(id="wamid.1"), item, message(id="wamid.3")]
     deep = notification("messages", {**ENVELOPE, "messages": messages}).replace(
         b'"@@"', b"[" * 500 + b"]" * 500
     )
