@@ -7,13 +7,14 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from billing.models import Invoice, PaymentAttempt
 from billing.payments import attempts
 from billing.payments.provider import (
     ProviderRefused,
+    ProviderUnreachable,
     provider,
     require_pages_left,
 )
@@ -86,31 +87,36 @@ def _require_link_left(invoice: Invoice, at: datetime) -> None:
 
 
 def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 0) -> PaymentAttempt:
-    with transaction.atomic():
-        invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice.pk)
-        attempt = PaymentAttempt.objects.filter(invoice=invoice, status__in=_LIVE).first()
-        payable = invoice.status in Invoice.UNPAID and invoice.amount_due_paise >= SMALLEST_PAISE
-        if not payable or (attempt and attempt.kind != Kind.LINK):
-            raise InvoiceNotPayable(
-                details={"status": invoice.status, "in_flight": attempt.public_id if attempt else None}
-            )
-        if attempt is None:
-            _require_link_left(invoice, at)
-            attempt = attempts.insert(
-                invoice,
-                Kind.LINK,
-                at,
-                provider=settings.PAYMENT_PROVIDER,
-                return_url=return_url,
-                amount_paise=of_all,
-                pays_all=bool(of_all),
-                expires_at=at + LINK_LIFETIME,
-            )
+    try:
+        with transaction.atomic():
+            invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice.pk)
+            attempt = PaymentAttempt.objects.filter(invoice=invoice, status__in=_LIVE).first()
+            payable = invoice.status in Invoice.UNPAID and invoice.amount_due_paise >= SMALLEST_PAISE
+            if not payable or (attempt and attempt.kind != Kind.LINK):
+                raise InvoiceNotPayable(
+                    details={"status": invoice.status, "in_flight": attempt.public_id if attempt else None}
+                )
+            if attempt is None:
+                _require_link_left(invoice, at)
+                attempt = attempts.insert(
+                    invoice,
+                    Kind.LINK,
+                    at,
+                    provider=settings.PAYMENT_PROVIDER,
+                    return_url=return_url,
+                    amount_paise=of_all,
+                    pays_all=bool(of_all),
+                    expires_at=at + LINK_LIFETIME,
+                )
+    except IntegrityError:
+        raise InvoiceNotPayable(details={"status": invoice.status, "in_flight": None}) from None
     if attempt.payment_url is None or (attempt.expires_at and attempt.expires_at <= at):
         attempts.refresh(attempt.id, at)
         attempt.refresh_from_db()
-        if attempt.status == Status.FAILED:
+        if attempt.status == Status.FAILED and attempt.payment_url is not None:
             return _link(invoice, at, return_url, of_all)
+        if attempt.payment_url is None:
+            raise ProviderUnreachable
     return attempt
 
 
