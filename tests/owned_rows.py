@@ -115,19 +115,29 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+@cache
 def _place(code: CodeType) -> str:
-    return f"{code.co_filename.removeprefix(f'{ROOT}/')}:{code.co_qualname}"
+    """The file and name of a function of ours. Empty for other functions, and for those of `SHARED`."""
+    is_ours = code.co_filename.startswith(HERE) and "/.venv/" not in code.co_filename
+    file = code.co_filename.removeprefix(HERE)
+    return f"{file}:{code.co_qualname}" if is_ours and not file.startswith(SHARED) else ""
 
 
-def _is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(HERE) and "/.venv/" not in code.co_filename
+@cache
+def _may_cover_several(place: str) -> bool:
+    return bool(ELSEWHERE.search(place.partition(":")[0])) or place.startswith(tuple(EVERYWHERE))
 
 
-def _call_of_tenant(frames: list[FrameType]) -> bool:
+@cache
+def _has_request(code: CodeType) -> bool:
+    return "request" in {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+
+
+def _is_call_of_tenant(frame: FrameType) -> bool:
     """Whether the statement is of an API call or a page that is not of staff."""
-    for frame in frames:
-        path = getattr(frame.f_locals.get("request"), "path", None)
-        if isinstance(path, str):
+    for each in _frames(frame):
+        request = each.f_locals.get("request") if _has_request(each.f_code) else None
+        if isinstance(path := getattr(request, "path", None), str):
             return not path.startswith(CALLS_OF_STAFF)
     return False
 
@@ -137,12 +147,9 @@ def unowned(statement: str) -> str:
     what = missing(statement)
     if not what:
         return ""
-    frames = list(_frames(sys._getframe(2)))
-    ours = [place for frame in frames if _is_ours(frame.f_code) for place in [_place(frame.f_code)]]
-    place = next((each for each in ours if not each.startswith(SHARED)), "")
-    if ELSEWHERE.search(place.partition(":")[0]) or place.startswith(tuple(EVERYWHERE)):
-        return ""
-    if what == "tenant" and not _call_of_tenant(frames):
+    frame = sys._getframe(2)
+    place = next(filter(None, (_place(each.f_code) for each in _frames(frame))), "")
+    if _may_cover_several(place) or (what == "tenant" and not _is_call_of_tenant(frame)):
         return ""
     return f"{place} names no {what}: {statement}"
 
