@@ -76,7 +76,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 
-pytest_plugins = ["tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector", "tests.simulated", "tests.owned_rows"]
+pytest_plugins = [
+    *("tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector", "tests.simulated"),
+    "tests.owned_rows",
+]
 
 
 LONG_FILES = (
