@@ -1,6 +1,7 @@
 """A page of the console: its path, its view, the roles that may open it, and its entry in the navigation."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import wraps
@@ -149,8 +150,10 @@ def page_of(request: HttpRequest) -> Page | None:
 
 def _switched_since(request: HttpRequest) -> HttpResponse:
     """The 409 response to a form for the other environment. The response has a button that leads to the form's page."""
-    page = urlsplit(request.headers.get("Referer", ""))
-    back = f"{page.path}?{page.query}" if page.netloc == request.get_host() else reverse("console")
+    back = reverse("console")
+    with suppress(ValueError):
+        page = urlsplit(request.headers.get("Referer", ""))
+        back = f"{page.path}?{page.query}" if page.netloc == request.get_host() else back
     return render(request, "console/switched_since.html", {"back": back}, status=409)
 
 
