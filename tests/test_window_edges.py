@@ -345,6 +345,7 @@ def test_a_key_is_known_for_24_hours(tenant: Tenant, age: timedelta, is_known: b
     IdempotencyRecord.objects.update(started_at=moment - age, status=200, body=b"{}")
     assert (run(idempotency.earlier(use)) is not None) == is_known
     assert (run(idempotency.beginning(use)) is not None) == is_known
+    assert isinstance(run(idempotency.earlier(use)), idempotency.InProgress) != is_known
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,33 @@ def test_one_that_is_under_way_is_neither_changed_nor_cancelled(api: Api, number
         assert assert_error(refused, 409, "conflict")["details"] == {"status": "sending"}
 
 
+def test_one_that_is_claimed_while_it_is_cancelled_is_either_sent_or_cancelled(
+    api: Api, number: PhoneNumber
+) -> None:
+    path = f"{PATH}/{schedule_one(api, number)}"
+    let_time_come()
+    reads, claimed = itertools.count(), list[Any]()
+
+    def claim() -> list[Any]:
+        try:
+            return scheduled_sender.claim([])
+        finally:
+            connection.close()
+
+    def claim_after_the_check(execute: Callable[..., Any], statement: str, *rest: Any) -> Any:
+        done = execute(statement, *rest)
+        # The first read finds the message, the second checks whether it still waits.
+        if 'FROM "messaging_scheduledmessage"' in statement and next(reads) == 1:
+            with ThreadPoolExecutor(1) as pool:
+                claimed.extend(pool.submit(claim).result())
+        return done
+
+    with connection.execute_wrapper(claim_after_the_check):
+        answer = api.post(f"{path}/cancel")
+    assert next(reads) > 1
+    assert [answer.status_code == 200, len(claimed) == 1].count(True) == 1
+
+
 def test_two_runners_at_once_send_it_once(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
