@@ -292,13 +292,18 @@ def test_a_repeated_recipient_gets_one_message_and_a_user_id_is_addressed_as_suc
     assert addressed == [(TO, None), (None, "IN.77889900112233445566")]
 
 
-def test_several_recipients_need_a_confirmation(agent: Agent, number: PhoneNumber) -> None:
+def test_several_recipients_need_a_confirmation(
+    agent: Agent, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
     arguments = {"to": [TO, "+919812345679"], "message": TEXT, "idempotency_key": "news-1"}
     asked = agent.call("send_message", **arguments)
     assert (asked["sent"], asked["recipients"]) == (False, 2)
     assert not Batch.objects.exists()
     first, again = (agent.call("send_message", **arguments, confirm=True)["batch"] for _ in range(2))
     assert (first["total"], first["id"]) == (2, again["id"])
+    connected_number(tenant, simulator.account(), environment="live")
+    live = agent_of(tenant, "live").call("send_message", **arguments, confirm=True)["batch"]
+    assert (live["total"], live["id"] != first["id"]) == (2, True), "each environment by itself"
 
 
 def test_of_several_numbers_the_agent_must_name_one(
