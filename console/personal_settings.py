@@ -63,7 +63,8 @@ def person(request: HttpRequest) -> HttpResponse:
     """Show and change the settings of the person who is logged in."""
     form = PersonForm(request.POST or None, instance=cast("User", request.user))
     if request.method == "POST" and form.is_valid():
-        form.save()
+        # The other columns, such as the role, may have changed meanwhile.
+        form.save(commit=False).save(update_fields=list(form.fields))
         messages.success(request, "Saved.")
         return redirect("person")
     return render(

@@ -11,22 +11,16 @@ So a missing condition fails every test that runs its statement, also where no t
 
 import re
 import sys
-from collections.abc import Iterator
 from functools import cache, lru_cache
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import psycopg
-import pytest
 from django.apps import apps
 
-ROOT = Path(__file__).resolve().parents[1]
-HERE = f"{ROOT}/"
-SHARED = ("gateway/database/", "gateway/api/pagination.py")
-"""Code that runs the statements of its callers."""
-ELSEWHERE = re.compile(r"(^|/)(tests|benchmarks|admin|staff|management)(_\w+)?(/|\.py)")
-"""Tests and benchmarks, and code for staff."""
+from tests.watched import found, frames, is_of_tests, place
+
+OF_STAFF = re.compile(r"(^|/)(admin|staff|management)(_\w+)?(/|\.py)")
 CALLS_OF_STAFF = ("/admin", "/v1/admin", "/metrics", "/readyz")
 BY_META = {"phone_number_id", "waba_id", "wa_id", "user_id", "template_id", "media_id", "message_id"}
 """Ids that callers choose. Another tenant may have a row with the same value."""
@@ -99,7 +93,7 @@ def missing(statement: str) -> str:
     """What a statement does not name: `tenant`, `environment`, or nothing."""
     tables = frozenset(_TABLE.findall(statement))
     conditions = _FROM if statement.lstrip().startswith("SELECT") else _WHERE
-    named = found[0] if (found := conditions.search(statement)) else ""
+    named = named_in[0] if (named_in := conditions.search(statement)) else ""
     owned = tables & owned_tables().keys()
     if not owned or _NAMES_ROW.search(named) or _unique_value(tables).search(named):
         return ""
@@ -109,23 +103,10 @@ def missing(statement: str) -> str:
     return "environment" if has_environment and not _NAMES_ENVIRONMENT.search(named) else ""
 
 
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 @cache
-def _place(code: CodeType) -> str:
-    """The file and name of a function of ours. Empty for other functions, and for those of `SHARED`."""
-    is_ours = code.co_filename.startswith(HERE) and "/.venv/" not in code.co_filename
-    file = code.co_filename.removeprefix(HERE)
-    return f"{file}:{code.co_qualname}" if is_ours and not file.startswith(SHARED) else ""
-
-
-@cache
-def _may_cover_several(place: str) -> bool:
-    return bool(ELSEWHERE.search(place.partition(":")[0])) or place.startswith(tuple(EVERYWHERE))
+def _may_cover_several(function: str) -> bool:
+    file = function.partition(":")[0]
+    return is_of_tests(file) or bool(OF_STAFF.search(file)) or function.startswith(tuple(EVERYWHERE))
 
 
 @cache
@@ -135,7 +116,7 @@ def _has_request(code: CodeType) -> bool:
 
 def _is_call_of_tenant(frame: FrameType) -> bool:
     """Whether the statement is of an API call or a page that is not of staff."""
-    for each in _frames(frame):
+    for each in frames(frame):
         request = each.f_locals.get("request") if _has_request(each.f_code) else None
         if isinstance(path := getattr(request, "path", None), str):
             return not path.startswith(CALLS_OF_STAFF)
@@ -148,13 +129,10 @@ def unowned(statement: str) -> str:
     if not what:
         return ""
     frame = sys._getframe(2)
-    place = next(filter(None, (_place(each.f_code) for each in _frames(frame))), "")
-    if _may_cover_several(place) or (what == "tenant" and not _is_call_of_tenant(frame)):
+    function = next(filter(None, (place(each.f_code) for each in frames(frame))), "")
+    if _may_cover_several(function) or (what == "tenant" and not _is_call_of_tenant(frame)):
         return ""
-    return f"{place} names no {what}: {statement}"
-
-
-_found: list[str] = []
+    return f"{function} names no {what}: {statement}"
 
 
 def _watch(cursor: type[Any], name: str) -> None:
@@ -162,8 +140,8 @@ def _watch(cursor: type[Any], name: str) -> None:
 
     def watched(self: Any, query: Any, *args: Any, **options: Any) -> Any:
         text = query.decode() if isinstance(query, bytes) else query
-        if isinstance(text, str) and apps.models_ready and (found := unowned(text)):
-            _found.append(found)
+        if isinstance(text, str) and apps.models_ready and (unnamed := unowned(text)):
+            found.append(unnamed)
         return execute(self, query, *args, **options)
 
     setattr(cursor, name, watched)
@@ -172,11 +150,3 @@ def _watch(cursor: type[Any], name: str) -> None:
 for _cursor in (psycopg.Cursor, psycopg.AsyncCursor):
     _watch(_cursor, "execute")
     _watch(_cursor, "executemany")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Iterator[None]:
-    """Fail a test that ran a statement without an owner."""
-    _found.clear()
-    yield
-    assert not _found, _found[0]

@@ -3,6 +3,7 @@
 import pytest
 from django.test import Client
 
+from console.personal_settings import PersonForm
 from tenants.models import ApiKey, Tenant, User
 from tests.browsers import logged_in, text
 from tests.one_of_each import one_of_each
@@ -39,3 +40,15 @@ def test_staff_read_times_in_their_zone_and_strangers_log_in(staff: User, tenant
     client.post("/you", FORM | {"time_zone": "UTC"})
     assert "21 Nov 2026, 18:30 UTC" in text(client, page)
     assert Client().get("/you")["Location"].startswith("/login?next=")
+
+
+def test_a_role_that_changes_meanwhile_stays_changed(
+    tenant: Tenant, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def clean(_: PersonForm) -> None:
+        User.objects.filter(tenant=tenant).update(role="read_only")
+
+    monkeypatch.setattr(PersonForm, "clean", clean)
+    assert browser.post("/you", FORM).status_code == 302
+    saved = User.objects.get(tenant=tenant)
+    assert (saved.time_zone, saved.role) == (FORM["time_zone"], "read_only")

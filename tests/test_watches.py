@@ -1,10 +1,12 @@
-"""The watch over the owners of rows (`owned_rows.py`): what it refuses, and its list of exceptions."""
+"""The watches over all tests (`owned_rows.py`, `locked_rows.py`): what they refuse, and their lists of exceptions."""
 
 import ast
 
 import pytest
 
-from tests.owned_rows import EVERYWHERE, ROOT, missing
+from tests.locked_rows import UNDER_ANOTHER_LOCK
+from tests.owned_rows import EVERYWHERE, missing
+from tests.watched import ROOT
 
 OF_TENANT = "SELECT id FROM events WHERE tenant_id = %s"
 
@@ -28,7 +30,7 @@ def test_a_statement_names_the_owner_of_rows(statement: str, what: str) -> None:
 
 
 def test_each_exception_is_code_that_exists() -> None:
-    for each in EVERYWHERE:
+    for each in EVERYWHERE | UNDER_ANOTHER_LOCK:
         file, _, function = each.partition(":")
         names = {
             node.name
