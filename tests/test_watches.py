@@ -1,12 +1,14 @@
 """The watches over all tests (`owned_rows.py`, `locked_rows.py`): what they refuse, and their lists of exceptions."""
 
 import ast
+from typing import Any
 
 import pytest
 
+from tenants.models import Tenant
 from tests.locked_rows import UNDER_ANOTHER_LOCK
 from tests.owned_rows import EVERYWHERE, missing
-from tests.watched import ROOT
+from tests.watched import HERE, ROOT, found
 
 OF_TENANT = "SELECT id FROM events WHERE tenant_id = %s"
 
@@ -27,6 +29,21 @@ OF_TENANT = "SELECT id FROM events WHERE tenant_id = %s"
 )
 def test_a_statement_names_the_owner_of_rows(statement: str, what: str) -> None:
     assert missing(statement) == what
+
+
+@pytest.mark.django_db
+def test_a_row_is_saved_under_a_lock(tenant: Tenant) -> None:
+    ours: dict[str, Any] = {}
+    exec(compile("def rename(row): row.save()", f"{HERE}tenants/renaming.py", "exec"), ours)  # noqa: S102 - code in a file of ours
+    ours["rename"](Tenant.objects.create(name="New", status="active"))
+    ours["rename"](Tenant.objects.select_for_update().get(pk=tenant.pk))
+    assert found == []
+    row = Tenant.objects.get(pk=tenant.pk)
+    row.save()
+    assert found == [], "a test saves what it likes"
+    ours["rename"](row)
+    assert found == ["tenants/renaming.py:rename saves a Tenant that it read without a lock"]
+    found.clear()
 
 
 def test_each_exception_is_code_that_exists() -> None:
