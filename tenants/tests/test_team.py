@@ -233,7 +233,8 @@ class TestMembers:
         self, browser: Client, tenant: Tenant, owner: User
     ) -> None:
         member, accountant = person(tenant, "owner", "ravi"), "books@accountant.example"
-        Tenant.objects.filter(pk=tenant.pk).update(contact_email=member.email, billing_email=member.email)
+        typed = member.email.title()
+        Tenant.objects.filter(pk=tenant.pk).update(contact_email=typed, billing_email=typed)
         browser.post(f"/console/team/people/{member.pk}/remove")
         tenant.refresh_from_db()
         assert (tenant.contact_email, tenant.billing_email) == (owner.email, None)
