@@ -144,12 +144,13 @@ def test_pages_go_on_to_the_rare_row(
     assert pages <= ROWS // WALKED + 1
 
 
+@pytest.mark.parametrize(("rows", "walked"), [(ROWS, WALKED), (200, 8)])
 def test_pages_of_several_types_miss_and_repeat_nothing(
-    api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    api: Api, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, rows: int, walked: int
 ) -> None:
-    """The walk of the rare type reaches further back than the walk of the common type."""
-    monkeypatch.setattr(bounded_walk, "MOST_WALKED", WALKED)
-    load("events", tenant)
+    """The walk of the rare type reaches further back than the walk of the common type, or both end early."""
+    monkeypatch.setattr(bounded_walk, "MOST_WALKED", walked)
+    load("events", tenant, rows=rows)
     found, cursor = [], ""
     while True:
         path = f"/v1/events?type=message.status,message.inbound&waba_id=1&limit=200{cursor}"
@@ -158,7 +159,7 @@ def test_pages_of_several_types_miss_and_repeat_nothing(
         if body["next_cursor"] is None:
             break
         cursor = f"&cursor={body['next_cursor']}"
-    assert len(found) == ROWS
+    assert len(found) == rows
     assert found == sorted(set(found), reverse=True)
 
 

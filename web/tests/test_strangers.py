@@ -29,7 +29,7 @@ from tenants.models import ApiKey, Tenant, User
 from tests.fixtures import Api, assert_error, wait_until
 from tests.front import Front
 from web import admission, strangers
-from web.request import AsgiMessage, AsgiScope, Request
+from web.request import AsgiMessage, AsgiScope, ClientGone, Request
 from web.tests.client import Answer, FrontClient
 from web.tests.test_django_threads import SESSION, Views, address, connect, served, talk, views, waiting
 
@@ -147,6 +147,21 @@ class TestKeys:
         for each in [call(unknown(number), "198.51.100.1") for number in range(3 * strangers.AT_ONCE)]:
             assert_refused(each, 401, "unauthorized")
         assert time.monotonic() - began >= 3 * 0.3
+
+    @pytest.mark.parametrize("end", [Unauthorized(), ClientGone()])
+    def test_a_client_that_hangs_up_keeps_its_turn_as_long(
+        self, monkeypatch: pytest.MonkeyPatch, end: Exception
+    ) -> None:
+        monkeypatch.setattr(strangers, "FAILED_SECONDS", 0.3)
+
+        async def ask() -> None:
+            async with strangers.Strangers().turn(request({})):
+                raise end
+
+        began = time.monotonic()
+        with pytest.raises(type(end)):
+            asyncio.run(ask())
+        assert time.monotonic() - began >= 0.3
 
     def test_an_address_that_waits_for_nothing_is_not_kept(self, call: Call, look_ups: LookUps) -> None:
         look_ups.grant(20)
