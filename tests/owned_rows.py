@@ -58,6 +58,7 @@ EVERYWHERE = {
 
 _WHERE = re.compile(r"\bWHERE\b.*", re.DOTALL)
 _FROM = re.compile(r"\bFROM\b.*", re.DOTALL)
+_NOT = re.compile(r"\bNOT \([^()]*\)")
 _TABLE = re.compile(r'\b(?:FROM|JOIN|UPDATE|USING) "?(\w+)')
 _IS = r'"?\)?(?:::\w+)? *(?:=|IN\b|LIKE\b)'
 _NAMES_TENANT = re.compile(r'\btenant_id"? *(?:=|IN|BETWEEN) *(?:ANY)?\(?(?:ARRAY\[)?[%$\']')
@@ -93,7 +94,7 @@ def missing(statement: str) -> str:
     """What a statement does not name: `tenant`, `environment`, or nothing."""
     tables = frozenset(_TABLE.findall(statement))
     conditions = _FROM if statement.lstrip().startswith("SELECT") else _WHERE
-    named = named_in[0] if (named_in := conditions.search(statement)) else ""
+    named = _NOT.sub("", named_in[0] if (named_in := conditions.search(statement)) else "")
     owned = tables & owned_tables().keys()
     if not owned or _NAMES_ROW.search(named) or _unique_value(tables).search(named):
         return ""

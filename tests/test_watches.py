@@ -24,6 +24,7 @@ OF_TENANT = "SELECT id FROM events WHERE tenant_id = %s"
         ("UPDATE webhook_deliveries SET status = 'dead' WHERE endpoint_id = %s", ""),
         ('DELETE FROM "messaging_optout" WHERE "messaging_optout"."user_id" = %s', "tenant"),
         ("UPDATE webhooks_endpoint SET tenant_id = %s", "tenant"),
+        ("SELECT id FROM tenants_user WHERE is_active AND NOT (id = %s)", "tenant"),
         ("SELECT 1", ""),
     ],
 )

@@ -321,8 +321,11 @@ class TestMembers:
         assert (colleague.tenant, colleague.is_staff) == (None, True)
         assert not AppConnection.objects.for_tenant(tenant.id).exists(), "it would act again after a return"
 
-    def test_the_last_owner_stays_one(self, browser: Client, tenant: Tenant, owner: User) -> None:
+    def test_the_last_owner_stays_one(
+        self, browser: Client, tenant: Tenant, owner: User, other_tenant: Tenant
+    ) -> None:
         person(tenant, "developer")
+        person(other_tenant, "owner", "elsewhere")
         User.objects.create_user("gone@traders.example", tenant=tenant, role="owner", is_active=False)
         for path, form in (("remove", {}), ("role", {"role": "developer"})):
             page = browser.post(f"/console/team/people/{owner.pk}/{path}", form, follow=True)
