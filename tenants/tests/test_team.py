@@ -426,6 +426,25 @@ class TestRaces:
         assert [type(error) for error in errors] == [invitations.InvitationLinkError]
         assert User.objects.filter(email=invited.email).count() == 1
 
+    def test_nobody_joins_a_business_whose_members_are_all_removed(
+        self, tenant: Tenant, owner: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row = Invitation.objects.create(tenant=tenant, email="ravi@traders.example", role="agent")
+        token, barrier = invitations.link_for(row).rpartition("/")[2], threading.Barrier(2)
+
+        def meet_before(work: Callable[..., Any], *given: Any) -> Any:
+            with suppress(threading.BrokenBarrierError):
+                barrier.wait(timeout=0.5)
+            return work(*given)
+
+        monkeypatch.setattr(invitations, "_accept", partial(meet_before, invitations._accept))
+        monkeypatch.setattr(members, "_end_access", partial(meet_before, members._end_access))
+        at_once(
+            partial(members.remove_all, tenant_id=tenant.id, actor_user_id=None),
+            partial(invitations.accept, token, password=PASSWORD),
+        )
+        assert not User.objects.filter(tenant=tenant).exists()
+
     def test_an_address_that_joins_two_businesses_at_once_joins_one(
         self, tenant: Tenant, other_tenant: Tenant, owner: User, monkeypatch: pytest.MonkeyPatch
     ) -> None:
