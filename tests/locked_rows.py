@@ -1,7 +1,7 @@
 """Makes a test fail in which our code saves a row that it read without a lock.
 
 Two processes that read and save the same row at once would lose one of the two changes. So `save` and `bulk_update`
-need rows from `select_for_update`, or rows that this process has created. `UNDER_ANOTHER_LOCK` lists the exceptions.
+need rows from `select_for_update`, or rows that this process has created. `WITHOUT_ITS_LOCK` lists the exceptions.
 """
 
 import sys
@@ -11,20 +11,20 @@ from typing import Any
 from django.db.models import Model, QuerySet
 from django.db.models.query import ModelIterable
 
-from tests.watched import found, frames, is_of_tests, place
+from tests.watched import found, frames, is_excepted, place
 
-UNDER_ANOTHER_LOCK = {
-    "billing/payments/bank_transfers.py:deduct": "the invoice",
-    "billing/payments/mandates.py:_store": "the tenant",
-    "console/home.py:preferences": "none: writes only what the person chose",
-    "console/personal_settings.py:person": "none: writes only what the person chose",
-    "messaging/flows/endpoints.py:set_url": "the phone number",
-    "messaging/message_templates/mirror.py": "the mirror",
-    "tenants/mail.py:deliver": "the lease of the mail",
-    "tenants/signup/sign_ups.py:apply_again": "the tenant",
-    "tenants/team/members.py:change_role": "the team",
+WITHOUT_ITS_LOCK = {
+    "billing/payments/bank_transfers.py:deduct": "locks the invoice",
+    "billing/payments/mandates.py:_store": "locks the tenant",
+    "console/home.py:preferences": "writes only what the person chose",
+    "console/personal_settings.py:person": "writes only what the person chose",
+    "messaging/flows/endpoints.py:set_url": "locks the phone number",
+    "messaging/message_templates/mirror.py": "locks the mirror",
+    "tenants/mail.py:deliver": "holds the lease of the mail",
+    "tenants/signup/sign_ups.py:apply_again": "locks the tenant",
+    "tenants/team/members.py:change_role": "locks the team",
 }
-"""The beginnings of the names of functions that hold another lock, and the lock."""
+"""The beginnings of the names of functions that save a row without a lock of its own, and why they may."""
 _LOCKED = "_is_locked_by_this_process"
 
 
@@ -44,8 +44,7 @@ def _without_lock(row: Model) -> str:
     codes = (each.f_code for each in frames(sys._getframe(2)))
     writer = next(code for code in codes if "/django/db/" not in code.co_filename and code.co_name != "save")
     function = place(writer)
-    exempt = not function or is_of_tests(function.partition(":")[0])
-    return "" if exempt or function.startswith(tuple(UNDER_ANOTHER_LOCK)) else function
+    return "" if not function or is_excepted(function, WITHOUT_ITS_LOCK) else function
 
 
 def _watch(model: Any, rows_of: Any, query_set: Any) -> None:

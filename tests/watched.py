@@ -1,7 +1,7 @@
 """What the watches share that read what our code does in every test (`owned_rows.py`, `locked_rows.py`)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -41,7 +41,9 @@ def place(code: CodeType) -> str:
     return f"{file}:{code.co_qualname}" if is_ours and not file.startswith(SHARED) else ""
 
 
-@cache
-def is_of_tests(file: str) -> bool:
-    """Whether a file has tests, their fixtures or benchmarks."""
-    return bool(_OF_TESTS.search(file))
+def is_excepted(function: str, exceptions: Iterable[str]) -> bool:
+    """Whether a rule does not hold for a function from `place`: it is of the tests, or its name begins like an
+    exception.
+    """
+    is_of_tests = _OF_TESTS.search(function.partition(":")[0])
+    return bool(is_of_tests) or function.startswith(tuple(exceptions))
