@@ -9,6 +9,7 @@ from tenants.models import Tenant
 from tests.locked_rows import WITHOUT_ITS_LOCK
 from tests.owned_rows import EVERYWHERE, missing
 from tests.watched import HERE, ROOT, found
+from webhooks.models import Endpoint
 
 OF_TENANT = "SELECT id FROM events WHERE tenant_id = %s"
 
@@ -32,19 +33,36 @@ def test_a_statement_names_the_owner_of_rows(statement: str, what: str) -> None:
     assert missing(statement) == what
 
 
+def ours(file: str, text: str) -> Any:
+    """A function that seems to be in a file of ours."""
+    made: dict[str, Any] = {}
+    exec(compile(text, f"{HERE}{file}", "exec"), made)  # noqa: S102
+    return made["ours"]
+
+
+@pytest.mark.django_db
+def test_code_that_reads_objects_names_their_owner(tenant: Tenant) -> None:
+    read = ours("webhooks/reading.py", "def ours(rows): return list(rows)")
+    endpoints = Endpoint.objects.filter(tenant=tenant)
+    read(endpoints.filter(environment="live"))
+    list(endpoints)
+    assert found == []
+    read(endpoints.all())
+    assert [each.partition(":")[0] for each in found] == ["webhooks/reading.py"]
+    found.clear()
+
+
 @pytest.mark.django_db
 def test_a_row_is_saved_under_a_lock(tenant: Tenant) -> None:
-    ours: dict[str, Any] = {}
-    code = compile("def rename(row): row.save()", f"{HERE}tenants/renaming.py", "exec")
-    exec(code, ours)  # noqa: S102 - code that seems to be in a file of ours
-    ours["rename"](Tenant.objects.create(name="New", status="active"))
-    ours["rename"](Tenant.objects.select_for_update().get(pk=tenant.pk))
+    rename = ours("tenants/renaming.py", "def ours(row): row.save()")
+    rename(Tenant.objects.create(name="New", status="active"))
+    rename(Tenant.objects.select_for_update().get(pk=tenant.pk))
     assert found == []
     row = Tenant.objects.get(pk=tenant.pk)
     row.save()
     assert found == [], "a test saves what it likes"
-    ours["rename"](row)
-    assert found == ["tenants/renaming.py:rename saves a Tenant that it read without a lock"]
+    rename(row)
+    assert found == ["tenants/renaming.py:ours saves a Tenant that it read without a lock"]
     found.clear()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = f"{ROOT}/"
-SHARED = ("gateway/database/", "gateway/api/pagination.py")
+SHARED = ("gateway/database/", "gateway/api/pagination.py", "tests/locked_rows.py", "tests/owned_rows.py")
 """Code that runs the statements of its callers."""
 _OF_TESTS = re.compile(r"(^|/)(tests|benchmarks|conftest)(/|\.py)")
 
