@@ -1,9 +1,11 @@
 """The watches over all tests (`owned_rows.py`, `locked_rows.py`): what they refuse, and their lists of exceptions."""
 
 import ast
+import logging
 from typing import Any
 
 import pytest
+import structlog
 
 from tenants.models import Tenant
 from tests.locked_rows import WITHOUT_ITS_LOCK
@@ -75,3 +77,16 @@ def test_each_exception_is_code_that_exists() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         }
         assert set(function.replace(".<locals>.<lambda>", "").split(".")) - {""} <= names, each
+
+
+@pytest.mark.parametrize(
+    ("private", "is_found"),
+    [("wb_live_a1B2a1B2a1B2", True), ("919812345678", True), ("106540352242922", False), ("asha", False)],
+)
+def test_a_line_has_no_credential_and_no_phone_number(private: str, is_found: bool) -> None:
+    structlog.get_logger("gateway.sending").info("sent", to=private)
+    assert bool(found) is is_found
+    found.clear()
+    logging.getLogger("urllib4").warning("no route to %s", private)
+    assert bool(found) is is_found
+    found.clear()
