@@ -25,13 +25,16 @@ CALLS_OF_STAFF = ("/admin", "/v1/admin", "/metrics", "/readyz")
 BY_META = {"phone_number_id", "waba_id", "wa_id", "user_id", "template_id", "media_id", "message_id"}
 """Ids that callers choose. Another tenant may have a row with the same value."""
 ONE_OWNER = "a number and its account have one owner in the whole service"
+OF_SANDBOX = "the account of a sandbox is of one environment"
 BOTH = "covers both environments"
 EVERYWHERE = {
     "billing/invoices/documents.py:pdf": "the number of a document is unique",
     "billing/plan.py:terms_for": "the terms of all tenants",
+    "console/connected_apps.py:app_list": BOTH,
     "console/customer_data.py:data_page": BOTH,
     "console/events.py:live": "reads the owner of each page from its place in the stream",
     "console/keys.py:_list_page": BOTH,
+    "console/keys.py:_makers": BOTH,
     "console/search.py:_keys": BOTH,
     "messaging/batches/lifecycle.py:_known": "a client_ref is of one batch of both environments",
     "messaging/daily_ledger/tally.py:Counting.rows": "counts for the owners that it is given",
@@ -39,16 +42,19 @@ EVERYWHERE = {
     "messaging/erasure.py:on_tenant_closing": BOTH,
     "messaging/retention.py:_delete_opt_outs": BOTH,
     "messaging/retention.py:_expunge_answers": BOTH,
-    "messaging/message_templates/parameters.py:_Mirrored.is_fresh": ONE_OWNER,
+    "messaging/message_templates/parameters.py:_Mirrored": ONE_OWNER,
     "phone_numbers/connection/state.py:_recompute": ONE_OWNER,
+    "phone_numbers/connection/state.py:mark_number_connected": BOTH,
     "phone_numbers/connection/state.py:token_failed": ONE_OWNER,
     "phone_numbers/leaving.py:close": BOTH,
     "phone_numbers/leaving.py:make_way": ONE_OWNER,
     "phone_numbers/onboarding.py:_adopt_account": ONE_OWNER,
     "phone_numbers/onboarding.py:_adopt_number": ONE_OWNER,
+    "phone_numbers/onboarding.py:numbers_allowed": ONE_OWNER,
     "phone_numbers/registration.py:migrate": ONE_OWNER,
-    "phone_numbers/sandbox/control.py:add_number": "the account of a sandbox is of one environment",
-    "phone_numbers/sandbox/control.py:make": "the account of a sandbox is of one environment",
+    "phone_numbers/sandbox/control.py:add_number": OF_SANDBOX,
+    "phone_numbers/sandbox/control.py:is_made": OF_SANDBOX,
+    "phone_numbers/sandbox/control.py:make": OF_SANDBOX,
     "phone_numbers/tokens.py:question": ONE_OWNER,
     "tenants/connected_apps/connections.py:allow": BOTH,
     "tenants/credentials/api_keys.py:made_by": BOTH,
@@ -57,7 +63,9 @@ EVERYWHERE = {
     "tenants/team/members.py:remove": BOTH,
     "tenants/views.py:_key_page": BOTH,
     "webhooks/delivery/claimer.py:Claimer._run": "a dispatcher delivers for all tenants",
+    "webhooks/delivery/recorder.py:record": "names each endpoint in a list",
     "webhooks/events/retention.py:in_batches": BOTH,
+    "webhooks/events/retention.py:_move_events": BOTH,
     "webhooks/events/search.py:search.<locals>.<lambda>": "only finds where the tenant's rows begin",
     "webhooks/events/search.py:search_deliveries": "only finds where the tenant's rows begin",
 }
@@ -67,8 +75,9 @@ _WHERE = re.compile(r"\bWHERE\b.*", re.DOTALL)
 _FROM = re.compile(r"\bFROM\b.*", re.DOTALL)
 _NOT = re.compile(r"\bNOT \([^()]*\)")
 _TABLE = re.compile(r'\b(?:FROM|JOIN|UPDATE|USING) "?(\w+)')
-_IS = r'"?\)?(?:::\w+)? *(?:=|IN\b|LIKE\b)'
-_NAMES_TENANT = re.compile(r'\btenant_id"? *(?:=|IN|BETWEEN) *(?:ANY)?\(?(?:ARRAY\[)?[%$\']')
+_IS = r'"?\)?(?:::\w+)? *(?:=|IN|BETWEEN|LIKE) *(?:ANY)?[( ]*(?:ARRAY\[)?\(*(?:[%$\'\d]|SELECT|unnest)'
+"""A condition that compares a column with a value, and not with the column of a joined table."""
+_NAMES_TENANT = re.compile(rf"\btenant_id{_IS}")
 _NAMES_ENVIRONMENT = re.compile(rf"\benvironment{_IS}")
 _NAMES_ROW = re.compile(rf"\b(?!(?:tenant_id|{'|'.join(sorted(BY_META))})\b)(?:\w+_)?id{_IS}")
 

@@ -13,7 +13,9 @@ from django.conf import settings
 from gateway.monitoring import logs
 from tests.watched import found
 
-PRIVATE = re.compile(r"\b(wb_(live|test)_|wb[cor]_|whsec_|EAA)[A-Za-z0-9+/=_\-.]{6,}|(?<!\w)91[6-9]\d{9}(?!\w)")
+PRIVATE = re.compile(
+    r"\b(wb_(live|test)_|wb[cor]_|whsec_|EAA)[A-Za-z0-9+/=_\-.]{6,}|(?<!\w)91[6-9]\d{9}(?!\w)"
+)
 """A credential, or an Indian mobile number like those of the tests."""
 OF_TESTS = {None, "gateway.test", "some.library"}
 """The loggers with which the tests of `redact` log credentials. A report to Sentry has none."""

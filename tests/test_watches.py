@@ -28,6 +28,10 @@ OF_TENANT = "SELECT id FROM events WHERE tenant_id = %s"
         ('DELETE FROM "messaging_optout" WHERE "messaging_optout"."user_id" = %s', "tenant"),
         ("UPDATE webhooks_endpoint SET tenant_id = %s", "tenant"),
         ("SELECT id FROM tenants_user WHERE is_active AND NOT (id = %s)", "tenant"),
+        (
+            "SELECT m.id FROM messages m JOIN events e ON e.id = m.event_id WHERE m.tenant_id = %s",
+            "environment",
+        ),
         ("SELECT 1", ""),
     ],
 )
