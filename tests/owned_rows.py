@@ -27,6 +27,7 @@ BY_META = {"phone_number_id", "waba_id", "wa_id", "user_id", "template_id", "med
 ONE_OWNER = "a number and its account have one owner in the whole service"
 OF_SANDBOX = "the account of a sandbox is of one environment"
 BOTH = "covers both environments"
+IN_LIST = "names each endpoint in a list"
 EVERYWHERE = {
     "billing/invoices/documents.py:pdf": "the number of a document is unique",
     "billing/plan.py:terms_for": "the terms of all tenants",
@@ -38,6 +39,8 @@ EVERYWHERE = {
     "console/search.py:_keys": BOTH,
     "messaging/batches/lifecycle.py:_known": "a client_ref is of one batch of both environments",
     "messaging/daily_ledger/tally.py:Counting.rows": "counts for the owners that it is given",
+    "messaging/erasure.py:_erase": BOTH,
+    "messaging/erasure.py:erase_again": BOTH,
     "messaging/erasure.py:names_of": BOTH,
     "messaging/erasure.py:on_tenant_closing": BOTH,
     "messaging/retention.py:_delete_opt_outs": BOTH,
@@ -62,10 +65,10 @@ EVERYWHERE = {
     "tenants/team/members.py:_end_access": "deletes one person, with all that is theirs",
     "tenants/team/members.py:remove": BOTH,
     "tenants/views.py:_key_page": BOTH,
-    "webhooks/delivery/claimer.py:Claimer._run": "a dispatcher delivers for all tenants",
-    "webhooks/delivery/recorder.py:record": "names each endpoint in a list",
-    "webhooks/events/retention.py:in_batches": BOTH,
+    "webhooks/delivery/recorder.py:record": IN_LIST,
+    "webhooks/endpoints/health.py:_first_failed": IN_LIST,
     "webhooks/events/retention.py:_move_events": BOTH,
+    "webhooks/events/retention.py:in_batches": BOTH,
     "webhooks/events/search.py:search.<locals>.<lambda>": "only finds where the tenant's rows begin",
     "webhooks/events/search.py:search_deliveries": "only finds where the tenant's rows begin",
 }
