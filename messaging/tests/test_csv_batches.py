@@ -451,6 +451,15 @@ def test_of_starts_at_the_same_moment_one_makes_the_batch(
     assert BatchItem.objects.count() == 2
 
 
+def test_files_of_the_same_name_make_a_batch_each(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    for _ in range(2):
+        browser.post(f"{upload(browser, name='customers.csv')}/start", choices(number, template))
+    assert len({batch.client_ref for batch in Batch.objects.all()}) == 2
+    assert BatchItem.objects.count() == 4
+
+
 def test_a_wrong_choice_is_explained_and_nothing_is_queued(
     browser: Client, number: PhoneNumber, template: MessageTemplate
 ) -> None:
