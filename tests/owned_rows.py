@@ -27,18 +27,15 @@ BY_META = {"phone_number_id", "waba_id", "wa_id", "user_id", "template_id", "med
 ONE_OWNER = "a number and its account have one owner in the whole service"
 OF_SANDBOX = "the account of a sandbox is of one environment"
 BOTH = "covers both environments"
-IN_LIST = "names each endpoint in a list"
 EVERYWHERE = {
     "billing/invoices/documents.py:pdf": "the number of a document is unique",
     "billing/plan.py:terms_for": "the terms of all tenants",
     "console/connected_apps.py:app_list": BOTH,
     "console/customer_data.py:data_page": BOTH,
-    "console/events.py:live": "reads the owner of each page from its place in the stream",
     "console/keys.py:_list_page": BOTH,
     "console/keys.py:_makers": BOTH,
     "console/search.py:_keys": BOTH,
     "messaging/batches/lifecycle.py:_known": "a client_ref is of one batch of both environments",
-    "messaging/daily_ledger/tally.py:Counting.rows": "counts for the owners that it is given",
     "messaging/erasure.py:_erase": BOTH,
     "messaging/erasure.py:erase_again": BOTH,
     "messaging/erasure.py:names_of": BOTH,
@@ -65,8 +62,7 @@ EVERYWHERE = {
     "tenants/team/members.py:_end_access": "deletes one person, with all that is theirs",
     "tenants/team/members.py:remove": BOTH,
     "tenants/views.py:_key_page": BOTH,
-    "webhooks/delivery/recorder.py:record": IN_LIST,
-    "webhooks/endpoints/health.py:_first_failed": IN_LIST,
+    "webhooks/delivery/retries_and_attempt_log.py:prune_answers": BOTH,
     "webhooks/events/retention.py:_move_events": BOTH,
     "webhooks/events/retention.py:in_batches": BOTH,
     "webhooks/events/search.py:search.<locals>.<lambda>": "only finds where the tenant's rows begin",
@@ -78,11 +74,19 @@ _WHERE = re.compile(r"\bWHERE\b.*", re.DOTALL)
 _FROM = re.compile(r"\bFROM\b.*", re.DOTALL)
 _NOT = re.compile(r"\bNOT \([^()]*\)")
 _TABLE = re.compile(r'\b(?:FROM|JOIN|UPDATE|USING) "?(\w+)')
-_IS = r'"?\)?(?:::\w+)? *(?:=|IN|BETWEEN|LIKE) *(?:ANY)?[( ]*(?:ARRAY\[)?\(*(?:[%$\'\d]|SELECT|unnest)'
-"""A condition that compares a column with a value, and not with the column of a joined table."""
-_NAMES_TENANT = re.compile(rf"\btenant_id{_IS}")
-_NAMES_ENVIRONMENT = re.compile(rf"\benvironment{_IS}")
-_NAMES_ROW = re.compile(rf"\b(?!(?:tenant_id|{'|'.join(sorted(BY_META))})\b)(?:\w+_)?id{_IS}")
+_LIST = re.compile(r"\bjson_to_recordset\(|\bunnest\(")
+"""A list of rows from the caller, to which a statement may join other rows."""
+_OF_ROWS = rf"(?!(?:tenant_id|{'|'.join(sorted(BY_META))})\b)(?:\w+_)?id"
+
+
+@cache
+def _condition(columns: str, has_list: bool) -> re.Pattern[str]:
+    """A condition that compares one of these columns with a value. The column of a joined table is none, except that of
+    a list.
+    """
+    value = r"[%$'\d]|SELECT|unnest" + (r"|\w+\.\w" if has_list else "")
+    compared = r'"?\)?(?:::\w+)? *(?:=|IN|BETWEEN|LIKE) *(?:ANY)?[( ]*(?:ARRAY\[)?\(*'
+    return re.compile(rf"\b(?:{columns}){compared}(?:{value})")
 
 
 @cache
@@ -96,31 +100,31 @@ def owned_tables() -> dict[str, bool]:
 
 
 @cache
-def _unique_value(tables: frozenset[str]) -> re.Pattern[str]:
-    """A condition on a column of these tables that identifies a row."""
+def _unique_columns(tables: frozenset[str]) -> str:
+    """The columns of these tables that identify a row."""
     unique = {
         field.column
         for model in apps.get_models()
         for field in model._meta.local_fields
         if model._meta.db_table in tables and (field.primary_key or field.unique)
     }
-    columns = sorted(filter(None, unique - BY_META)) or ["(?!)"]
-    return re.compile(rf"\b(?:{'|'.join(columns)}){_IS}")
+    return "|".join([_OF_ROWS, *sorted(filter(None, unique - BY_META))])
 
 
 @lru_cache(maxsize=4096)
 def missing(statement: str) -> str:
     """What a statement does not name: `tenant`, `environment`, or nothing."""
     tables = frozenset(_TABLE.findall(statement))
+    owned = tables & owned_tables().keys()
     conditions = _FROM if statement.lstrip().startswith("SELECT") else _WHERE
     named = _NOT.sub("", named_in[0] if (named_in := conditions.search(statement)) else "")
-    owned = tables & owned_tables().keys()
-    if not owned or _NAMES_ROW.search(named) or _unique_value(tables).search(named):
+    has_list = bool(_LIST.search(statement))
+    if not owned or _condition(_unique_columns(tables), has_list).search(named):
         return ""
-    if not _NAMES_TENANT.search(named):
+    if not _condition("tenant_id", has_list).search(named):
         return "tenant"
     has_environment = any(owned_tables()[table] for table in owned)
-    return "environment" if has_environment and not _NAMES_ENVIRONMENT.search(named) else ""
+    return "environment" if has_environment and not _condition("environment", has_list).search(named) else ""
 
 
 @cache

@@ -8,6 +8,7 @@ import argparse
 import difflib
 import json
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,6 +22,9 @@ LEFT_OUT = {"operator_string", "operator_assignment"}
 """Operators that change texts or assign None. They make thousands of mutants, which contract tests and type checks
 detect.
 """
+
+DEFENCES = re.compile(r",? ?\b(strict|frozen|slots|daemon)=(?:True|False)?")
+"""Arguments that only a mistake elsewhere would make visible."""
 
 file_mutation.mutation_operators = [
     *(each for each in file_mutation.mutation_operators if each[1].__name__ not in LEFT_OUT),
@@ -47,8 +51,11 @@ def rendered(file: str, text: str, module: Any, mutation: Any) -> dict[str, obje
         return None
     _, start, end, new_start, new_end = changes[0]
     new = after[new_start:new_end]
+    old_text, new_text = "".join(before[start:end]), "".join(new)
     # The type check detects None in place of a value, so the tests need not.
-    if "".join(new).count("None") > "".join(before[start:end]).count("None"):
+    if new_text.count("None") > old_text.count("None"):
+        return None
+    if DEFENCES.sub("", old_text) == DEFENCES.sub("", new_text):
         return None
     return {"file": file, "start": start + 1, "end": end, "new": new}
 
