@@ -67,7 +67,7 @@ def test_a_batch_that_could_run_and_does_not_is_found(tenant: Tenant) -> None:
     batches = Batch.objects.filter(pk=batch.pk)
     batches.update(completed_at=None, waiting_for="scheduled", send_at=now() + timedelta(hours=1))
     assert waiting() == (0, 0.0), "its time has not come"
-    batches.update(send_at=now() - timedelta(minutes=2))
+    batches.update(created_at=now() - timedelta(days=2), send_at=now() - timedelta(minutes=2))
     assert waiting() == (1, pytest.approx(120, abs=30)), "no process noticed that its time has come"
     batches.update(waiting_for="number_not_connected", send_at=None)
     assert waiting() == (0, 0.0)

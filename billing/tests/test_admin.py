@@ -109,6 +109,12 @@ def test_a_zone_is_of_the_gstin_that_staff_saw(
     assert only_invoice(payer).total_paise == (50_000 if stays else 59_000)
 
 
+def test_a_zone_that_is_set_with_its_gstin_stays(payer: Tenant) -> None:
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    changes = {"tax_id": "29AAPFU0939F1ZR", "is_sez": True}
+    assert buyers.change(tenant_id=payer.id, changes=changes, evidence="Letter of approval").is_sez
+
+
 def test_staff_set_the_country_on_evidence(browser: Client, payer: Tenant) -> None:
     buyers.profile_of(payer)
     url = reverse("admin:billing_billingprofile_set_country", args=[payer.pk])

@@ -21,6 +21,7 @@ from billing.payments import bank_transfers
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, ist, only_invoice
 from gateway.api.errors import Conflict
+from gateway.ids import uuid7
 from tenants.models import AuditEntry, Tenant, User
 from tenants.staff.roles import FINANCE, SUPPORT
 from tests.browsers import logged_in
@@ -88,6 +89,20 @@ class TestSecondPerson:
         StaffAct.objects.update(tenant=other_tenant)
         credit(first, invoice, "100")
         assert CreditNote.objects.count() == 5, "and another business"
+
+    def test_acts_on_different_documents_of_a_business_count_together(self, invoice: Invoice) -> None:
+        for waits in (False, True):
+            second_person.act(
+                lambda _: "done",
+                act="credit",
+                target_id=uuid7(),
+                tenant_id=invoice.tenant_id,
+                values={},
+                amount_paise=6_000,
+                at=FIRST_OF_DECEMBER,
+                actor_user_id=1,
+            )
+            assert StaffAct.objects.filter(status="waiting").exists() is waits
 
     @pytest.mark.parametrize(
         ("first", "later", "waits"),

@@ -73,6 +73,11 @@ def test_a_number_that_comes_and_goes_is_mailed_once_a_day(tenant: Tenant) -> No
     for cause in ("account_removed", None, "account_removed"):
         take_away(account, cause)
     assert len(subjects()) == 1
+    mailed_at = now() - timedelta(hours=23)
+    PhoneNumber.objects.update(disconnect_mailed_at=mailed_at)
+    take_away(account, None)
+    take_away(account, "account_removed")
+    assert PhoneNumber.objects.get().disconnect_mailed_at == mailed_at, "a day counts from the mail"
     PhoneNumber.objects.update(disconnect_mailed_at=now() - timedelta(days=1))
     take_away(account, None)
     take_away(account, "account_removed")

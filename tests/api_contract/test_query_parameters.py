@@ -125,6 +125,7 @@ def test_a_uuid_in_a_path_may_be_upper_case(api: Api, key: api_keys.NewKey) -> N
         ("/v1/Numbers", "Did you mean /v1/numbers?"),
         ("/v1//numbers", "Did you mean /v1/numbers?"),
         ("/api/v1/numbers/1/Health/", "Did you mean /v1/numbers/1/health?"),
+        ("/V1/Events/evt_01JD8A", "Did you mean /v1/events/evt_01JD8A?"),
         ("/v1/200300/messages", "Did you mean POST /v1/messages with the number as `from`?"),
         ("/v1/200300/messages/1", "There is nothing at /v1/200300/messages/1."),
         ("/nothing", "There is nothing at /nothing."),

@@ -12,6 +12,7 @@ from tenants.models import PlatformApp, Tenant, User
 from tenants.staff import search
 from tests.browsers import logged_in, text
 from tests.one_of_each import OneOfEach, one_of_each
+from webhooks.models import Endpoint
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +24,9 @@ def rows(tenant: Tenant, other_tenant: Tenant) -> OneOfEach:
         contact_email="asha@traders.example", website="https://traders.example", tax_id="AAAPL1234C"
     )
     User.objects.create_user("ravi@traders.example", tenant=tenant)
-    return one_of_each(tenant)
+    made = one_of_each(tenant)
+    Endpoint.objects.filter(pk=made.endpoint.pk).update(uid="orders-server")
+    return made
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,7 @@ def rows(tenant: Tenant, other_tenant: Tenant) -> OneOfEach:
         ("{key}", "server"),
         ("{tenant_id}", "Asha Traders"),
         ("{endpoint_id}", "hooks.traders.example"),
+        ("orders-server", "hooks.traders.example"),
     ],
 )
 def test_staff_find_a_row_by_anything_that_names_it(

@@ -21,10 +21,12 @@ from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from messaging.message_log import staff_message_search
 from phone_numbers.tests.conftest import verified_endpoint
+from tenants.audit import GATEWAY
 from tenants.models import AuditEntry, Tenant, TenantNote, User
 from tenants.staff import support_view
 from tests.api_contract.authorisation import World
 from tests.browsers import logged_in, text
+from webhooks.endpoints import lifecycle
 from webhooks.models import Delivery, Event, Message
 from webhooks.tests.publishing import uuid_at
 
@@ -186,6 +188,7 @@ def test_a_view_is_audited_and_says_so_on_each_page(view: Client, world: World, 
 
 def test_no_page_of_a_view_holds_a_text(view: Client, world: World) -> None:
     """The tenant has an inbound and an outbound message with the same text. No page of a support view shows it."""
+    lifecycle.create(tenant_id=world.tenant.pk, environment="live", actor=GATEWAY, kind="inbox")
     wamids = [write(world.tenant, TEXT) for write in (conversing.inbound, conversing.outbound)]
     for name in sorted(support_view.SHOWN_PAGES):
         answer = view.get(reverse(name, kwargs=PAGES[name].made(world)))

@@ -329,6 +329,16 @@ def test_a_young_hour_is_counted_again_soon(tenant: Tenant) -> None:
     assert wait <= 73
 
 
+def test_further_changes_do_not_put_a_recount_off(tenant: Tenant) -> None:
+    write(tenant, [outbound("wamid.1", at_ms=SECOND * 1000)])
+    rollup._gather()
+    due_at = now() - timedelta(seconds=1)
+    FigureDue.objects.update(due_at=due_at)
+    write(tenant, [status("delivered", "wamid.1", at_ms=SECOND * 1000)])
+    rollup._gather()
+    assert FigureDue.objects.get().due_at == due_at
+
+
 def test_an_older_hour_is_counted_again_after_a_twentieth_of_its_age(tenant: Tenant) -> None:
     write(tenant, [replace(outbound(), id=uuid_at(now() - timedelta(hours=40)))])
     rollup._gather()

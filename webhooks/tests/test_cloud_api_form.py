@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import re
+import time
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -118,6 +119,7 @@ def test_a_change_with_one_event_has_the_members_that_the_upstream_gave_it() -> 
             if isinstance(given, dict) and isinstance(given["value"], dict):
                 assert sent["value"].keys() == given["value"].keys(), name
                 assert ("time" in entry) is not (drafts[0].raw_path or "").endswith("]"), name
+                assert entry.get("time", time.time()) == pytest.approx(time.time(), abs=120), name
             compared += 1
     assert compared > 150
 

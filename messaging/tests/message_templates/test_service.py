@@ -326,6 +326,18 @@ def test_delete_takes_one_language_or_the_whole_name(
     assert names(api.get("/v1/templates")) == []
 
 
+@pytest.mark.parametrize(
+    ("query", "asked"), [("", "hsm_id=41&name=kept"), ("?all_languages=true", "name=kept")]
+)
+def test_each_deletion_names_the_template(
+    api: Api, number: PhoneNumber, graph: ScriptedGraph, query: str, asked: str
+) -> None:
+    mirror.store_one(number.account, {"id": "41", "name": "kept"}, since=now())
+    graph.answers("DELETE", f"/{number.account.waba_id}/message_templates", {"success": True})
+    assert api.delete(f"/v1/templates/41{query}").status_code == 200
+    assert graph.received[-1].query.partition("&appsecret_proof=")[0] == asked
+
+
 def test_what_cannot_be_deleted_stays(api: Api, number: PhoneNumber, simulator: RunningSimulator) -> None:
     template_id = created(api, order_update())
     simulator.control("POST", f"templates/{template_id}", {"event": "DISABLED"})
