@@ -201,7 +201,9 @@ def test_an_item_is_json_and_not_nested_too_deep(api: Api, number: PhoneNumber) 
         assert status(extra) == 400, extra[:20]
     odd = b'{"from":"1","client_ref":"\xff","messages":[{"to":"1","type":"text","text":{}}]}'
     endless = b'{"from":"1","messages":[{"to":%b,"type":"text","text":{}}]}' % (b"1" * 2_000)
-    for raw, field in ((odd, "client_ref"), (endless, "messages[0].to")):
+    own = number.phone_number_id.encode()
+    too_long = b'{"from":"%b","messages":[{"to":"1","type":"text","text":{},%b}]}' % (own, long)
+    for raw, field in ((odd, "client_ref"), (endless, "messages[0].to"), (too_long, "messages[0]")):
         assert field in assert_error(api.post(PATH, raw), 400, "invalid_request")["details"]["fields"]
     assert not BatchItem.objects.exists()
     assert status(b'"x":%b' % (b"[" * 199 + b"]" * 199)) == 202

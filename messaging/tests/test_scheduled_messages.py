@@ -127,6 +127,28 @@ def test_a_running_service_sends_it_when_its_time_comes_and_not_before(
     assert sent["at"] >= send_at.timestamp()
 
 
+def test_they_go_at_the_pace_of_their_number(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[float] = []
+    next_turns = Pacer.turns
+
+    def recorded(self: Pacer) -> list[float]:
+        turns.extend(given := next_turns(self))
+        return given
+
+    monkeypatch.setattr(Pacer, "turns", recorded)
+    PhoneNumber.objects.update(coexistence=True)
+    for _ in range(3):
+        schedule_one(api, number)
+    let_time_come()
+    runner.run()
+    in_wall_time = time.time() - time.monotonic()
+    sent = [row["at"] for row in received(simulator, number)]
+    assert len(sent) == len(turns) == 3
+    assert all(at > turn + in_wall_time - 0.01 for at, turn in zip(sent, turns, strict=True))
+
+
 def test_a_time_that_is_none_is_refused_and_leaves_the_key_free(api: Api, number: PhoneNumber) -> None:
     key = {"Idempotency-Key": "appointment-17"}
     for send_at, problem in (

@@ -69,7 +69,9 @@ def test_a_valkey_that_hangs_holds_up_no_scrape(settings: Any, monkeypatch: pyte
 
 
 def test_beat_that_stopped(settings: Any, empty_valkey: redis.Redis) -> None:
-    assert "gateway_periodic_tasks_age_seconds" not in scrape(settings)
+    found = scrape(settings)
+    assert "gateway_periodic_tasks_age_seconds" not in found
+    assert found["gateway_metrics_unreadable"] == 0
     key_cache_repair.reconcile()
     assert scrape(settings)["gateway_periodic_tasks_age_seconds"] < 30
     valkey().hset(key_cache_repair.STATE, "last_run_at", isoformat(now() - timedelta(minutes=6)))
