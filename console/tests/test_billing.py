@@ -474,11 +474,12 @@ def test_the_statement_of_account_is_a_page_and_a_csv(customer: Client, invoice:
 def test_what_is_deducted_at_source_is_declared_with_the_profile(
     customer: Client, payer: Tenant, invoice: Invoice
 ) -> None:
-    sent = {**PROFILE, "country": "IN", "tds_percent": "10"}
-    assert customer.post(reverse("console_billing_profile"), sent).status_code == 302
-    invoice.refresh_from_db()
-    assert invoice.tds_paise == invoice.subtotal_paise // 10
-    assert invoice.amount_due_paise == invoice.total_paise - invoice.tds_paise
+    for percent in ("10", "2"):
+        sent = {**PROFILE, "country": "IN", "tds_percent": percent}
+        assert customer.post(reverse("console_billing_profile"), sent).status_code == 302
+        invoice.refresh_from_db()
+        assert invoice.tds_paise == invoice.subtotal_paise * int(percent) // 100
+        assert invoice.amount_due_paise == invoice.total_paise - invoice.tds_paise
     button = f"Pay {rupees(invoice.amount_due_paise)} for November 2026"
     assert button in text(customer, reverse("console_billing"))
 

@@ -235,6 +235,9 @@ def test_a_template_is_edited_with_its_preview_and_reviewed_again(
     [made] = submitted(simulator, number)
     assert (made["name"], made["category"]) == ("order_update", "UTILITY")
     assert made["components"][1]["text"].startswith("Dear {{1}}")
+    asked = simulator.control("GET", f"requests?node={template_id}&limit=10")["data"]
+    [edit] = [orjson.loads(each["body"]) for each in asked if each["method"] == "POST"]
+    assert "category" not in edit, "Meta lets nobody change it"
 
 
 def test_a_second_edit_within_a_day_is_refused_in_the_platforms_words(

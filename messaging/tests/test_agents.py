@@ -627,10 +627,10 @@ def test_a_send_counts_as_one_call_and_the_look_up_of_its_number_as_another(
 
 
 def test_mcp_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey, settings: Settings) -> None:
-    refused = ask(None)
-    assert_error(refused, 401, "unauthorized")
-    assert refused["WWW-Authenticate"].startswith('Bearer resource_metadata="')
-    assert_error(ask("wb_live_" + "x" * 40), 401, "unauthorized")
+    for token, problem in ((None, ""), ("wb_live_" + "x" * 40, 'error="invalid_token", ')):
+        refused = ask(token)
+        assert_error(refused, 401, "unauthorized")
+        assert refused["WWW-Authenticate"].startswith(f'Bearer {problem}resource_metadata="')
     assert_error(ask(key.key, "GET"), 405, "method_not_allowed")
     assert_error(ask(key.key, body=b"x" * (DEFAULT_BODY_BYTES + 1)), 413, "payload_too_large")
     for body in (b"no JSON", b"[{}]", b"[" * 1_000 + b"]" * 1_000, b"{}{}"):

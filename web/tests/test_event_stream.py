@@ -164,6 +164,7 @@ def test_an_event_arrives_exactly_as_webhooks_deliver_it(
     stream = listen()
     assert stream.response.getheader("Content-Type") == "text/event-stream"
     assert stream.response.getheader("X-Service-Request-Id", "").startswith("req_")
+    assert stream.response.getheader("X-Accel-Buffering") == "no", "nginx would hold events back"
     event_id = publish_one(tenant, "meta.other")
     shown = front.ask("GET", f"/v1/events/{event_id}", Authorization=f"Bearer {key.key}")
     assert stream.event() == json.loads(shown.content)["event"]
