@@ -86,6 +86,17 @@ def note_use(key: api_keys.NewKey, at: datetime, valkey: redis.Redis) -> None:
     valkey.hset(api_keys.LAST_USED, str(key.row.pk), str(at.timestamp()))
 
 
+def test_the_uses_of_a_few_seconds_are_written_once(
+    key: api_keys.NewKey, empty_valkey: redis.Redis
+) -> None:
+    write_behind.flush()  # write the uses by earlier tests
+    for is_written in (True, False):
+        empty_valkey.delete(api_keys.LAST_USED)
+        api_keys.record_use(key.row.pk)
+        write_behind.flush()
+        assert empty_valkey.hexists(api_keys.LAST_USED, str(key.row.pk)) is is_written
+
+
 def test_a_use_that_is_stored_late_hides_no_later_one(
     key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
