@@ -41,6 +41,8 @@ def test_a_platform_lists_rotates_and_revokes_its_own_keys(
     assert_error(api.get("/v1/tenants"), 401, "unauthorized")
     last = AuditEntry.objects.latest("id")
     assert (last.action, last.details["acting_key"]) == ("api_key.revoke", rotated["prefix"])
+    for made in AuditEntry.objects.filter(action__in=("api_key.create", "api_key.rotate")):
+        assert made.details["app_id"] == str(platform_app.id)
 
 
 def test_a_test_platform_key_manages_test_keys_only(

@@ -315,6 +315,8 @@ class TestAnEndpoint:
         assert replay.release_due() == 0, "one delivery is open already"
         Delivery.objects.filter(is_replay=True).update(status="failed")
         assert replay.release_due() == 0, "it waits for a retry"
+        Delivery.objects.filter(is_replay=True).update(status="delivered")
+        assert replay.release_due() == 1, "what has ended is not open"
 
     def test_replays_of_an_ordered_endpoint_wait_for_earlier_ones_of_their_customer(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
