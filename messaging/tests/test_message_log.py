@@ -63,13 +63,25 @@ def listed(api: Api, query: str = "") -> list[str]:
 
 
 class TestOne:
+    @pytest.mark.parametrize(
+        "priced",
+        [
+            {"category": "utility", "type": "regular", "billable": True},
+            {"category": "service", "type": "free_customer_service", "billable": False},
+        ],
+    )
     def test_a_sent_message_with_its_statuses(
-        self, api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
+        self,
+        api: Api,
+        tenant: Tenant,
+        number: PhoneNumber,
+        simulator: RunningSimulator,
+        priced: dict[str, Any],
     ) -> None:
         endpoint = endpoint_of(tenant)
         sent = {"from": number.phone_number_id, "to": f"+{CUSTOMER}", "type": "text", "text": {"body": "Hi"}}
         wamid = api.post("/v1/messages", sent).json()["messages"][0]["id"]
-        pricing = {"billable": True, "pricing_model": "PMP", "type": "regular", "category": "utility"}
+        pricing = {"pricing_model": "PMP", **priced}
         values = {"metadata": {"phone_number_id": number.phone_number_id}}
         for word, at in (("read", SECOND + 60), ("sent", SECOND + 1), ("delivered", SECOND + 4)):
             change = status_change(wamid, word, at=at, **({"pricing": pricing} if word == "sent" else {}))
@@ -91,7 +103,7 @@ class TestOne:
         assert shown["response"]["messages"][0]["id"] == wamid
         assert (shown["message"], shown["payload_available"], shown["error"]) == (None, True, None)
         assert (shown["from"], shown["to"], shown["wa_id"]) == (number.digits, CUSTOMER, CUSTOMER)
-        assert shown["pricing"] == {"category": "utility", "type": "regular", "billable": True}
+        assert shown["pricing"] == priced
         assert shown["type"] == "text"
         assert shown["service_ms"] >= 0
         assert shown["upstream_ms"] >= 0

@@ -430,6 +430,16 @@ def test_the_library_is_the_upstreams_with_links_to_the_service(
     assert following.json()["data"][0]["id"] not in {entry["id"] for entry in body["data"]}
 
 
+def test_the_library_is_asked_for_with_a_token_that_works(
+    api: Api, tenant: Tenant, number: PhoneNumber, graph: ScriptedGraph
+) -> None:
+    values = {"tenant": tenant, "environment": "live", "waba_id": "100200300400501"}
+    BusinessAccount.objects.create(**values, access_token="EAAended", token_invalid_at=now())
+    graph.answers("GET", "/message_template_library", {"data": []})
+    assert api.get("/v1/templates/library").status_code == 200
+    assert graph.received[-1].headers["authorization"] == f"Bearer {number.account.access_token}"
+
+
 def test_the_upstreams_links_with_its_token_never_reach_the_caller(
     api: Api, number: PhoneNumber, graph: ScriptedGraph, settings: Any
 ) -> None:
