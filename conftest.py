@@ -77,8 +77,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("tests")
 
 pytest_plugins = [
-    *("tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector", "tests.simulated"),
     *("tests.watched", "tests.owned_rows", "tests.locked_rows", "tests.private_logs"),
+    *("tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector", "tests.simulated"),
 ]
 
 

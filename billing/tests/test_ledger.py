@@ -99,6 +99,12 @@ def test_a_transfer_is_paid_back_by_bank(payer: Tenant, invoice: Invoice) -> Non
     credit_notes.issue(invoice_id=invoice.id, total_paise=59_000, reason="Outage", at=CHARGE)
     with pytest.raises(InvalidRequest):
         bank_transfers.give_back(**back, amount_paise=59_001)
+    refund = Refund.objects.create(
+        attempt=attempt, amount_paise=9_000, receipt="r", created_at=CHARGE, next_check_at=CHARGE
+    )
+    with pytest.raises(InvalidRequest):
+        bank_transfers.give_back(**back, amount_paise=50_001)
+    refund.delete()
     bank_transfers.give_back(**back, amount_paise=59_000, actor_user_id=7)
     assert accounts() == {}
     assert AuditEntry.objects.get(action="billing.refund").actor_user_id == 7

@@ -168,6 +168,8 @@ def test_staff_keep_a_second_factor(staff: User, settings: Settings) -> None:
 def test_passkeys_of_a_person_are_bounded(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_in_and_passkeys, "MOST_PASSKEYS", 1)
     add_passkey(person)
-    form = log_in_and_passkeys.AddPasskeyForm({"credential": "{}"}, user=person)
-    assert not form.is_valid()
-    assert "at most 1 passkeys" in str(form.errors)
+    other = User.objects.create_user("ravi@traders.example", PASSWORD)
+    for user, is_refused in ((person, True), (other, False)):
+        form = log_in_and_passkeys.AddPasskeyForm({"credential": "{}"}, user=user)
+        assert not form.is_valid()
+        assert ("at most 1 passkeys" in str(form.errors)) is is_refused

@@ -379,6 +379,7 @@ def test_customers_who_opted_out_are_named_before_anything_is_sent(
     other_tenant: Tenant,
     number: PhoneNumber,
     template: MessageTemplate,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own, other = number.phone_number_id, "919812345679"
     for tenant_id, environment, sender, customer in (
@@ -401,6 +402,10 @@ def test_customers_who_opted_out_are_named_before_anything_is_sent(
     assert "1 customer opted out of marketing" in page
     assert "Row 2, +919812345678" in page
     assert "They still get the message" in page
+    monkeypatch.setattr("console.csv_batches.ROWS_SHOWN", 1)
+    OptOut.objects.filter(phone_number_id="another number").update(phone_number_id=own)
+    page = text(browser, f"{path}?{urlencode(chosen)}")
+    assert "2 customers opted out of marketing" in page, "also those beyond the rows shown"
     assert "They are left out." in text(browser, f"{path}?{urlencode({**chosen, 'skip_opted_out': 'on'})}")
 
 

@@ -86,9 +86,7 @@ def note_use(key: api_keys.NewKey, at: datetime, valkey: redis.Redis) -> None:
     valkey.hset(api_keys.LAST_USED, str(key.row.pk), str(at.timestamp()))
 
 
-def test_the_uses_of_a_few_seconds_are_written_once(
-    key: api_keys.NewKey, empty_valkey: redis.Redis
-) -> None:
+def test_the_uses_of_a_few_seconds_are_written_once(key: api_keys.NewKey, empty_valkey: redis.Redis) -> None:
     write_behind.flush()  # write the uses by earlier tests
     for is_written in (True, False):
         empty_valkey.delete(api_keys.LAST_USED)

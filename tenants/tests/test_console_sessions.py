@@ -57,6 +57,13 @@ def test_a_person_gets_a_token_that_works_as_a_live_key(person: User, tenant: Te
     assert not ConsoleSession.objects.filter(token_hash__contains=body["token"]).exists()
 
 
+def test_blanks_are_part_of_a_password(person: User) -> None:
+    person.set_password(f" {PASSWORD} ")
+    person.save()
+    assert log_in(password=f" {PASSWORD} ").status_code == 201
+    assert log_in().status_code == 401
+
+
 def test_a_staff_token_opens_the_admin_api(staff: User) -> None:
     token = log_in(staff.email).json()["token"]
     assert Api(token).get("/v1/admin/tenants").status_code == 200

@@ -8,6 +8,7 @@ from django.core.signals import request_finished, request_started
 from gateway.api import limits
 from gateway.database.transactions import leave_database
 from tests.api_contract.uncounted_calls import UncountedCall
+from tests.watched import found
 
 pytestmark = pytest.mark.django_db
 
@@ -25,3 +26,12 @@ def test_a_request_that_waits_uncounted_is_found() -> None:
     finally:
         request_finished.send(None)
     leave_database()
+
+
+def test_a_request_that_keeps_a_call_counted_is_found() -> None:
+    request_started.send(None, environ={"PATH_INFO": "/v1/anything"})
+    counted = limits.upstream.enter(uuid4())
+    request_finished.send(None)
+    limits.upstream.leave(counted)
+    assert found == ["/v1/anything never counts a call out of its bulkhead"]
+    found.clear()

@@ -1,4 +1,6 @@
-"""Fails a test if one of its requests waits for a network outside of a bulkhead, where no limit counts the call."""
+"""Fails a test if one of its requests waits for a network outside of a bulkhead, where no limit counts the call, or if
+it never counts a call out.
+"""
 
 import sys
 import threading
@@ -13,6 +15,7 @@ from django.core.signals import request_finished, request_started
 
 from gateway.api.limits import Bulkhead, Counted
 from gateway.database import transactions
+from tests.watched import found
 
 EXEMPT_CALLERS = {"tenants.mail", "webhooks.events.publish"}
 """Modules that do not wait for a network. In a request, mail is only printed to a developer's console. Publishing waits
@@ -36,6 +39,8 @@ def refused() -> Iterator[None]:
         here.path, here.counted = (environ or {}).get("PATH_INFO"), 0
 
     def end(**_: Any) -> None:
+        if getattr(here, "path", None) is not None and here.counted > 0:
+            found.append(f"{here.path} never counts a call out of its bulkhead")
         here.path = None
 
     @wraps(enter)

@@ -79,6 +79,12 @@ def test_staff_find_why_a_message_failed_in_three_steps_from_the_number(
         assert other_tenant.name not in page
 
 
+def test_a_number_of_ten_digits_may_be_of_any_country(support: User, tenant: Tenant) -> None:
+    failed(tenant, wa_id="6591234567")
+    client = logged_in(support)
+    assert "131026" in text(client, client.get("/admin/find/?q=6591234567")["Location"])
+
+
 def test_of_several_messages_each_is_a_line_with_its_status(support: User, tenant: Tenant) -> None:
     failed(tenant)
     failed(tenant)

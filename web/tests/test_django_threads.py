@@ -485,6 +485,18 @@ class TestAnswers:
             assert closed.wait(10), "it holds its thread"
             assert len(read(client)) < 1_600 * len(PIECE)
 
+    def test_a_client_of_ordinary_speed_may_take_longer_than_the_grace(
+        self, views: Views, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(django_threads, "TAKE_GRACE_SECONDS", 0.3)
+        views.at["/large"] = lambda environ: StreamingHttpResponse(PIECE for _ in range(1_600))
+        with connect(address, get("/large"), takes=4096) as client:
+            received, begun = len(client.recv(1_000_000)), time.monotonic()
+            wait_until(lambda: time.monotonic() > begun + 0.6, "no time passes")
+            while received < 1_600 * len(PIECE) and (part := client.recv(1_000_000)):
+                received += len(part)
+        assert received >= 1_600 * len(PIECE)
+
     def test_a_client_that_goes_ends_its_answer(self, views: Views, address: tuple[str, int]) -> None:
         closed = threading.Event()
 
