@@ -23,7 +23,7 @@ LEFT_OUT = {"operator_string", "operator_assignment"}
 detect.
 """
 
-DEFENCES = re.compile(r",? ?\b(strict|frozen|slots|daemon)=(?:True|False)?")
+DEFENCES = re.compile(r",? ?\b(strict|frozen|slots|daemon)=(?:True|False)?|, (?=\))")
 """Arguments that only a mistake elsewhere would make visible."""
 
 file_mutation.mutation_operators = [

@@ -260,6 +260,15 @@ def test_pages_with_texts_files_and_credentials_are_closed_to_a_view() -> None:
     assert (of_customers | CLOSED) & support_view.SHOWN_PAGES == set()
 
 
+def test_a_view_says_what_it_does_not_allow(view: Client) -> None:
+    for answer, cannot in (
+        (view.get("/console/conversations"), "you cannot open this page"),
+        (view.post("/console/settings", {"retention_days": "30"}), "you cannot change anything"),
+    ):
+        assert answer.status_code == 403
+        assert cannot in answer.content.decode()
+
+
 def test_a_view_needs_a_reason(world: World, support: User) -> None:
     client = logged_in(support)
     client.post(
