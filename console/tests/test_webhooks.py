@@ -400,7 +400,9 @@ def test_a_delivery_shows_its_attempts_and_is_sent_again(
     receiver.answer = lambda request: web.Response(text="ok")
     answer = browser.post(f"/console/deliveries/{row.public_id}/again", follow=True)
     assert "Delivered: HTTP 200" in answer.content.decode()
-    assert Delivery.objects.get(replay_of=row.id).status == "delivered"
+    again = Delivery.objects.get(replay_of=row.id)
+    assert again.status == "delivered"
+    assert answer.redirect_chain == [(f"/console/deliveries/{again.public_id}", 302)]
 
 
 def test_a_delivery_that_fails_again_says_so_and_a_suspended_business_sends_none(
@@ -724,6 +726,19 @@ def test_the_newest_day_of_figures_is_the_day_of_the_member(
     assert (newest[0], newest[2]) == (f"{at:%-d %b %Y}", "3")
     assert {day[2] for day in older} == {"0"}
     assert f"3 sent on {at:%-d %B}" in text(browser, "/console")
+
+
+@pytest.mark.django_db
+def test_a_file_of_figures_has_the_days_of_the_page(browser: Client, tenant: Tenant) -> None:
+    noon = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=12)
+    for age in range(9):
+        hour = int((noon - timedelta(days=age)).timestamp()) // 3600
+        figure(tenant, hour=hour, direction="outbound", measure="sent", count=1)
+    shown = days(text(browser, "/console/figures?days=7"))
+    lines = b"".join(browser.get("/console/figures/export.csv?days=7")).decode().splitlines()[1:]
+    assert [line.partition(",")[0] for line in lines] == [
+        f"{noon - timedelta(days=age):%Y-%m-%d}" for age in range(len(shown))
+    ]
 
 
 @pytest.mark.django_db

@@ -89,6 +89,9 @@ def test_messages_under_either_id_count(api: Api) -> None:
     inbound("wamid.both", at=moment, from_user_id=USER_ID, **{"from": WA_ID})
     take_in(messages=[{"id": "wamid.u", "timestamp": "1793500000", "type": "text", "from_user_id": USER_ID}])
     assert customer(api, WA_ID)["last_inbound_id"] == "wamid.u"
+    take_in(messages=[{"id": "wamid.w", "timestamp": "1793500000", "type": "text", "from": WA_ID}])
+    for either in (WA_ID, USER_ID):
+        assert customer(api, either)["last_inbound_id"] == "wamid.w", "the newest counts, under whichever id"
 
 
 def test_the_window_ends_a_day_after_the_customers_message(api: Api) -> None:

@@ -18,6 +18,7 @@ from tests.fixtures import Api, assert_error
 from tests.receiver import Receiver
 from webhooks import replay, tasks
 from webhooks.delivery import dispatcher
+from webhooks.endpoints import notices
 from webhooks.models import Delivery, Endpoint, ReplayChunk
 from webhooks.tests.delivering import publish_one
 
@@ -72,6 +73,7 @@ class TestOneDelivery:
         assert (body["status"], body["attempts"], body["last_http_status"]) == ("dead", 1, 500)
         row = Delivery.objects.get(is_replay=True)
         assert (row.last_error, row.next_attempt_at, len(row.attempt_log)) == ("http_5xx", None, 1)
+        assert notices.report_exhausted() == 0, "who sent it again has the answer"
 
     def test_closes_an_open_circuit_when_it_arrives_and_never_lengthens_it(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
