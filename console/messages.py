@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import orjson
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -178,7 +177,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
         {
             "message": found,
             "row": row,
-            "to": _recipient(found),
+            "to": found.to,
             "explained": explained(found),
             "timeline": _in_order(found, list(_timeline(visit, found))),
             "parts": [
@@ -256,14 +255,6 @@ def _times(service_ms: int | None, upstream_ms: int | None) -> str:
     """The parts of a send's duration, in words. Parts that are None are left out."""
     parts = [(service_ms, "in the gateway"), (upstream_ms, "at Meta")]
     return ", ".join(f"{milliseconds(ms)} {where}" for ms, where in parts if ms is not None)
-
-
-def _recipient(found: Detail) -> str | None:
-    """The recipient in Meta's answer, or else the recipient in the request. None without both."""
-    if found.to is not None or found.request is None:
-        return found.to
-    request = orjson.loads(found.request)
-    return str(request.get("to") or request.get("recipient") or "") if isinstance(request, dict) else None
 
 
 def _attempts(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:

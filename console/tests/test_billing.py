@@ -474,7 +474,7 @@ def test_the_statement_of_account_is_a_page_and_a_csv(customer: Client, invoice:
 def test_what_is_deducted_at_source_is_declared_with_the_profile(
     customer: Client, payer: Tenant, invoice: Invoice
 ) -> None:
-    for percent in ("10", "2"):
+    for percent in ("10", "2", "0"):
         sent = {**PROFILE, "country": "IN", "tds_percent": percent}
         assert customer.post(reverse("console_billing_profile"), sent).status_code == 302
         invoice.refresh_from_db()

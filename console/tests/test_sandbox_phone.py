@@ -335,6 +335,8 @@ def test_a_customer_calls_and_is_called(tenant: Tenant, browser: Client, simulat
     number = control.ensure(tenant.id)[0].phone_number_id
     (ringing,) = control.calls(tenant.id, phone_number_id=number)
     assert "it rings" in text(browser, PAGE)
+    write(browser, customer="919812345679")
+    assert "it rings" not in text(browser, "/console/phone?customer=919812345679"), "it is of one customer"
     write(browser, do=f"call hang_up {ringing['id']}")
     assert control.calls(tenant.id, phone_number_id=number) == []
     assert (

@@ -139,6 +139,14 @@ class TestRotation:
         for _ in range(2):
             assert api_keys.rotate(keys=keys, key_id=old.row.id).row.expires_at == ends
 
+    def test_an_owner_rotates_the_oldest_of_a_chain_to_its_own_end(self, tenant: Tenant) -> None:
+        ends = now() + timedelta(days=90)
+        oldest = key_of(tenant, expires_at=ends)
+        keys = ApiKey.objects.for_tenant(tenant.id)
+        second = api_keys.rotate(keys=keys, key_id=oldest.row.id)
+        api_keys.rotate(keys=keys, key_id=second.row.id)
+        assert api_keys.rotate(keys=keys, key_id=oldest.row.id).row.expires_at == ends
+
     @pytest.mark.parametrize(
         "own",
         [

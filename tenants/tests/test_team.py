@@ -15,8 +15,8 @@ from gateway.api.errors import Conflict, Forbidden, NotFound
 from gateway.clock import now
 from tenants import mail
 from tenants.connected_apps import connections
-from tenants.credentials import bearer_tokens
-from tenants.models import AppConnection, AuditEntry, Invitation, OutboundMail, Tenant, User
+from tenants.credentials import api_keys, bearer_tokens
+from tenants.models import ApiKey, AppConnection, AuditEntry, Invitation, OutboundMail, Tenant, User
 from tenants.team import invitations, members
 from tenants.tests.connected_apps import connection_of, tokens_of
 from tests.browsers import logged_in
@@ -209,6 +209,17 @@ class TestMembers:
             {"role": "developer"},
             {"role": "billing"},
         )
+
+    def test_keys_made_with_a_key_of_a_member_are_the_members_when_that_key_has_ended(
+        self, tenant: Tenant
+    ) -> None:
+        member = person(tenant, "developer", "ravi")
+        create = partial(api_keys.create, environment="live", tenant=tenant)
+        first = create(name="first", actor_user_id=member.pk)
+        second = create(name="second", acting_key_id=first.row.id)
+        ApiKey.objects.filter(pk=first.row.id).update(revoked_at=now())
+        (left,) = api_keys.made_by(tenant_id=tenant.id, user_id=member.pk)
+        assert left == second.row
 
     def test_a_removed_person_is_out_at_once_and_stays_in_the_audit_log(
         self, browser: Client, tenant: Tenant, owner: User
