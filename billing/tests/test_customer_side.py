@@ -228,6 +228,14 @@ def test_a_link_that_was_made_and_ended_meanwhile_counts(
     assert len(provider.control("GET", "payments")["payment_links"]) == 3
 
 
+def test_a_link_of_everything_has_the_total_of_now(
+    provider: RunningSimulator, payer: Tenant, two: list[Invoice]
+) -> None:
+    assert payment_links.pay_all(tenant_id=payer.id, at=AT).amount_paise == 118_000
+    Invoice.objects.filter(pk=two[1].pk).update(status="processing")
+    assert payment_links.pay_all(tenant_id=payer.id, at=AT).amount_paise == 59_000
+
+
 def test_no_debit_begins_beside_a_link_of_everything(
     provider: RunningSimulator, payer: Tenant, two: list[Invoice]
 ) -> None:

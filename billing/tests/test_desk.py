@@ -16,7 +16,7 @@ from billing.admin import second_person
 from billing.admin.money_acts import carry_out
 from billing.billing_run import run
 from billing.invoices import credit_notes
-from billing.models import ClosedMonth, CreditNote, Invoice, LedgerEntry, StaffAct
+from billing.models import BillingSnapshot, ClosedMonth, CreditNote, Invoice, LedgerEntry, StaffAct
 from billing.payments import bank_transfers
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, ist, only_invoice
@@ -221,6 +221,28 @@ class TestClosedMonths:
             credit_notes.issue(invoice_id=invoice.id, total_paise=1, reason="x", at=at).number
             == "WGCN/2728/000001"
         )
+
+    def test_earlier_months_that_close_too_are_counted(
+        self, payer: Tenant, invoice: Invoice, other_tenant: Tenant, settings: Settings
+    ) -> None:
+        settings.BILLING_FIRST_PERIOD = "2026-11"
+        Tenant.objects.filter(pk=other_tenant.pk).update(
+            billing_status="active", created_at=ist(2026, 10, 1), trial_ends_at=None
+        )
+        for tenant in (payer, other_tenant):
+            BillingSnapshot.objects.create(
+                tenant=tenant,
+                period=str(DECEMBER),
+                active_numbers=0,
+                numbers=[],
+                terms={},
+                subtotal_paise=0,
+                tax_paise=0,
+                total_paise=0,
+                taken_at=ist(2027, 1, 1),
+            )
+        with pytest.raises(Conflict, match="not counted"):
+            ledger.close_month(DECEMBER, at=ist(2027, 1, 2))
 
     def test_which_months_can_be_closed(self, invoice: Invoice) -> None:
         with pytest.raises(Conflict, match="not over"):

@@ -79,6 +79,15 @@ def test_too_much_is_the_customers_balance_and_pays_the_next_invoice(payer: Tena
     assert_balanced()
 
 
+def test_a_balance_that_is_being_refunded_pays_nothing(payer: Tenant, invoice: Invoice) -> None:
+    attempt = transfer(invoice, 60_000)
+    Refund.objects.create(
+        attempt=attempt, amount_paise=600, receipt="r", created_at=CHARGE, next_check_at=ist(2027, 3, 1)
+    )
+    run(JANUARY)
+    assert Invoice.objects.latest("id").amount_due_paise == 58_600
+
+
 def test_a_balance_pays_what_is_already_due(payer: Tenant, invoice: Invoice) -> None:
     run(JANUARY)
     first, second = Invoice.objects.order_by("id")
