@@ -11,7 +11,7 @@ from pytest_django import Settings
 from billing import buyers, ledger, usage
 from billing.billing_run import run
 from billing.invoices import issuing
-from billing.models import BillingSnapshot, Invoice, InvoiceLine, InvoiceSeries
+from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine, InvoiceSeries
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
 from billing.usage import active_numbers
 from tenants.models import OutboundMail, Tenant
@@ -64,6 +64,15 @@ def test_the_run_fixes_the_month_and_issues_its_invoice_once(payer: Tenant) -> N
     assert invoice.due_at == invoice.issued_at + timedelta(days=7)
     assert invoice.total_in_words == "Rupees one thousand one hundred and eighty only"
     assert OutboundMail.objects.filter(to="bills@shop.example").count() == 1
+
+
+def test_an_invalid_tax_id_delays_the_invoice_and_not_the_month(payer: Tenant) -> None:
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    BillingProfile.objects.update(tax_id="29AAACI1681G1Z0")
+    run(FIRST_OF_DECEMBER)
+    assert BillingSnapshot.objects.get().total_paise == 59_000
+    assert not Invoice.objects.exists()
 
 
 def test_within_the_sellers_state_the_tax_is_halved(payer: Tenant) -> None:
