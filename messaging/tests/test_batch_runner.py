@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -425,6 +426,17 @@ def test_interrupted_items_are_reported_and_never_sent_again(
     assert len(received(simulator, fast)) == 6
     body = api.get(f"{PATH}/{batch_id}").json()
     assert (body["status"], body["accepted"], body["failed"]) == ("completed", 6, 4)
+
+
+def test_the_batch_of_a_worker_that_died_is_free_at_once(api: Api, fast: PhoneNumber) -> None:
+    def everybody(_: object) -> Any:
+        return [holder for (holder,) in (yield held_batch.HOLDERS, {})]
+
+    create(api, fast, 1)
+    (held,) = held_batch.claim_batches(10, holder=7)
+    assert held_batch.claim_batches(10) == []
+    held_batch.end_leases_of_dead(SimpleNamespace(finding=everybody))  # type: ignore[arg-type]
+    assert [again.id for again in held_batch.claim_batches(10)] == [held.id]
 
 
 @pytest.mark.parametrize("function", ["take", "take_over"])
