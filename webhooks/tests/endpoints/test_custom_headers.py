@@ -148,6 +148,7 @@ def test_exactly_four_kibibytes_are_taken_and_sent(api: Api, tenant: Tenant, rec
     publish_one(tenant)
     dispatcher.run()
     assert receiver.received[0].headers["X-Long"] == value
+    assert "4096 bytes" in (headers_problem({"X-Long": value + "x"}) or "")
 
 
 @pytest.mark.parametrize(
