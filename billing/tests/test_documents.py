@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import Sum
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
@@ -430,6 +431,13 @@ class TestCreditNotes:
         shown = documents.of_credit_note(note)
         assert dict(shown["facts"])["Corrects invoice"] == "WG/2627/000001"
         assert [line["cells"] for line in shown["lines"]] == [["998315", "₹76.27"]]
+
+    def test_notes_of_all_of_an_invoice_have_all_of_its_tax(self, payer: Tenant) -> None:
+        invoice = invoice_of(payer)
+        for paise in (3, 3, 3, invoice.total_paise - 9):
+            credit_notes.issue(invoice_id=invoice.id, total_paise=paise, reason="x", at=FIRST_OF_DECEMBER)
+        credited = CreditNote.objects.aggregate(taxable=Sum("taxable_paise"), tax=Sum("tax_paise"))
+        assert credited == {"taxable": invoice.subtotal_paise, "tax": invoice.taxes.total_paise}
 
     def test_within_a_state_both_halves_of_the_credited_tax_are_equal(self, payer: Tenant) -> None:
         invoice = invoice_of(payer, tax_id="27AAPFU0939F1ZV", state_code="27")
