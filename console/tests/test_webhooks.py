@@ -730,14 +730,14 @@ def test_the_newest_day_of_figures_is_the_day_of_the_member(
 
 @pytest.mark.django_db
 def test_a_file_of_figures_has_the_days_of_the_page(browser: Client, tenant: Tenant) -> None:
-    noon = now().astimezone(ZoneInfo("Asia/Kolkata")).replace(hour=12)
+    today = now().astimezone(ZoneInfo("Asia/Kolkata"))
     for age in range(9):
-        hour = int((noon - timedelta(days=age)).timestamp()) // 3600
+        hour = int((today - timedelta(days=age)).timestamp()) // 3600
         figure(tenant, hour=hour, direction="outbound", measure="sent", count=1)
     shown = days(text(browser, "/console/figures?days=7"))
     lines = b"".join(browser.get("/console/figures/export.csv?days=7")).decode().splitlines()[1:]
     assert [line.partition(",")[0] for line in lines] == [
-        f"{noon - timedelta(days=age):%Y-%m-%d}" for age in range(len(shown))
+        f"{today - timedelta(days=age):%Y-%m-%d}" for age in range(len(shown))
     ]
 
 
