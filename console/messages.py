@@ -177,7 +177,6 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
         {
             "message": found,
             "row": row,
-            "to": found.to,
             "explained": explained(found),
             "timeline": _in_order(found, list(_timeline(visit, found))),
             "parts": [
