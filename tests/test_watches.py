@@ -1,4 +1,4 @@
-"""The watches over all tests (`owned_rows.py`, `locked_rows.py`): what they refuse, and their lists of exceptions."""
+"""The watches over all tests: what they refuse, and the lists of exceptions in `owned_rows.py` and `locked_rows.py`."""
 
 import ast
 import logging

@@ -1,4 +1,6 @@
-"""The check of `uncounted_calls.py` finds a request that waits for a network outside of a bulkhead."""
+"""The check of `uncounted_calls.py` finds a request that waits for a network outside of a bulkhead, and one that never
+counts a call out.
+"""
 
 from uuid import uuid4
 

@@ -30,7 +30,9 @@ class UncountedCall(AssertionError):
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Raise UncountedCall when a test's request is about to wait for a network outside of a bulkhead."""
+    """Raise UncountedCall when a test's request is about to wait for a network outside of a bulkhead. Report a request
+    that ends while it still counts a call.
+    """
     here = threading.local()
     assert_no_transaction = transactions.assert_no_transaction
     enter, leave = Bulkhead.enter, Bulkhead.leave

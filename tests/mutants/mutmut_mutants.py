@@ -24,7 +24,7 @@ detect.
 """
 
 DEFENCES = re.compile(r",? ?\b(strict|frozen|slots|daemon)=(?:True|False)?|, (?=\))")
-"""Arguments that only a mistake elsewhere would make visible."""
+"""Arguments that only a mistake elsewhere would make visible, and a comma that an argument less leaves."""
 
 file_mutation.mutation_operators = [
     *(each for each in file_mutation.mutation_operators if each[1].__name__ not in LEFT_OUT),
