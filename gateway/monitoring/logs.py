@@ -16,7 +16,8 @@ from django.conf import settings
 
 from gateway.clock import now
 
-_SECRET = re.compile(r"(wb_(?:live|test)_|wb[cor]_|whsec_|EAA)[A-Za-z0-9+/=_\-.]{6,}")
+_SECRET = re.compile(r"(wb_(?:live|test)_|wb[cor]_|whsec_|EAA(?=\w{40}))[A-Za-z0-9+/=_\-.]{6,}")
+"""The service's credentials and Meta's access tokens. `EAA` may also be inside an id, which is shorter than a token."""
 
 
 _NOISY = (

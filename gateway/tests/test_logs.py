@@ -59,6 +59,20 @@ def test_a_credential_is_cut_out_of_every_line(lines: io.StringIO, secret: str) 
         assert line["note"].startswith("Authorization: Bearer ")
 
 
+def test_an_access_token_within_a_link_is_cut_out(lines: io.StringIO) -> None:
+    token = "EAAJZC" + "x9" * 40
+    structlog.get_logger("gateway.test").info(
+        "refused", link=f"https://shop.example/?next=%3Ftoken%3D{token}&a=1"
+    )
+    assert json.loads(lines.getvalue())["link"] == "https://shop.example/?next=%3Ftoken%3DEAA…&a=1"
+
+
+def test_an_id_that_contains_the_beginning_of_an_access_token_is_whole(lines: io.StringIO) -> None:
+    ids = ["req_01KBEAAQ8T5M7N3R6S4XHCW0YD", "evt_EAA12KB2Z9GVQ8T5M7N3R6S4X"]
+    structlog.get_logger("gateway.test").info("seen", **{f"id_{at}": each for at, each in enumerate(ids)})
+    assert [json.loads(lines.getvalue())[f"id_{at}"] for at in range(2)] == ids
+
+
 @pytest.mark.parametrize(
     ("logger", "least"),
     [
