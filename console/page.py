@@ -158,8 +158,8 @@ def _switched_since(request: HttpRequest) -> HttpResponse:
 
 
 def _follow_link(request: HttpRequest, visit: Visit) -> HttpResponse | None:
-    """For a mail's link, switch to the environment that the link names and redirect to the page. None for other
-    requests.
+    """For a mail's link, switch to the environment that the link names and redirect to the page, with the link's other
+    parameters. None for other requests.
     """
     wanted = request.GET.get(LINKED_ENVIRONMENT)
     if request.method != "GET" or wanted not in {LIVE, TEST} or not visit.switchable:
@@ -169,7 +169,9 @@ def _follow_link(request: HttpRequest, visit: Visit) -> HttpResponse | None:
         messages.info(
             request, f"The link belongs to the {wanted} environment, so the console was switched to {wanted}."
         )
-    return redirect(request.path)
+    others = request.GET.copy()
+    del others[LINKED_ENVIRONMENT]
+    return redirect(f"{request.path}?{others.urlencode()}" if others else request.path)
 
 
 def _refusal(visit: Visit, area: Area) -> str:

@@ -25,9 +25,9 @@ from tenants.serializers import (
     AdminTenantsIn,
     AnyApiKeyIn,
     AnyApiKeyOut,
-    ApiKeyIn,
     ApiKeyOut,
     AppIn,
+    AppKeyIn,
     AppKeyOut,
     AppOut,
     ApprovedOut,
@@ -243,12 +243,12 @@ class AdminAppKeysView(ResourceViewSet):
         operation_id="admin_create_app_key",
         summary="Create a key of a platform app",
         description="Only this answer shows the full key.",
-        request=ApiKeyIn,
+        request=AppKeyIn,
         responses={201: AppKeyOut},
     )
     def create(self, request: Request, app_id: UUID) -> Response:
         actor = _actor(request, "tenants.add_platformapp")
-        body = {"environment": "live"} | checked(ApiKeyIn(data=request.data))
+        body = {"environment": "live"} | checked(AppKeyIn(data=request.data))
         new = platform_apps.create_app_key(app_id=app_id, actor_user_id=actor, **body)
         return Response(
             {"id": new.row.id, "app_id": new.row.app_id, "prefix": new.row.prefix, "key": new.key}, status=201

@@ -65,7 +65,7 @@ class MomentField(serializers.DateTimeField):
         return super().to_internal_value(value)
 
 
-class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
+class AppKeyIn(serializers.Serializer[dict[str, Any]]):
     name = serializers.CharField(max_length=200, validators=[check_name])
     environment = serializers.ChoiceField(
         required=False,
@@ -77,6 +77,14 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
         allow_null=True,
         help_text="When the key expires. Null or left out, it expires with the key that creates it, otherwise never.",
     )
+
+    def validate_expires_at(self, moment: datetime | None) -> datetime | None:
+        if moment is not None and moment <= now():
+            raise serializers.ValidationError("Must be in the future.")
+        return moment
+
+
+class ApiKeyIn(AppKeyIn):
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=[scope.value for scope in KeyScope]),
         required=False,
@@ -92,11 +100,6 @@ class ApiKeyIn(serializers.Serializer[dict[str, Any]]):
         help_text="The numbers that the key is limited to. Null or left out, it has the numbers of its creator. A "
         f"limited key can have only the scopes {', '.join(f'`{scope}`' for scope in sorted(NUMBER_SCOPES))}.",
     )
-
-    def validate_expires_at(self, moment: datetime | None) -> datetime | None:
-        if moment is not None and moment <= now():
-            raise serializers.ValidationError("Must be in the future.")
-        return moment
 
 
 class ApiKeyOut(serializers.ModelSerializer[ApiKey]):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from gateway.clock import now
 from tenants import mail
 from tenants.models import OutboundMail, Tenant, User
 from tests.one_of_each import one_of_each
@@ -62,6 +63,16 @@ def test_a_list_is_opened_in_the_mails_environment_and_only_a_switch_is_announce
     assert "the console was switched to test" in client.get(path, follow=True).content.decode()
     assert "the console was switched to test" not in client.get(path, follow=True).content.decode()
     assert client.session["environment"] == "test"
+
+
+def test_a_link_keeps_its_filter(tenant: Tenant, person: User, endpoint: Endpoint) -> None:
+    endpoint.exhausted_count, endpoint.exhausted_since = 3, now()
+    path = path_in_mail(tenant, "deliveries_exhausted", endpoint=endpoint)
+    client = Client()
+    client.force_login(person)
+    page = client.get(path, follow=True)
+    assert page.redirect_chain == [(f"/console/deliveries?endpoint={endpoint.id}&status=dead", 302)]
+    assert "the console was switched to test" in page.content.decode()
 
 
 def test_a_link_of_a_live_number_leads_back_to_live(tenant: Tenant, person: User) -> None:

@@ -70,6 +70,20 @@ def test_staff_list_rotate_and_revoke_an_apps_keys(
     assert_error(staff_api.get(f"/v1/admin/apps/{uuid4()}/keys"), 404, "not_found")
 
 
+def test_staff_create_an_apps_key_that_ends_and_give_it_no_scopes(
+    staff_api: Api, platform_app: PlatformApp
+) -> None:
+    path = f"/v1/admin/apps/{platform_app.id}/keys"
+    body = {"name": "Shop", "environment": "test", "expires_at": "2099-01-01T00:00:00.000Z"}
+    assert staff_api.post(path, body).status_code == 201
+    (made,) = staff_api.get(path).json()["data"]
+    assert {name: made[name] for name in body} == body
+    for name, value in (("scopes", ["messages"]), ("phone_number_ids", ["1"])):
+        error = assert_error(staff_api.post(path, {**body, name: value}), 400, "invalid_request")
+        assert list(error["details"]["fields"]) == [name]
+    assert len(staff_api.get(path).json()["data"]) == 1
+
+
 def test_staff_find_a_leaked_key_by_its_prefix_and_revoke_it(
     staff_api: Api, api: Api, key: api_keys.NewKey, tenant: Tenant, staff: User
 ) -> None:

@@ -3466,6 +3466,20 @@ export interface components {
             /** @description The full API key. Only this answer shows it. */
             key: string;
         };
+        AppKeyRequest: {
+            /** @description The name. */
+            name: string;
+            /**
+             * @description The environment of the key. The default is `live`, or `test` if a test key creates the key. `live`: real messages; `test`: the sandbox.
+             * @enum {string}
+             */
+            environment?: "live" | "test";
+            /**
+             * Format: date-time
+             * @description When the key expires. Null or left out, it expires with the key that creates it, otherwise never.
+             */
+            expires_at?: string | null;
+        };
         AppRequest: {
             /** @description The name. */
             name: string;
@@ -12417,7 +12431,7 @@ export interface operations {
                  *       "name": "Asha Traders"
                  *     }
                  */
-                "application/json": components["schemas"]["ApiKeyRequest"];
+                "application/json": components["schemas"]["AppKeyRequest"];
             };
         };
         responses: {

@@ -55,7 +55,7 @@ export class Admin extends Resource {
   }
 
   /** Create a key of a platform app. Only this answer shows the full key. */
-  createAppKey(appId: string, body: Schemas["ApiKeyRequest"], options: RequestOptions = {}): Promise<Schemas["AppKey"]> {
+  createAppKey(appId: string, body: Schemas["AppKeyRequest"], options: RequestOptions = {}): Promise<Schemas["AppKey"]> {
     return this.json({ method: "POST", path: `/v1/admin/apps/${encodeURIComponent(appId)}/keys`, body }, options);
   }
 

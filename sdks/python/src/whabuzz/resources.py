@@ -152,7 +152,7 @@ class Admin(Resource):
         )
 
     def create_app_key(
-        self, app_id: str, body: types.ApiKeyRequest, *, extra_body: Mapping[str, Any] | None = None
+        self, app_id: str, body: types.AppKeyRequest, *, extra_body: Mapping[str, Any] | None = None
     ) -> types.AppKey:
         """Create a key of a platform app.
 

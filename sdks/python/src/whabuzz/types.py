@@ -200,6 +200,12 @@ class AppKey(TypedDict):
     key: str
 
 
+class AppKeyRequest(TypedDict, closed=True):
+    name: str
+    environment: NotRequired[Literal["live", "test"]]
+    expires_at: NotRequired[str | None]
+
+
 class AppRequest(TypedDict, closed=True):
     name: str
 
