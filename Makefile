@@ -31,9 +31,11 @@ shell: $(BIN)/.to-run ## Open a Django shell with the data of `make run`
 
 # Each check needs one core, and the installations mostly need the network. So they run in parallel, before the tests.
 # mypy takes the longest, so it begins first, and only two other jobs run beside it on two cores.
+# In CI, mistakes in the lines that a branch changed must make a test fail, too. On main there are none.
 test: $(BIN)/.for-development ## Run everything that must pass before a commit
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target types installed database checks lint contract
 	@$(MAKE) --no-print-directory pytest
+	@$(if $(CI),$(MAKE) --no-print-directory mutants GENERATED=1 CHANGED=1 FILES="--most 40")
 
 lint: $(BIN)/.for-development ## Check style and formatting
 	$(BIN)/ruff check .

@@ -199,9 +199,17 @@ def git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
+def base() -> str:
+    """The commit at which this branch left main. Raises SystemExit if the clone has no main."""
+    mains = git("for-each-ref", "--format=%(refname)", "refs/heads/main", "refs/remotes/origin/main").split()
+    if not mains:
+        raise SystemExit("This clone has no main with which to compare: fetch it.")
+    return git("merge-base", mains[0], "HEAD").strip()
+
+
 def changed() -> set[str]:
     """The files that this branch changed since it left main, including uncommitted changes."""
-    return set(git("diff", "--name-only", git("merge-base", "main", "HEAD").strip()).splitlines())
+    return set(git("diff", "--name-only", base()).splitlines())
 
 
 def tried(directory: Path, mutants: Sequence[Mutant]) -> int:

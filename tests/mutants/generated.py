@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from tests.mutants.__main__ import MUTANT_SECONDS, ROOT, SOUND_SECONDS, Copy, git
+from tests.mutants.__main__ import MUTANT_SECONDS, ROOT, SOUND_SECONDS, Copy, base, git
 from tests.mutants.warm import Warm
 
 MUTMUT, COVERAGE = "mutmut==3.8.1", "pytest-cov==7.1.0"
@@ -112,7 +112,7 @@ def sources(names: Sequence[str]) -> list[str]:
 
 def changed_lines() -> dict[str, set[int]]:
     """The production lines that this branch changed since it left main, including uncommitted changes."""
-    diff = git("diff", "--unified=0", git("merge-base", "main", "HEAD").strip(), "--", "*.py")
+    diff = git("diff", "--unified=0", base(), "--", "*.py")
     found: dict[str, set[int]] = {}
     for part in re.split(r"^diff --git ", diff, flags=re.MULTILINE)[1:]:
         name = re.search(r"^\+\+\+ b/(.+)$", part, re.MULTILINE)
