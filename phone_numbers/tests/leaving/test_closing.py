@@ -104,6 +104,14 @@ def test_a_closing_reports_what_becomes_of_the_data(
     assert tenant.suspended_reason == "billing"
 
 
+@pytest.mark.parametrize("status", ["pending_approval", "rejected"])
+def test_a_tenant_that_was_never_active_is_suspended_too(tenant: Tenant, status: str) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status=status)
+    leaving.close(tenant_id=tenant.id)
+    tenant.refresh_from_db()
+    assert (tenant.status, tenant.suspended_reason) == ("suspended", "admin"), "nobody can approve it"
+
+
 @pytest.mark.parametrize("former", [{"is_staff": False}, {"is_active": False}])
 def test_only_active_staff_close_a_tenant(tenant: Tenant, staff: User, former: dict[str, bool]) -> None:
     User.objects.filter(pk=staff.pk).update(**former)

@@ -72,6 +72,8 @@ def test_what_passes(tenant: Tenant) -> None:
             },
             True,
         ),
+        ({"data.message.type": "text", "$or": [{"type": "message.echo"}, {"data.flag": True}]}, False),
+        ({"$or": [{"data.flag": True}, {"type": "message.echo"}], "data.message.type": "text"}, False),
         ({"data.message.type": "or\"der\\ $ ' ☕"}, False),
     ]
     endpoints = [endpoint_of(tenant, filter=given, filter_path=filters.compiled(given)) for given, _ in cases]

@@ -1,6 +1,7 @@
 """`/v1/webhooks*`: create and verify, change, rotate, delete, limits. Lists of `/v1/webhook-deliveries`."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -79,6 +80,18 @@ class TestCreate:
         assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
         receiver.ping_answer = lambda request: web.json_response({"challenge": request.json["challenge"]})
         assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
+
+    def test_an_answer_that_repeats_the_request_does_not_pass(self, api: Api, receiver: Receiver) -> None:
+        """A server that only echoes, or shows what it did not understand, need not know that it receives events."""
+        for beginning in ("", "Unknown: "):
+
+            def echo(ping: Received, beginning: str = beginning) -> web.Response:
+                return web.Response(text=beginning + json.dumps({"seen": ping.json}))
+
+            receiver.ping_answer = echo
+            answer = api.post("/v1/webhooks", {"url": receiver.url})
+            error = assert_error(answer, 422, "webhook_verify_failed")
+            assert error["details"]["error"] == "wrong_answer"
 
     @pytest.mark.parametrize(
         ("status", "text", "repair"),
