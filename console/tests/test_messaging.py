@@ -356,6 +356,14 @@ def test_a_batch_is_listed_shown_and_cancelled(browser: Client, batch: Batch) ->
 
 
 @pytest.mark.django_db
+def test_a_number_without_a_shown_form_is_named_by_its_id(
+    browser: Client, batch: Batch, number: PhoneNumber
+) -> None:
+    PhoneNumber.objects.filter(pk=number.pk).update(display_phone_number="")
+    for path in ("/console/batches", f"/console/batches/{batch.public_id}"):
+        assert number.phone_number_id in text(browser, path).partition("<main")[2]
+
+
 def test_what_was_certainly_not_sent_is_queued_again(browser: Client, batch: Batch) -> None:
     path = f"/console/batches/{batch.public_id}"
     BatchItem.objects.update(status="failed")

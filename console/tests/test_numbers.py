@@ -203,8 +203,10 @@ def test_a_restricted_tenant_sees_why_it_cannot_connect(browser: Client, tenant:
 def test_a_number_is_refreshed_with_its_health_and_registered(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
+    PhoneNumber.objects.filter(pk=number.pk).update(verified_name="The former name")
     page = browser.post(f"/console/numbers/{number.phone_number_id}/refresh").content.decode()
     assert "Can send" in page
+    assert "The former name" not in page
     PhoneNumber.objects.filter(pk=number.pk).update(registered=False, connection_detail="not_registered")
     for pin in ("12", "1234567", "12345x"):
         wrong = browser.post(f"/console/numbers/{number.phone_number_id}/register", {"pin": pin})

@@ -334,6 +334,16 @@ def choices(number: PhoneNumber, row: MessageTemplate, **more: str) -> dict[str,
     return {"from_": number.phone_number_id, "template": str(row.pk), **places, **more}
 
 
+def test_a_short_row_has_its_number_and_problem_in_their_columns(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    path = upload(browser, FILE + b"98123\n")
+    problems = browser.get(f"{path}/problems.csv", choices(number, template)).content.decode()
+    [row] = list(csv.DictReader(io.StringIO(problems)))
+    assert (row["phone"], row["name"], row["order"], row["row"]) == ("98123", "", "", "4")
+    assert "not a phone number" in row["problem"]
+
+
 def test_a_file_becomes_a_batch_once_however_often_it_is_started(
     browser: Client, number: PhoneNumber, template: MessageTemplate
 ) -> None:
