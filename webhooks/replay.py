@@ -59,7 +59,8 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
 
     The new delivery has a single attempt and is then delivered or dead. Raises NotFound for another tenant's delivery,
     for a deleted endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`). Raises
-    Conflict while the first attempt of that delivery is in flight, and for an endpoint that is not active.
+    Conflict while the first attempt of that delivery is in flight, for an endpoint that is not active, and for an
+    endpoint whose secret, headers or credentials cannot be read.
     """
     source = Delivery.objects.for_environment(tenant_id, environment).filter(pk=delivery_id).first()
     if source is None:
@@ -73,6 +74,9 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
     found = envelope.load([source.event_id], tenant_id=tenant_id).get(source.event_id)
     if found is None:
         raise NotFound("The body of this event is past retention.", details={"reason": "payload_expired"})
+    # Before the row exists: with an unreadable secret, the caller gets an error and nothing may be sent later.
+    at = now()
+    target = signed_request.target_of(endpoint, at=at)
     # Leased like a claimed delivery, so that if this process dies, a dispatcher takes the delivery over.
     replay = Delivery.objects.create(
         tenant_id=tenant_id,
@@ -85,14 +89,19 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
         is_replay=True,
         replay_of=source.id,
     )
-    record([_attempt(replay, endpoint, found)])
+    record([_attempt(replay, endpoint, found, target, at=at)])
     replay.refresh_from_db()
     return replay
 
 
-def _attempt(replay: Delivery, endpoint: Endpoint, event: envelope.Envelope) -> Outcome:
-    at = now()
-    target = signed_request.target_of(endpoint, at=at)
+def _attempt(
+    replay: Delivery,
+    endpoint: Endpoint,
+    event: envelope.Envelope,
+    target: signed_request.Target,
+    *,
+    at: datetime,
+) -> Outcome:
     body = signed_request.body_of([event], target)
     with delivery_span(
         event,

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 import redis
 from aiohttp import web
+from cryptography.fernet import Fernet
 from django.db import connection, transaction
 from standardwebhooks.webhooks import Webhook
 
@@ -119,6 +120,19 @@ class TestOneDelivery:
         assert_error(api.post(path), 409, "conflict")
         Delivery.objects.update(next_attempt_at=now(), leased_until=now())
         assert api.post(path).status_code == 200, "one that only waits can be replayed"
+
+    def test_with_a_secret_that_cannot_be_read_is_a_conflict_and_sends_nothing_later(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
+    ) -> None:
+        source = dead(tenant, "k1")
+        path = f"/v1/webhook-deliveries/{source.public_id}/replay"
+        settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
+        assert_error(api.post(path), 409, "conflict")
+        assert not Delivery.objects.filter(is_replay=True).exists()
+        assert api.post(f"/v1/webhooks/{endpoint['id']}/rotate-secret").status_code == 200
+        assert api.post(path).json()["status"] == "delivered"
+        assert [row.status for row in Delivery.objects.filter(is_replay=True)] == ["delivered"]
+        assert len(receiver.received) == 1
 
     def test_to_an_endpoint_that_is_not_active_is_a_conflict(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
