@@ -15,7 +15,6 @@ from console.json_text import indented, tree
 from console.lists import CustomerNumberField
 from console.visit import TEST, Visit, flash_errors, or_404, require_open
 from gateway import ids
-from gateway.api.errors import InvalidRequest
 from gateway.api.query import by_public_id
 from gateway.database.statements import run
 from tenants.labels import milliseconds
@@ -25,7 +24,7 @@ from webhooks.endpoints.health import with_holds
 from webhooks.events import envelope, search
 from webhooks.events.envelope import EVENT_TYPES
 from webhooks.models import Delivery, Endpoint, Event
-from webhooks.stream import Wanted, place_of, present
+from webhooks.stream import Wanted, present
 
 _TYPES = [(name, name) for name in EVENT_TYPES]
 RETRY_MILLISECONDS = 2_000
@@ -202,10 +201,7 @@ def live(request: HttpRequest, visit: Visit) -> HttpResponse:
     environment = TEST if request.GET.get("environment") == TEST else visit.environment
     here = run(present())
     if last := request.headers.get("Last-Event-ID"):
-        try:
-            seen = run(place_of(last, tenant_id=tenant_id, environment=environment))
-        except InvalidRequest:
-            seen = here
+        seen = run(stream.resumed(last, tenant_id=tenant_id, environment=environment)) or here
         has_news = bool(run(stream.with_news([Wanted(tenant_id, environment, after=seen)])))
     else:
         first = lists.after(request)

@@ -31,6 +31,7 @@ from gateway.database.statements import Statements, id_range, uuids
 from gateway.roles import KeyScope
 from webhooks.events import envelope, filters
 from webhooks.events.envelope import EVENT_TYPES, EXPLICIT_TYPES, Envelope
+from webhooks.events.retention import LONGEST_RETENTION_DAYS
 
 # --- Positions of events in the event stream: the number of the committing transaction, then the event's id.
 #
@@ -132,7 +133,9 @@ def resumed(text: str, *, tenant_id: UUID, environment: str) -> Statements[Posit
             return None
         position = Position(int(found[1]), event_id)
         begun = (yield from horizon()).begun
-        return position if position.transaction_id < begun or event_id == _NONE else BEGINNING
+        # A place without an event may be before the next transaction to begin.
+        is_known = position.transaction_id < begun or position == (begun, _NONE)
+        return position if is_known else BEGINNING
     event_id = ids.decode(ids.EVENT, text)
     if event_id is None:
         return None
@@ -144,6 +147,37 @@ def resumed(text: str, *, tenant_id: UUID, environment: str) -> Statements[Posit
     if not rows:
         return None
     return Position(int(rows[0][0]), event_id) if rows[0][0] else BEGINNING
+
+
+# The events up to transactions that have ended, in the order of the stream.
+_FIRST = """
+SELECT position::text, id FROM events
+WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND position >= %(transaction)s::text::xid8
+  AND position < %(settled)s::text::xid8 AND id >= %(first)s AND id < %(end)s
+ORDER BY position, id LIMIT 1
+"""
+
+
+def _dated(position: Position, *, tenant_id: UUID, environment: str) -> Statements[Position]:
+    """For a place without an event, the place just before the first event that follows, whose id says how old the place
+    is. The same place if nothing follows yet.
+    """
+    if position.event_id != _NONE:
+        return position
+    settled = (yield from horizon()).settled
+    moment = now()
+    rows = yield (
+        _FIRST,
+        {
+            "tenant_id": tenant_id,
+            "environment": environment,
+            "transaction": str(position.transaction_id),
+            "settled": str(settled),
+            "first": ids.first_at(moment - timedelta(days=LONGEST_RETENTION_DAYS)),
+            "end": ids.first_at(moment + timedelta(days=1)),
+        },
+    )
+    return Position(int(rows[0][0]), UUID(int=rows[0][1].int - 1)) if rows else position
 
 
 def build_index(editor: BaseDatabaseSchemaEditor) -> None:
@@ -406,7 +440,7 @@ def place_of(last_event_id: str | None, *, tenant_id: UUID, environment: str) ->
             hint="Send the id of the last event of the stream, or the `id` of an event, or leave the header out.",
             details={"fields": {"Last-Event-ID": ["Names no event of yours."]}},
         )
-    return position
+    return (yield from _dated(position, tenant_id=tenant_id, environment=environment))
 
 
 # --- `GET /v1/events/stream` for the OpenAPI document. The listener answers it (`web/stream_response.py`).

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +21,7 @@ from django.db import OperationalError, connection, transaction
 from gateway import ids
 from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
-from tests.fixtures import assert_error, wait_until
+from tests.fixtures import assert_error, in_threads, wait_until
 from tests.front import running
 from web import admission, open_streams, stream_response
 from web import listener as http_listener
@@ -32,6 +33,7 @@ from webhooks import wake_up
 from webhooks.events.envelope import EXPLICIT_TYPES, NewEvent
 from webhooks.events.publish import publish
 from webhooks.models import Event
+from webhooks.tests.publishing import make
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -387,11 +389,39 @@ def test_a_stream_that_left_while_news_for_it_were_looked_for_is_not_kept(
     assert not hub._due
 
 
-def test_a_position_beyond_all_transactions_restarts_the_stream(listen: Open, tenant: Tenant) -> None:
+@pytest.mark.parametrize("event_id", [ids.uuid7(), UUID(int=0)], ids=["of an event", "of a heartbeat"])
+def test_a_position_beyond_all_transactions_restarts_the_stream(
+    listen: Open, tenant: Tenant, event_id: UUID
+) -> None:
     """Such positions exist after a restore without a new epoch."""
-    first = publish_one(tenant)
-    place = reading.Position(2**62, ids.uuid7())
-    assert listen(Last_Event_ID=str(place)).event()["id"] == first
+    [first] = make(tenant, age=reading.LATEST + timedelta(days=5))
+    second = publish_one(tenant)
+    stream = listen(Last_Event_ID=str(reading.Position(2**62, event_id)))
+    assert [stream.event()["id"] for _ in range(2)] == [first.public_id, second]
+
+
+def test_a_place_before_any_event_is_good_as_long_as_the_events_are_kept(
+    listen: Open, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    stream = listen()
+    stream.close()
+    make(other_tenant, age=timedelta(days=88))
+    make(tenant, age=timedelta(days=87), environment="test")
+    missed = [make(tenant, age=timedelta(days=days))[0].public_id for days in (80, 60, 1)]
+    again = listen(Last_Event_ID=stream.last_id)
+    assert [again.event()["id"] for _ in missed] == missed
+
+
+def test_a_place_before_any_event_passes_by_no_transaction_that_is_under_way(
+    listen: Open, tenant: Tenant
+) -> None:
+    stream = listen()
+    stream.close()
+    with transaction.atomic():
+        slow = publish_one(tenant)
+        [quick] = in_threads(lambda: publish_one(tenant))
+        again = listen(Last_Event_ID=stream.last_id)
+    assert [again.event()["id"] for _ in range(2)] == [slow, quick]
 
 
 def test_an_open_stream_goes_on_in_a_new_epoch(listen: Open, tenant: Tenant) -> None:
@@ -710,13 +740,20 @@ def test_asking_for_its_headers_ends_no_open_stream(
     assert stream.event()["id"] == event_id
 
 
-def test_the_stream_is_read_by_its_index(tenant: Tenant) -> None:
+@pytest.mark.parametrize(
+    ("statement", "condition"),
+    [(reading._AFTER, "ROW("), (reading._FIRST, '"position" >=')],
+    ids=["the next events", "the first event"],
+)
+def test_the_stream_is_read_by_its_index(tenant: Tenant, statement: str, condition: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off; SET enable_sort = off")
         cursor.execute(
-            "EXPLAIN " + reading._AFTER,
+            "EXPLAIN " + statement,
             {
-                "tenants": [tenant.id],
+                "tenant_id": tenant.id,
+                "environment": "live",
+                "transaction": "5",
                 "places": [1],
                 "owners": [tenant.id],
                 "environments": ["live"],
@@ -730,7 +767,7 @@ def test_the_stream_is_read_by_its_index(tenant: Tenant) -> None:
         plan = "\n".join(line for (line,) in cursor.fetchall())
         cursor.execute("RESET enable_seqscan; RESET enable_sort")
     assert "tenant_id_environment_position_id" in plan or "by_position" in plan, plan
-    assert "ROW(" in plan.partition("Index Cond")[2].partition("\n")[0], plan
+    assert condition in plan.partition("Index Cond")[2].partition("\n")[0], plan
 
 
 def test_rows_of_the_former_version_get_a_place_too(tenant: Tenant) -> None:
