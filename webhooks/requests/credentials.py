@@ -167,6 +167,9 @@ def changed(stored: Credentials, given: Mapping[str, Any], kind: str) -> Credent
         seed = (seed or os.urandom(32)) if given["asymmetric_signature"] else None
     if "destination" in given:
         to = _destination(kind, _unmasked("destination", given["destination"], to))
+    elif kind in KINDS and to is None:
+        # Without a destination, the endpoint would be a webhook at the destination's address.
+        raise InvalidRequest.of(destination="Give it again: the stored settings cannot be read.")
     return Credentials(tls, oauth2, seed, to)
 
 

@@ -208,8 +208,8 @@ class UnreadableSecret(Conflict):
 
     message = "The endpoint's signing secret, its headers or its credentials cannot be read."
     hint = (
-        "Give it new ones: POST /v1/webhooks/{endpoint_id}/rotate-secret, and its `headers`, `tls`, `oauth2` and "
-        "`asymmetric_signature` again with PATCH /v1/webhooks/{endpoint_id}."
+        "Give it new ones: POST /v1/webhooks/{endpoint_id}/rotate-secret, and its `headers`, `tls`, `oauth2`, "
+        "`asymmetric_signature` and `destination` again with PATCH /v1/webhooks/{endpoint_id}."
     )
 
 

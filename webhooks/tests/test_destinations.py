@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from cryptography.fernet import Fernet
 from django.db import connection
 from django.test import Client
 
@@ -179,6 +180,27 @@ def test_secrets_are_kept_behind_their_masks_and_written_nowhere(
     gone = {**shown["destination"], "queue_url": f"{other}-gone"}
     assert_error(api.patch(path, {"destination": gone}), 422, "webhook_verify_failed")
     assert api.get(path).json()["url"] == other
+
+
+def test_settings_that_cannot_be_read_have_to_be_given_again(
+    api: Api, tenant: Tenant, aws: Aws, settings: Any
+) -> None:
+    """Otherwise the endpoint would become a webhook at the queue's address."""
+    queue = aws.queue("unreadable")
+    endpoint = make(api, queue)
+    path = f"/v1/webhooks/{endpoint['id']}"
+    settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
+    assert api.post(f"{path}/rotate-secret").status_code == 200
+    for signature_wanted in (True, False):
+        refused = api.patch(path, {"asymmetric_signature": signature_wanted})
+        assert list(assert_error(refused, 400, "invalid_request")["details"]["fields"]) == ["destination"]
+    pings = len(aws.received(queue))
+    given = {"asymmetric_signature": True, "destination": queue["destination"]}
+    assert api.patch(path, given).status_code == 200
+    publish_one(tenant)
+    dispatcher.run()
+    assert last(endpoint).status == "delivered"
+    assert (pings, len(aws.received(queue))) == (1, 2), "the change needs a ping"
 
 
 @pytest.mark.parametrize(
