@@ -204,7 +204,7 @@ def change(
         or (status == ACTIVE and not _is_verified(seen))
     )
     if is_pinged:
-        verify_ping.passed(as_wanted)
+        verify_ping.passed(as_wanted, again=verify_ping.CHANGE)
     with _uid_of_its_own(), transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         is_as_seen = _standing(endpoint) == _standing(seen)

@@ -30,14 +30,16 @@ PING_TYPE = "webhook.verify"
 EXCERPT_CHARACTERS = 500
 VERIFY_SECONDS = 5.0
 """Time limit for an endpoint's answer, in seconds."""
-_VERIFY = "POST /v1/webhooks/{endpoint_id}/verify"
+VERIFY, CHANGE = "POST /v1/webhooks/{endpoint_id}/verify", "PATCH /v1/webhooks/{endpoint_id} again"
+"""What to do after repairing an endpoint whose ping failed: a ping of its stored values, or the change that failed."""
+_ANSWER = "Answer 2xx within 5 seconds with the body's `challenge`, then {again}."
 
 
 class WebhookVerifyFailed(ServiceError):
     status = 422
     code = "webhook_verify_failed"
     message = "The endpoint did not answer the verify ping with its challenge."
-    hint = f"Answer 2xx within 5 seconds with the body's `challenge`, then {_VERIFY}."
+    hint = _ANSWER.format(again=VERIFY)
     repeat = "after repairing the endpoint"
 
 
@@ -47,7 +49,7 @@ _NOT_PUBLIC = (
 )
 _NOT_REACHED = (
     "Nothing answered at the url. The endpoint exists: start your server with the signing secret, answer the body's "
-    f"`challenge`, then {_VERIFY}."
+    "`challenge`, then {again}."
 )
 
 
@@ -65,15 +67,18 @@ class Ping:
         return type_alone(self)
 
 
-def passed(endpoint: Endpoint) -> Ping:
-    """Ping an endpoint with its values in memory, saved or not. Raises WebhookVerifyFailed if the ping fails."""
+def passed(endpoint: Endpoint, *, again: str = VERIFY) -> Ping:
+    """Ping an endpoint with its values in memory, saved or not. Raises WebhookVerifyFailed if the ping fails.
+
+    `again` is `VERIFY`, or `CHANGE` for values that are not saved.
+    """
     answer = handshake(endpoint) if endpoint.format == Endpoint.Format.META else ping(endpoint)
     if not answer.passed:
         raise WebhookVerifyFailed(
             None
             if endpoint.kind == Endpoint.Kind.WEBHOOK
             else "The destination did not accept the verify message.",
-            hint=_hint(endpoint, answer),
+            hint=_hint(endpoint, answer, again),
             details={
                 "endpoint_id": endpoint.id,
                 "http_status": answer.http_status,
@@ -85,17 +90,17 @@ def passed(endpoint: Endpoint) -> Ping:
     return answer
 
 
-def _hint(endpoint: Endpoint, answer: Ping) -> str | None:
+def _hint(endpoint: Endpoint, answer: Ping, again: str) -> str:
     if endpoint.kind != Endpoint.Kind.WEBHOOK:
-        return f"`error` and `body_excerpt` say why. Repair its settings or permissions, then {_VERIFY}."
+        return f"`error` and `body_excerpt` say why. Repair its settings or permissions, then {again}."
     if answer.error == "blocked_address":
         return _NOT_PUBLIC
     if answer.error == "connection_error":
-        return _NOT_REACHED
+        return _NOT_REACHED.format(again=again)
     if not (advice := repair(answer.error)):
-        return None
+        return _ANSWER.format(again=again)
     problem = in_words(answer.error)
-    return f"{problem[0].upper()}{problem[1:]}. {advice} Then {_VERIFY}."
+    return f"{problem[0].upper()}{problem[1:]}. {advice} Then {again}."
 
 
 def handshake(endpoint: Endpoint) -> Ping:

@@ -243,7 +243,11 @@ class TestChange:
         path = f"/v1/webhooks/{endpoint['id']}"
         before = api.get(path).json()
         refuse(receiver)
-        assert_error(api.patch(path, {"url": receiver.url + "/new"}), 422, "webhook_verify_failed")
+        for url in (receiver.url + "/new", "http://127.0.0.1:9/"):
+            error = assert_error(api.patch(path, {"url": url}), 422, "webhook_verify_failed")
+            assert error["hint"].endswith("hen PATCH /v1/webhooks/{endpoint_id} again."), (
+                "verify pings the old url"
+            )
         assert api.get(path).json() == before
         receiver.ping_answer = lambda request: web.Response(text=request.json["challenge"])
         changed = api.patch(path, {"url": receiver.url + "/new"}).json()
