@@ -281,7 +281,7 @@ class EndpointsView(ResourceViewSet):
     @extend_schema(
         operation_id="verify_webhook",
         summary="Verify a webhook endpoint",
-        description="Sends the verify ping. A passed ping makes the endpoint active.",
+        description="Sends the verify ping. A passed ping makes the endpoint active, unless it is paused.",
         request=None,
         responses=VerifiedOut,
     )

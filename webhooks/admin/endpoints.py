@@ -151,7 +151,7 @@ class EndpointAdmin(TenantRowsAdmin):
         dialog=dialog(
             "Verify this endpoint?",
             "Its server gets a signed ping. If the ping passes, the endpoint becomes active and waiting deliveries are "
-            "sent. The tenant's audit log names you.",
+            "sent. A paused endpoint stays paused. The tenant's audit log names you.",
             "Verify",
         ),
     )

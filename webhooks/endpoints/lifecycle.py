@@ -398,8 +398,12 @@ def members_problem(kind: str, given: AbstractSet[str]) -> dict[str, str]:
 
 
 def _is_verified(endpoint: Endpoint) -> bool:
-    """Whether the endpoint may become active without another ping."""
-    return endpoint.verified_at is not None and endpoint.status != DISABLED
+    """Whether the endpoint may become active without another ping. A pause does not replace the ping that a disabled
+    endpoint needs.
+    """
+    if endpoint.verified_at is None or endpoint.status == DISABLED:
+        return False
+    return endpoint.disabled_at is None or endpoint.disabled_at < endpoint.verified_at
 
 
 def _standing(endpoint: Endpoint) -> tuple[str, datetime | None]:

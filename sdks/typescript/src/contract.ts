@@ -2403,7 +2403,7 @@ export interface paths {
         put?: never;
         /**
          * Verify a webhook endpoint
-         * @description Sends the verify ping. A passed ping makes the endpoint active.
+         * @description Sends the verify ping. A passed ping makes the endpoint active, unless it is paused.
          */
         post: operations["verify_webhook"];
         delete?: never;

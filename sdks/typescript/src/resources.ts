@@ -748,7 +748,7 @@ export class Webhooks extends Resource {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/test`, body }, options);
   }
 
-  /** Verify a webhook endpoint. Sends the verify ping. A passed ping makes the endpoint active. */
+  /** Verify a webhook endpoint. Sends the verify ping. A passed ping makes the endpoint active, unless it is paused. */
   verify(endpointId: string, options: RequestOptions = {}): Promise<Schemas["Verified"]> {
     return this.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(endpointId)}/verify` }, options);
   }

@@ -321,6 +321,20 @@ class TestChange:
         changed = api.patch(path, {"status": "active"}).json()
         assert (changed["status"], changed["consecutive_failures"]) == ("active", 0)
 
+    def test_a_pause_does_not_replace_the_ping_of_a_disabled_endpoint(
+        self, api: Api, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        path = f"/v1/webhooks/{endpoint['id']}"
+        recorder.disable({UUID(endpoint["id"]): "gone"})
+        assert api.patch(path, {"status": "paused"}).json()["status"] == "paused"
+        assert_error(api.post(f"{path}/resume"), 409, "conflict")
+        refuse(receiver)
+        assert_error(api.patch(path, {"status": "active"}), 422, "webhook_verify_failed")
+        assert api.get(path).json()["status"] == "paused"
+        receiver.ping_answer = lambda request: web.Response(text=request.json["challenge"])
+        assert api.post(f"{path}/verify").json()["status"] == "paused"
+        assert api.post(f"{path}/resume").json()["status"] == "active"
+
     def test_only_active_and_paused_can_be_set(self, api: Api, endpoint: dict[str, Any]) -> None:
         path = f"/v1/webhooks/{endpoint['id']}"
         for status in ("disabled", "pending", "nonsense", None):

@@ -2421,7 +2421,7 @@ class AsyncWebhooks(AsyncResource):
     async def verify(self, endpoint_id: str) -> types.Verified:
         """Verify a webhook endpoint.
 
-        Sends the verify ping. A passed ping makes the endpoint active.
+        Sends the verify ping. A passed ping makes the endpoint active, unless it is paused.
         """
         answer: types.Verified = await self._json(
             Call(

@@ -2419,7 +2419,7 @@ class Webhooks(Resource):
     def verify(self, endpoint_id: str) -> types.Verified:
         """Verify a webhook endpoint.
 
-        Sends the verify ping. A passed ping makes the endpoint active.
+        Sends the verify ping. A passed ping makes the endpoint active, unless it is paused.
         """
         answer: types.Verified = self._json(
             Call(
