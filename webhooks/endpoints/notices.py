@@ -58,14 +58,21 @@ SELECT d.id, d.event_id, d.event_type, d.attempts, d.last_error, d.last_http_sta
 FROM webhook_deliveries d JOIN taken ON taken.delivery_id = d.id WHERE d.tenant_id = %s ORDER BY d.id
 """
 # In the partial index `delivery_due`, retries come after deliveries that were never attempted, so failed deliveries are
-# among the last rows.
+# among the last rows. With a short retry schedule, no delivery waits for long, so given-up ones count too.
 _FAILS_WITH_OTHERS = """
 SELECT EXISTS (
     SELECT 1 FROM (
         SELECT status, event_type FROM webhook_deliveries
-        WHERE tenant_id = %s AND endpoint_id = %s AND status IN ('pending', 'failed')
-        ORDER BY next_attempt_at DESC LIMIT %s
-    ) AS latest WHERE status = 'failed' AND event_type <> ALL(%s)
+        WHERE tenant_id = %(tenant_id)s AND endpoint_id = %(endpoint_id)s AND status IN ('pending', 'failed')
+        ORDER BY next_attempt_at DESC LIMIT %(rows)s
+    ) AS latest WHERE status = 'failed' AND event_type <> ALL(%(operational)s)
+) OR EXISTS (
+    SELECT 1 FROM (
+        SELECT endpoint_id, status, attempts, event_type, dead_at FROM webhook_deliveries
+        WHERE tenant_id = %(tenant_id)s ORDER BY id DESC LIMIT %(rows)s
+    ) AS newest
+    WHERE endpoint_id = %(endpoint_id)s AND status = 'dead' AND attempts > 0 AND event_type <> ALL(%(operational)s)
+      AND dead_at > coalesce(greatest(%(last_success_at)s::timestamptz, %(verified_at)s), '-infinity')
 )
 """
 
@@ -213,10 +220,20 @@ def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
 
 
 def _fails_with_others(endpoint: Endpoint) -> bool:
-    """Whether a failed delivery, other than that of an operational event, waits for a retry."""
+    """Whether a failed delivery, other than that of an operational event, waits for a retry, or was given up since the
+    endpoint's last success.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
-            _FAILS_WITH_OTHERS, [endpoint.tenant_id, endpoint.id, COUNTED_ROWS, list(OPERATIONAL_TYPES)]
+            _FAILS_WITH_OTHERS,
+            {
+                "tenant_id": endpoint.tenant_id,
+                "endpoint_id": endpoint.id,
+                "rows": COUNTED_ROWS,
+                "operational": list(OPERATIONAL_TYPES),
+                "last_success_at": endpoint.last_success_at,
+                "verified_at": endpoint.verified_at,
+            },
         )
         return bool(cursor.fetchone()[0])
 

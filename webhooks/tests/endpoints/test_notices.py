@@ -190,6 +190,38 @@ def test_the_failure_of_an_operational_event_makes_none(
     assert reported(broken) == []
 
 
+def test_an_endpoint_whose_deliveries_are_given_up_soon_is_reported_too(
+    tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+) -> None:
+    """Nothing waits for a retry when the tenant is to be notified."""
+    Endpoint.objects.filter(pk=broken.pk).update(retry_schedule="1")
+    fail(tenant, broken)
+    Delivery.objects.filter(status="failed").update(next_attempt_at=now())
+    dispatcher.run()
+    assert [notify_changes() for _ in range(2)] == [1, 0]
+    dispatcher.run()
+    (failing,) = [got.json for got in receiver.received if got.json["type"] == "webhook.failing"]
+    assert failing["data"]["reason"] == {"error": "http_5xx", "http_status": 503}
+    assert failing["data"]["waiting"] == {"count": 0, "oldest": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [("webhook.failing", None), ("message.inbound", "last_success_at"), ("message.inbound", "verified_at")],
+)
+def test_what_was_given_up_before_a_success_or_is_a_notice_is_not_reported(
+    tenant: Tenant, broken: Endpoint, settings: Any, kind: str, column: str | None
+) -> None:
+    settings.WEBHOOK_RETRY_SCHEDULE = []
+    publish_one(tenant, "webhook:0:failing", type=kind)
+    dispatcher.run()
+    assert Delivery.objects.get().status == "dead"
+    Endpoint.objects.update(failing_since=now() - LONG_AGO)
+    if column is not None:
+        Endpoint.objects.update(**{column: now()})
+    assert notify_changes() == 0
+
+
 def test_endpoints_without_a_report_keep_no_other_out(
     tenant: Tenant, broken: Endpoint, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
