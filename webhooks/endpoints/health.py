@@ -226,12 +226,13 @@ def health_of(endpoint: Endpoint) -> Health:
                 row = cursor.fetchone()
             reason = Reason(*row) if row else None
     is_active = endpoint.status == Endpoint.Status.ACTIVE
+    retry_at = endpoint.circuit_open_until or (next_attempt_at if is_failing else None)
     p50, p95 = quantiles or (None, None)
     return Health(
         state="circuit_open" if is_open else "failing" if is_failing else "healthy",
         since=endpoint.secret_unreadable_since or endpoint.failing_since,
         reason=reason,
-        retry_at=endpoint.circuit_open_until or (next_attempt_at if is_failing and is_active else None),
+        retry_at=retry_at if is_active else None,
         waiting=Waiting(waiting, ids.created_at(oldest) if oldest else None),
         last_hour=LastHour(attempted, round(delivered / attempted, 4) if attempted else None, p50, p95),
     )

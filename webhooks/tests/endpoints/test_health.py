@@ -110,13 +110,19 @@ class TestHealth:
         shown = shown_health(api, endpoint)
         assert (shown["state"], shown["retry_at"], shown["waiting"]["count"]) == ("circuit_open", until, 1)
 
-    def test_of_one_that_fails_and_is_paused_plans_no_attempt(
-        self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
+    @pytest.mark.parametrize("status", ["paused", "disabled"])
+    def test_of_one_that_fails_and_is_not_active_plans_no_attempt(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], status: str
     ) -> None:
         publish_one(tenant)
-        Endpoint.objects.update(status="paused", consecutive_failures=2, failing_since=now())
+        Endpoint.objects.update(status=status, consecutive_failures=2, failing_since=now())
         assert (shown_health(api, endpoint)["state"], shown_health(api, endpoint)["retry_at"]) == (
             "failing",
+            None,
+        )
+        open_circuit()
+        assert (shown_health(api, endpoint)["state"], shown_health(api, endpoint)["retry_at"]) == (
+            "circuit_open",
             None,
         )
 
