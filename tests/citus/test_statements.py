@@ -22,6 +22,7 @@ OF_ALL_TENANTS = {
     "webhooks.delivery.claim_statements._READY",
     "webhooks.delivery.monitoring._BUSY",
     "webhooks.delivery.monitoring._DEAD",
+    "webhooks.delivery.monitoring._NOT_HELD_BACK",
     "webhooks.open_deliveries._BY_INDEX",
     "messaging.message_log.staff_message_search._EVERYWHERE",
     "messaging.message_log.staff_message_search._FIND_EVERYWHERE",

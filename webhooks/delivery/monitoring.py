@@ -50,6 +50,12 @@ FROM busy
 JOIN webhooks_endpoint e ON e.id = busy.endpoint_id AND e.status = 'active'
 JOIN tenants_tenant t ON t.id = e.tenant_id AND {SERVED.format(row="e")}
 """  # noqa: S608 - only parts of statements are formatted in
+# An open circuit and a rate limit hold back deliveries on purpose, however many dispatchers run. The conditions cost
+# nothing, because the join has read the endpoint's row already.
+_NOT_HELD_BACK = f"""{_BUSY}
+WHERE e.circuit_open_until IS NULL
+  AND (e.rate_per_second IS NULL OR e.paced_until IS NULL OR e.paced_until <= now())
+"""
 # The index that yields the busy endpoints also yields their due rows.
 _RETRIES = f"""
 SELECT coalesce(sum(due.rows), 0)::bigint, min(due.oldest)
@@ -106,7 +112,7 @@ def _secrets_unreadable() -> int:
 def _health() -> dict[str, Any]:
     """Due retries of active endpoints, deliveries that died within a day, and active endpoints that fail."""
     with connection.cursor() as cursor:
-        counted = _of_busy(cursor, _RETRIES, COUNTED_ROWS)
+        counted = _of_busy(cursor, _BUSY, _RETRIES, COUNTED_ROWS)
         cursor.execute(_DEAD)
         (dead,) = cursor.fetchone()
     oldest = min((at for _, at in counted if at), default=None)
@@ -119,9 +125,9 @@ def _health() -> dict[str, Any]:
     }
 
 
-def _of_busy(cursor: Any, statement: str, rows: int) -> list[tuple[Any, ...]]:
-    """The rows that a statement returns for the endpoints with open deliveries."""
-    cursor.execute(_BUSY)
+def _of_busy(cursor: Any, endpoints_of: str, statement: str, rows: int) -> list[tuple[Any, ...]]:
+    """The rows that a statement returns for the endpoints with open deliveries that `endpoints_of` selects."""
+    cursor.execute(endpoints_of)
     found: list[tuple[Any, ...]] = []
     for tenant_id, busy in together(cursor.fetchall(), itemgetter(0)):
         endpoints, ordered = [row[1] for row in busy], [row[2] for row in busy]
@@ -134,7 +140,8 @@ def _of_busy(cursor: Any, statement: str, rows: int) -> list[tuple[Any, ...]]:
 
 def _oldest_due_age() -> float:
     with connection.cursor() as cursor:
-        oldest = min((at for (at,) in _of_busy(cursor, _OLDEST, HELD_ROWS) if at), default=None)
+        found = _of_busy(cursor, _NOT_HELD_BACK, _OLDEST, HELD_ROWS)
+    oldest = min((at for (at,) in found if at), default=None)
     return max(0.0, (now() - oldest).total_seconds()) if oldest else 0.0
 
 
@@ -158,7 +165,8 @@ metrics.gauge(
 )
 metrics.gauge(
     "gateway_deliveries_oldest_due_age_seconds",
-    "Age of the oldest delivery of an active endpoint that is due and not yet claimed.",
+    "Age of the oldest delivery that is due and not yet claimed, without endpoints that are not active, are behind an "
+    "open circuit, or have used up their rate.",
     _oldest_due_age,
 )
 metrics.gauge(

@@ -1,6 +1,6 @@
 """Monitoring of deliveries: the section of `/v1/admin/health`, the metrics page, the mail of a disabled endpoint."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from webhooks.delivery import dispatcher
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import claim
 from webhooks.models import Delivery, Endpoint, ReplayChunk
-from webhooks.tests.delivering import publish_one
+from webhooks.tests.delivering import copied, publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TOKEN = "scraper-token"
@@ -111,6 +111,44 @@ def test_metrics_show_what_waits_and_what_a_dead_worker_left(
     dispatcher.run()
     assert scrape(settings)["gateway_deliveries_rescued_total"] == 1
     assert Delivery.objects.get().leased_until is None
+
+
+@pytest.mark.parametrize(
+    ("circuit", "rate", "slot", "is_late"),
+    [
+        (1, None, None, False),
+        (-1, None, None, False),
+        (None, 5, 1, False),
+        (None, 5, -1, True),
+        (None, 5, None, True),
+    ],
+)
+def test_what_an_endpoint_itself_holds_back_is_not_late(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    settings: Any,
+    circuit: int | None,
+    rate: int | None,
+    slot: int | None,
+    is_late: bool,
+) -> None:
+    """Otherwise the endpoint of one tenant would page the operator. The other endpoint still counts."""
+    publish_one(tenant)
+    Delivery.objects.update(next_attempt_at=now() - timedelta(minutes=3))
+
+    def in_minutes(count: int | None) -> datetime | None:
+        return None if count is None else now() + timedelta(minutes=count)
+
+    Endpoint.objects.update(
+        circuit_open_until=in_minutes(circuit), rate_per_second=rate, paced_until=in_minutes(slot)
+    )
+    assert (scrape(settings)["gateway_deliveries_oldest_due_age_seconds"] > 179) is is_late
+    copied(endpoint["id"], tenant, receiver.url)
+    Endpoint.objects.exclude(pk=endpoint["id"]).update(circuit_open_until=None, rate_per_second=None)
+    publish_one(tenant, "k2")
+    Delivery.objects.exclude(endpoint_id=endpoint["id"]).update(next_attempt_at=now() - timedelta(minutes=2))
+    assert scrape(settings)["gateway_deliveries_oldest_due_age_seconds"] > (179 if is_late else 119)
 
 
 def test_counts_of_several_processes_add_up_and_survive_a_lost_valkey(
