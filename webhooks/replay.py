@@ -23,6 +23,7 @@ from gateway.api.errors import Conflict, InvalidRequest, NotFound, TooManyInFlig
 from gateway.clock import isoformat, now
 from gateway.database import transactions
 from gateway.database.transactions import concerns_all
+from gateway.monitoring import metrics
 from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from tenants.models import Tenant
@@ -365,6 +366,12 @@ def release_again_soon() -> None:
         enqueue(RELEASE, countdown=RELEASE_SECONDS, expires=5)
 
 
+def _has_room(cursor: Any, tenant_id: UUID, endpoint_id: UUID) -> bool:
+    """Whether an endpoint has so few open deliveries that more of its replays may be released."""
+    cursor.execute(_WAITING, [tenant_id, endpoint_id, MOST_WAITING])
+    return bool(cursor.fetchone()[0] < MOST_WAITING)
+
+
 def _release_one(endpoint_id: UUID) -> int:
     with transaction.atomic(), connection.cursor() as cursor:
         # The endpoint's row is the lock: two releases of one endpoint at once could exceed the limit.
@@ -375,8 +382,7 @@ def _release_one(endpoint_id: UUID) -> int:
         )
         if endpoint is None:
             return 0
-        cursor.execute(_WAITING, [endpoint.tenant_id, endpoint_id, MOST_WAITING])
-        if cursor.fetchone()[0] >= MOST_WAITING:
+        if not _has_room(cursor, endpoint.tenant_id, endpoint_id):
             return 0
         chunk = ReplayChunk.objects.filter(endpoint_id=endpoint_id, due_at__lte=Now()).order_by("id").first()
         if chunk is None:
@@ -394,3 +400,24 @@ def _release_one(endpoint_id: UUID) -> int:
         released: int = cursor.rowcount
         chunk.delete()
     return released
+
+
+def _oldest_due_age() -> float:
+    """The age of the oldest due chunk, without endpoints whose chunks have to wait."""
+    due = ReplayChunk.objects.filter(due_at__lte=Now(), endpoint__status=Endpoint.Status.ACTIVE)
+    by_endpoint = due.values_list("endpoint__tenant_id", "endpoint_id").annotate(Min("due_at"))
+    with connection.cursor() as cursor:
+        oldest = min((at for *whose, at in by_endpoint if _has_room(cursor, *whose)), default=None)
+    return max(0.0, (now() - oldest).total_seconds()) if oldest else 0.0
+
+
+metrics.gauge(
+    "gateway_replay_chunks_waiting",
+    "Chunks of replays that are still to be released.",
+    ReplayChunk.objects.count,
+)
+metrics.gauge(
+    "gateway_replays_oldest_due_age_seconds",
+    "Age of the oldest due chunk of a replay, without endpoints that are not active or have many open deliveries.",
+    _oldest_due_age,
+)

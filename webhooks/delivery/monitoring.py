@@ -7,7 +7,6 @@ from operator import itemgetter
 from typing import Any
 
 from django.db import connection
-from django.db.models import Min
 from rest_framework import serializers
 
 from gateway.clock import isoformat, now
@@ -16,7 +15,7 @@ from gateway.monitoring import admin_health, metrics
 from gateway.monitoring.metrics import Counter, Histogram
 from gateway.valkey.connection import valkey
 from tenants.tenant_status import SERVED
-from webhooks.models import Endpoint, ReplayChunk
+from webhooks.models import Endpoint
 from webhooks.open_deliveries import BUSY
 
 CLAIMED = Counter("gateway_deliveries_claimed_total", "Deliveries claimed by dispatchers.")
@@ -150,19 +149,6 @@ def _in_flight() -> float:
     return float(sum(int(value) for value in valkey().mget(keys) if value)) if keys else 0.0
 
 
-def _replays_age() -> float:
-    oldest = ReplayChunk.objects.filter(due_at__lte=now()).aggregate(first=Min("due_at"))["first"]
-    return (now() - oldest).total_seconds() if oldest else 0.0
-
-
-metrics.gauge(
-    "gateway_replay_chunks_waiting",
-    "Chunks of replays that are still to be released.",
-    ReplayChunk.objects.count,
-)
-metrics.gauge(
-    "gateway_replays_oldest_due_age_seconds", "Age of the oldest chunk of a replay that is due.", _replays_age
-)
 metrics.gauge(
     "gateway_deliveries_oldest_due_age_seconds",
     "Age of the oldest delivery that is due and not yet claimed, without endpoints that are not active, are behind an "

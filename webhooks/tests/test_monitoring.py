@@ -12,6 +12,7 @@ from gateway.monitoring import metrics
 from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api
 from tests.receiver import Receiver
+from webhooks import replay
 from webhooks.delivery import dispatcher
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import claim
@@ -234,3 +235,29 @@ def test_replays_that_are_late_show(settings: Any, endpoint: dict[str, Any]) -> 
     after = scrape(settings)
     assert after["gateway_replay_chunks_waiting"] == 3
     assert 299 < after["gateway_replays_oldest_due_age_seconds"] < 330
+
+
+def test_replays_that_have_to_wait_are_not_late(
+    settings: Any,
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chunk = {"missed": False, "source_ids": [], "due_at": now() - timedelta(minutes=5)}
+    ReplayChunk.objects.create(endpoint_id=endpoint["id"], **chunk)
+    for status in ("paused", "disabled"):
+        Endpoint.objects.update(status=status)
+        assert scrape(settings)["gateway_replays_oldest_due_age_seconds"] == 0
+    Endpoint.objects.update(status="active")
+    publish_one(tenant)
+    monkeypatch.setattr(replay, "MOST_WAITING", 1)
+    assert scrape(settings)["gateway_replays_oldest_due_age_seconds"] == 0, (
+        "the endpoint's open deliveries go first"
+    )
+    copied(endpoint["id"], tenant, receiver.url)
+    other = Endpoint.objects.exclude(pk=endpoint["id"]).get()
+    ReplayChunk.objects.create(endpoint=other, **chunk | {"due_at": now() - timedelta(minutes=2)})
+    assert 119 < scrape(settings)["gateway_replays_oldest_due_age_seconds"] < 150
+    Delivery.objects.all().delete()
+    assert scrape(settings)["gateway_replays_oldest_due_age_seconds"] > 299
