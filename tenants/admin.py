@@ -322,10 +322,18 @@ class EmailDomainRuleAdmin(ModelAdmin):  # type: ignore[misc]
         super().delete_model(request, obj)
 
 
+class UserForm(forms.ModelForm):  # type: ignore[type-arg]
+    def clean_email(self) -> str:
+        """The address as it is stored. The form then compares it with the addresses of the other users."""
+        email: str = self.cleaned_data["email"]
+        return email.lower()
+
+
 @admin.register(User)
 class UserAdmin(ModelAdmin):  # type: ignore[misc]
     """Users. A new user sets the first password with a link from /password/reset; staff never set one."""
 
+    form = UserForm
     list_display = ("email", "tenant", "is_staff", "is_superuser", "is_active", "last_login")
     list_filter = ("is_staff", "is_active")
     list_select_related = ("tenant",)
@@ -383,6 +391,8 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
         if not change:
             obj.set_unusable_password()
         super().save_model(request, obj, form, change)
+        if change and "email" in form.changed_data:
+            log_in.use_address(obj)
         details = {field: str(form.cleaned_data[field]) for field in form.changed_data}
         if "groups" in form.changed_data:
             details["groups"] = ", ".join(group.name for group in form.cleaned_data["groups"])

@@ -15,6 +15,7 @@ import threading
 from typing import Any, ClassVar
 
 from allauth.account.adapter import DefaultAccountAdapter, get_adapter
+from allauth.account.models import EmailAddress
 from allauth.core import ratelimit
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
@@ -31,6 +32,15 @@ from gateway.api.errors import Conflict, Forbidden, NotFound, RateLimited, Unaut
 from gateway.encryption import decrypt, encrypt, rotated
 from tenants import audit, mail
 from tenants.models import User
+
+
+def use_address(user: User) -> None:
+    """Make a user's address the only one that logs in and gets mails for a new password.
+
+    Call it in the transaction that stores the address.
+    """
+    EmailAddress.objects.filter(user=user).delete()
+    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
 
 
 def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:

@@ -7,7 +7,6 @@ the address already has an account. The member who invites does not learn this.
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.core import signing
 from django.db import IntegrityError, transaction
@@ -17,6 +16,7 @@ from gateway.clock import now
 from gateway.database.partitions import delete_free
 from gateway.roles import Role
 from tenants import audit, mail
+from tenants.credentials import log_in
 from tenants.models import Invitation, Tenant, User
 from tenants.team.members import lock_team, require_room
 
@@ -130,7 +130,7 @@ def _accept(invitation: Invitation, password: str) -> User:
     user = User.objects.create_user(
         invitation.email, password, tenant=invitation.tenant, role=invitation.role
     )
-    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    log_in.use_address(user)
     _end_open(invitation.tenant_id, email=invitation.email)
     _record("team.join", invitation, user.pk)
     return user

@@ -2,24 +2,29 @@
 
 import html
 import re
+from importlib import import_module
 from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
 import pytest
+from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
+from django.apps import apps
 from django.contrib.auth.models import Group
 from django.core.cache import cache
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
 from gateway import ids
-from tenants import audit, platform_apps
-from tenants.credentials import api_keys, bearer_tokens
+from tenants import audit, mail, platform_apps
+from tenants.credentials import api_keys, bearer_tokens, log_in
 from tenants.models import (
     ApiKey,
     AuditEntry,
     EmailDomainRule,
+    OutboundMail,
     PlatformApp,
     SignUp,
     Tenant,
@@ -307,6 +312,43 @@ def test_a_changed_person_keeps_the_password_and_the_entry_names_what_changed(
         browser.post(f"/admin/tenants/emaildomainrule/{path}/", form)
         entry = AuditEntry.objects.latest("id")
         assert (entry.target_id, entry.details) == ("zoho.com", {"verdict": "block"})
+
+
+def test_only_the_address_that_staff_store_last_logs_a_person_in(browser: Client, tenant: Tenant) -> None:
+    person = User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
+    log_in.use_address(person)
+    Client().post("/password/reset", {"email": person.email})
+    [link] = mail.links_in(OutboundMail.objects.get().text)
+    form = {"email": "Asha@shop.example", "tenant": str(tenant.pk), "role": "owner", "is_active": "on"}
+    assert browser.post(f"/admin/tenants/user/{person.pk}/change/", form).status_code == 302
+    for address, enters in (("asha@traders.example", False), ("asha@shop.example", True)):
+        client = Client()
+        client.post("/login", {"login": address, "password": "a long enough password"})
+        assert ("_auth_user_id" in client.session) is enters
+        Client().post("/password/reset", {"email": address})
+    assert OutboundMail.objects.values_list("to", flat=True).latest("id") == "asha@shop.example"
+    assert OutboundMail.objects.filter(to="asha@traders.example").count() == 1
+    answer = Client().get("/" + link.split("/", 3)[3], follow=True)
+    assert "does not work" in answer.content.decode()
+
+
+def test_the_upgrade_deletes_addresses_that_people_had_before(tenant: Tenant) -> None:
+    person = User.objects.create_user("asha@shop.example", tenant=tenant)
+    log_in.use_address(person)
+    EmailAddress.objects.create(user=person, email="asha@traders.example", verified=True)
+    migration = import_module("tenants.migrations.0022_no_former_addresses")
+    migration.delete_former(apps, connection.schema_editor())
+    assert [row.email for row in EmailAddress.objects.all()] == ["asha@shop.example"]
+
+
+@pytest.mark.parametrize("path", ["add", "{person.pk}/change"])
+def test_an_address_that_has_an_account_is_refused_in_any_letter_case(browser: Client, path: str) -> None:
+    User.objects.create_user("asha@traders.example")
+    person = User.objects.create_user("ravi@traders.example")
+    form = {"email": "Asha@Traders.example", "role": "owner", "is_active": "on"}
+    answer = browser.post(f"/admin/tenants/user/{path.format(person=person)}/", form)
+    assert "User with this Email already exists." in answer.content.decode()
+    assert not User.objects.filter(email="Asha@Traders.example").exists()
 
 
 def test_the_audit_list_names_who_acted_and_is_filtered_by_action(
