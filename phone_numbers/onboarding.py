@@ -38,7 +38,7 @@ from phone_numbers import app_data, leaving
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.sync import store_view
-from phone_numbers.tokens import Refused, accepted, accepted_for, ends_soon, graph_of
+from phone_numbers.tokens import Refused, accepted, accepted_for, ends_soon, graph_of, set_ends
 from tenants.audit import Actor
 from tenants.models import ApiKey
 from tenants.tenant_status import NewNumbersClosed, is_restricted
@@ -319,15 +319,16 @@ def adopt(
 
 
 def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
-    token_columns = {
-        "access_token": grant.token,
-        "token_expires_at": grant.facts.expires_at,
-        "data_access_expires_at": grant.facts.data_access_expires_at,
-        "token_checked_at": now(),
-    }
     account, created = BusinessAccount.objects.select_for_update().get_or_create(
         waba_id=grant.waba_id,
-        defaults={"tenant_id": tenant_id, "environment": grant.environment, **token_columns},
+        defaults={
+            "tenant_id": tenant_id,
+            "environment": grant.environment,
+            "access_token": grant.token,
+            "token_expires_at": grant.facts.expires_at,
+            "data_access_expires_at": grant.facts.data_access_expires_at,
+            "token_checked_at": now(),
+        },
     )
     if account.tenant_id != tenant_id:
         raise leaving.held_by_another("business account")
@@ -336,9 +337,10 @@ def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
     if not created:
         if account.access_token != grant.token:
             account.token_warned_days = None
-        for name, value in token_columns.items():
-            setattr(account, name, value)
-        account.token_invalid_at, account.facts_changed_at = None, now()
+        set_ends(account, grant.facts)
+        account.access_token = grant.token
+        account.token_checked_at = account.facts_changed_at = now()
+        account.token_invalid_at = None
         account.save()
     return account
 

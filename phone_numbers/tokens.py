@@ -129,19 +129,29 @@ def check(account: BusinessAccount, *, doubted: bool = False) -> None:
             return
         current.token_checked_at = now()
         if works:
-            current.token_expires_at = facts.expires_at
-            current.data_access_expires_at = facts.data_access_expires_at
+            set_ends(current, facts)
             current.token_invalid_at = None
         current.save(
             update_fields=[
                 "token_checked_at",
                 "token_expires_at",
                 "data_access_expires_at",
+                "token_warned_days",
                 "token_invalid_at",
             ]
         )
     if not works:
         state.token_failed(waba_id=account.waba_id, token=token)
+
+
+def set_ends(account: BusinessAccount, facts: oauth.TokenFacts) -> None:
+    """Set when the account's token ends. The warnings come again for a later end. The caller saves the account."""
+    former = state.token_end(account)
+    account.token_expires_at = facts.expires_at
+    account.data_access_expires_at = facts.data_access_expires_at
+    end = state.token_end(account)
+    if former is not None and (end is None or end > former):
+        account.token_warned_days = None
 
 
 def ends_soon() -> Q:

@@ -687,6 +687,29 @@ def test_what_is_said_of_a_former_token_is_not_stored_for_the_new_one(
     assert (row.access_token, row.token_expires_at, row.token_checked_at) == ("a new token", None, None)
 
 
+@pytest.mark.parametrize("again", ["check", "connect"])
+def test_a_later_end_of_the_same_token_is_reported_again(
+    simulator: RunningSimulator, tenant: Tenant, again: str
+) -> None:
+    account = connect(simulator, tenant, variant="expiring")
+    assert tokens.warn_of_ends() == 1
+    for ends_in, events in ((timedelta(days=6, hours=12), 2), (timedelta(days=5), 2)):
+        end = int((now() + ends_in).timestamp())
+        simulator.control("PATCH", "tokens", {"access_token": account.access_token, "expires_at": end})
+        if again == "check":
+            tokens.check(BusinessAccount.objects.get())
+        else:
+            onboarding.connect(
+                actor=Actor(),
+                tenant_id=tenant.id,
+                environment="live",
+                waba_id=account.waba_id,
+                access_token=account.access_token,
+            )
+        tokens.warn_of_ends()
+        assert len(published(tenant, "token.expiring")) == events
+
+
 def test_the_end_of_a_new_token_is_reported_again(simulator: RunningSimulator, tenant: Tenant) -> None:
     account = connect(simulator, tenant, variant="expiring")
     assert tokens.warn_of_ends() == 1
