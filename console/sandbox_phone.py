@@ -265,20 +265,20 @@ def _filled_in(request: HttpRequest) -> dict[str, Any]:
 
 def _choose(request: HttpRequest, visit: Visit, customer: str, message_id: str, place: str) -> HttpResponse:
     """Send the reply of a tapped button or list row, as defined in the message."""
-    with _asking_simulator(visit), or_404():
-        number = control.number_of(visit.tenant.id, request.POST.get("number") or None)
+    with _acting(request, visit) as chosen:
+        number = control.number_of(visit.tenant.id, chosen)
         rows = _messages(visit, number, customer)
-    bubble = next((one for one in bubbles_of(rows) if one.id == message_id), None)
-    if bubble is None or place not in map(str, range(len(bubble.choices))):
-        raise Http404("There is no such choice.")
-    says = bubble.choices[int(place)].says
-    reply = (says.get("interactive") or {}).get("nfm_reply") or {}
-    if reply.get("name") == "flow":
-        with _asking_simulator(visit), or_404():
-            if control.has_flow(visit.tenant.id, message_id):
-                asked = {"number": number.phone_number_id, "customer": customer, "message": message_id}
-                return redirect(f"{reverse('console_phone_flow')}?{urlencode(asked)}")
-    return _write(request, visit, customer, {**says, "context": message_id})
+        bubble = next((one for one in bubbles_of(rows) if one.id == message_id), None)
+        if bubble is None or place not in map(str, range(len(bubble.choices))):
+            raise Http404("There is no such choice.")
+        says = bubble.choices[int(place)].says
+        reply = (says.get("interactive") or {}).get("nfm_reply") or {}
+        if reply.get("name") == "flow" and control.has_flow(visit.tenant.id, message_id):
+            asked = {"number": number.phone_number_id, "customer": customer, "message": message_id}
+            return redirect(f"{reverse('console_phone_flow')}?{urlencode(asked)}")
+        said = {**says, "context": message_id, "from": customer, "phone_number_id": chosen}
+        control.write(visit.tenant.id, said)
+    return _back(request, customer)
 
 
 def _call(request: HttpRequest, visit: Visit, customer: str, argument: str) -> HttpResponse:

@@ -210,7 +210,9 @@ def test_a_simulator_that_is_away_is_said(tenant: Tenant, browser: Client, setti
         settings.SANDBOX_GRAPH_URL = url
         answer = browser.get("/console/phone")
         assert b"does not answer just now" in answer.content
-        write(browser, text="Hello")
+        for act in ("write", "choose 0"):
+            write(browser, do=act, text="Hello", message="wamid.none")
+            assert "The sandbox did not answer. Try again in a minute." in text(browser, "/console/numbers")
         assert browser.get(f"{PAGE}&seen=x".replace("/phone?", "/phone/thread?")).status_code == 204
         assert browser.get("/console/phone/file?id=1").status_code == 404
 
