@@ -13,8 +13,9 @@ from console import lists
 from console.endpoints import endpoint_called
 from console.json_text import indented, tree
 from console.lists import CustomerNumberField
-from console.visit import TEST, Visit, flash_errors, or_404, require_open
+from console.visit import TEST, Visit, or_404, require_open
 from gateway import ids
+from gateway.api.errors import ServiceError
 from gateway.api.query import by_public_id
 from gateway.database.statements import run
 from tenants.labels import milliseconds
@@ -83,28 +84,29 @@ def delivery(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpRespon
     """Show one delivery with every attempt and its response."""
     found = _delivery(visit, delivery_id)
     [shown] = _shown(visit, [found])
-    return render(
-        request,
-        "console/webhooks/delivery.html",
-        {"shown": shown, "attempts": retries_and_attempt_log.shown_attempts(found)[::-1]},
-    )
+    attempts = retries_and_attempt_log.shown_attempts(found)[::-1]
+    has_body = envelope.load([found.event_id], tenant_id=found.tenant_id).get(found.event_id) is not None
+    context = {"shown": shown, "attempts": attempts, "has_body": has_body}
+    return render(request, "console/webhooks/delivery.html", context)
 
 
 def send_again(request: HttpRequest, visit: Visit, delivery_id: str) -> HttpResponse:
     """Attempt the delivery once more now, and show the result."""
     require_open(visit)
     found = _delivery(visit, delivery_id)
-    with flash_errors(request), endpoint_called(request, visit):
-        again = replay.replay_delivery(**visit.scope, delivery_id=found.id)
-        if again.status == Delivery.Status.DELIVERED:
-            messages.success(
-                request,
-                f"Delivered: HTTP {again.last_http_status}, {milliseconds(again.last_response_ms or 0)}.",
-            )
-        else:
-            messages.error(request, "The endpoint did not accept it. See the attempt below.")
-        return redirect("console_delivery", again.public_id)
-    return redirect("console_delivery", delivery_id)
+    try:
+        with endpoint_called(request, visit):
+            again = replay.replay_delivery(**visit.scope, delivery_id=found.id)
+    except ServiceError as error:
+        # The delivery exists, so a NotFound is about its endpoint or the body of its event.
+        messages.error(request, error.text)
+        return redirect("console_delivery", delivery_id)
+    if again.status == Delivery.Status.DELIVERED:
+        took = milliseconds(again.last_response_ms or 0)
+        messages.success(request, f"Delivered: HTTP {again.last_http_status}, {took}.")
+    else:
+        messages.error(request, "The endpoint did not accept it. See the attempt below.")
+    return redirect("console_delivery", again.public_id)
 
 
 def event_list(request: HttpRequest, visit: Visit) -> HttpResponse:

@@ -27,7 +27,7 @@ from tests.one_of_each import one_of_each
 from tests.pages import blocks
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
-from webhooks.models import Delivery, Endpoint, Event, Figure
+from webhooks.models import Delivery, Endpoint, Event, EventPayload, Figure
 from webhooks.requests import credentials, signed_request
 from webhooks.templatetags import delivery_errors
 from webhooks.tests.delivering import publish_one
@@ -421,24 +421,45 @@ def test_a_delivery_that_fails_again_says_so_and_a_suspended_business_sends_none
     assert Delivery.objects.count() == len(receiver.received) == 2
 
 
-def test_a_delivery_that_failed_says_what_repairs_it_and_offers_no_vain_button(
-    browser: Client, receiver: Receiver, tenant: Tenant
-) -> None:
-    create(browser, receiver)
-    publish_one(tenant)
-    row = Delivery.objects.get()
-    for error, words, again in (
+@pytest.mark.parametrize(
+    ("error", "words", "again"),
+    [
         ("timeout", "answer 2xx at once", True),
         ("endpoint_disabled", "Repair your server, then verify the endpoint.", True),
         ("payload_expired", "It cannot be sent any more.", False),
         ("endpoint_deleted", "Another endpoint can get the event", False),
-    ):
-        Delivery.objects.update(status="dead", last_error=error, next_attempt_at=None)
-        if error == "endpoint_deleted":
-            browser.post(f"/console/webhooks/{row.endpoint_id}/delete")
-        page = text(browser, f"/console/deliveries/{row.public_id}")
-        assert words in page, error
-        assert ("Send it again now" in page) is again, error
+    ],
+)
+def test_a_delivery_that_failed_says_what_repairs_it_and_offers_no_vain_button(
+    browser: Client, receiver: Receiver, tenant: Tenant, error: str, words: str, again: bool
+) -> None:
+    create(browser, receiver)
+    publish_one(tenant)
+    row = Delivery.objects.get()
+    Delivery.objects.update(status="dead", last_error=error, next_attempt_at=None)
+    if error == "payload_expired":
+        EventPayload.objects.all().delete()
+    if error == "endpoint_deleted":
+        browser.post(f"/console/webhooks/{row.endpoint_id}/delete")
+    page = text(browser, f"/console/deliveries/{row.public_id}")
+    assert words in page
+    assert ("Send it again now" in page) is again
+
+
+def test_a_delivery_whose_body_is_past_retention_is_not_sent_again_and_says_why(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver)
+    publish_one(tenant)
+    Delivery.objects.update(status="delivered", last_http_status=200, next_attempt_at=None)
+    path = f"/console/deliveries/{Delivery.objects.get().public_id}"
+    assert "Send it again now" in text(browser, path)
+    EventPayload.objects.all().delete()
+    assert "Send it again now" not in text(browser, path)
+    answer = browser.post(f"{path}/again", follow=True)
+    assert answer.redirect_chain == [(path, 302)]
+    assert "The body of this event is past retention." in answer.content.decode()
+    assert receiver.received == []
 
 
 def test_an_error_without_words_is_named() -> None:
