@@ -89,10 +89,8 @@ def turn_off(request: HttpRequest, visit: Visit) -> HttpResponse:
             lifecycle.delete(**visit.scope, endpoint_id=inbox.pk, actor=Actor(user_id=visit.user.pk))
             messages.success(request, "Conversations are off.")
         return redirect("console_conversations")
-    others = Endpoint.objects.for_environment(**visit.scope).filter(
-        kind=Endpoint.Kind.WEBHOOK, status=Endpoint.Status.ACTIVE, verified_at__isnull=False
-    )
-    context = {"inbox": inbox, "has_another": others.exists()}
+    has_another = lifecycle.has_verified(**visit.scope, besides=inbox)
+    context = {"inbox": inbox, "has_another": has_another}
     return render(request, "console/conversations/off.html", context)
 
 

@@ -33,6 +33,7 @@ from tests.browsers import browser_of, text
 from tests.fixtures import Api, assert_error
 from webhooks.endpoints import lifecycle
 from webhooks.models import Delivery, Endpoint, EventPayload
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,7 +75,7 @@ def test_turning_conversations_on_connects_a_number_without_a_server(tenant: Ten
     assert tenant.checklist["webhook_verified"] is True
     assert AuditEntry.objects.filter(action="webhook_endpoint.create", tenant_id=tenant.id).exists()
     assert "Nobody has written yet" in text(browser, LIST)
-    assert "You have no webhook endpoint that receives messages" in text(browser, f"{LIST}/off")
+    assert "You have no verified endpoint. Your numbers cannot send" in text(browser, f"{LIST}/off")
     browser.post(f"{LIST}/off")
     number.refresh_from_db()
     assert (number.connection_state, number.connection_detail) == ("pending", "no_verified_endpoint")
@@ -762,17 +763,29 @@ def test_only_who_may_turn_off_or_erase_is_offered_it(
         ({}, True),
         ({"status": "paused"}, False),
         ({"verified_at": None}, False),
-        ({"kind": "sqs"}, False),
+        ({"kind": "sqs"}, True),
         ({"environment": "test"}, False),
     ],
 )
 @pytest.mark.django_db
-def test_turning_off_warns_unless_an_endpoint_receives_messages(
+def test_turning_off_warns_unless_another_endpoint_is_verified(
     tenant: Tenant, browser: Client, here: PhoneNumber, fields: dict[str, Any], receives: bool
 ) -> None:
     endpoint = verified_endpoint(tenant)
     Endpoint.objects.filter(pk=endpoint.pk).update(**fields)
-    assert ("You have no webhook endpoint" not in text(browser, f"{LIST}/off")) is receives
+    assert ("You have no verified endpoint" not in text(browser, f"{LIST}/off")) is receives
+
+
+def test_turning_off_in_test_says_that_the_sandbox_still_sends(tenant: Tenant, browser: Client) -> None:
+    browser.post("/console/preferences", {"environment": "test"})
+    browser.post(f"{LIST}/on")
+    assert "Your numbers outside the sandbox cannot send until you add one" in text(browser, f"{LIST}/off")
+    endpoint = endpoint_of(tenant, environment="test", verified_at=now())
+    page = text(browser, f"/console/webhooks/{endpoint.pk}/delete")
+    assert "the numbers there, except those of the sandbox, are no longer connected" in page
+    browser.post("/console/preferences", {"environment": "live"})
+    live = verified_endpoint(tenant)
+    assert "the numbers there are no longer connected" in text(browser, f"/console/webhooks/{live.pk}/delete")
 
 
 def test_home_says_who_waits_and_how_the_numbers_are(

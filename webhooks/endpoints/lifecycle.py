@@ -452,9 +452,10 @@ def _inbox_url() -> str:
     return f"{settings.APP_URL}/console/conversations"
 
 
-def has_verified(*, tenant_id: UUID, environment: str) -> bool:
-    """Whether a tenant has an active, verified endpoint in the environment."""
+def has_verified(*, tenant_id: UUID, environment: str, besides: Endpoint | None = None) -> bool:
+    """Whether a tenant has an active, verified endpoint in the environment, other than `besides`."""
     rows = Endpoint.objects.for_environment(tenant_id, environment)
+    rows = rows.exclude(pk=besides.pk if besides else None)
     return rows.filter(status=ACTIVE, verified_at__isnull=False).exists()
 
 
