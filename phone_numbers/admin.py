@@ -23,7 +23,7 @@ from tenants.models import Tenant
 from tenants.staff.dashboard import Card, register_cards
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, labelled, status_label
-from tenants.staff.search import Hit, Line, register_finder, register_lines
+from tenants.staff.search import Hit, Line, register_finder, register_lines, register_target
 from tenants.staff.site import NavigationLink, register_navigation
 
 
@@ -70,6 +70,10 @@ def _lines(tenant: Tenant) -> Iterator[Line]:
         shown = number.display_phone_number or number.phone_number_id
         text = f"{shown} ({number.environment}, {number.connection_state}{reason})"
         yield Line("Number", text, change_url(PhoneNumber, number.pk))
+
+
+register_target("number", PhoneNumber, "phone_number_id")
+register_target("account", BusinessAccount, "waba_id")
 
 
 register_navigation(

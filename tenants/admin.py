@@ -5,7 +5,6 @@
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, cast
-from urllib.parse import urlencode
 from uuid import UUID
 
 from allauth.mfa.models import Authenticator
@@ -16,7 +15,6 @@ from django.contrib.auth.models import Group
 from django.db.models import Count, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.text import Truncator
 from unfold.admin import ModelAdmin
@@ -282,10 +280,12 @@ class AuditAdmin(HistoryAdmin):
 
     @display(description="Target")
     def target(self, entry: AuditEntry) -> str:
-        """A link that searches for the target's id. While the target exists, the search opens its page."""
-        url = f"{reverse('admin:staff_search')}?{urlencode({'q': entry.target_id})}"
+        """The target's type and id, with a link to its page if the type has one."""
+        kind, url = label(entry.target_type), search.target_url(entry.target_type, entry.target_id)
+        if url is None:
+            return format_html('<div>{} <span class="break-all">{}</span></div>', kind, entry.target_id)
         link = '<div>{} <a class="text-link break-all" href="{}">{}</a></div>'
-        return format_html(link, label(entry.target_type), url, entry.target_id)
+        return format_html(link, kind, url, entry.target_id)
 
     @display(description="What changed")
     def change(self, entry: AuditEntry) -> str:

@@ -21,6 +21,7 @@ from billing.models import (
     CreditNote,
     Invoice,
     PaymentAttempt,
+    PlanVersion,
     Refund,
     SettledItem,
     StaffAct,
@@ -30,6 +31,7 @@ from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_einvoices import answer as einvoice
 from gateway.clock import now
+from tenants import audit
 from tenants.models import AuditEntry, OutboundMail, Tenant, User
 from tenants.staff.roles import FINANCE, SUPPORT
 from tests.browsers import logged_in
@@ -47,6 +49,37 @@ def test_staff_find_an_invoice_by_its_number_and_on_its_tenants_page(
     for tenant, is_shown in ((invoice.tenant, True), (other_tenant, False)):
         shown = browser.get(f"/admin/tenants/tenant/{tenant.pk}/change/").content.decode()
         assert (page in shown) is (f"{invoice.number}, ₹590.00 (Open)" in shown) is is_shown
+
+
+def test_an_audit_entry_leads_to_the_row_of_billing_that_it_names(browser: Client, invoice: Invoice) -> None:
+    note = credit_notes.issue(invoice_id=invoice.id, total_paise=1_180, reason="Outage", at=ist(2026, 12, 2))
+    version = PlanVersion.objects.create(
+        starts="2027-01",
+        first_number_paise=60_000,
+        additional_number_paise=60_000,
+        gst_percent=18,
+        created_at=now(),
+    )
+    act = StaffAct.objects.create(
+        tenant=invoice.tenant,
+        act="credit",
+        target_id=invoice.pk,
+        values={},
+        amount_paise=1,
+        status="done",
+        asked_at=FIRST_OF_DECEMBER,
+    )
+    for target_type, target_id, row in (
+        ("invoice", invoice.public_id, invoice),
+        ("credit_note", note.public_id, note),
+        ("plan_version", version.pk, version),
+        ("staff_act", act.pk, act),
+    ):
+        audit.record(action="billing.credit", target_type=target_type, target_id=target_id)
+        page = f"/admin/billing/{type(row)._meta.model_name}/{row.pk}/change/"
+        entries = browser.get("/admin/tenants/auditentry/").content.decode()
+        assert f'href="{page}">{target_id}</a>' in entries
+        assert browser.get(page).status_code == 200
 
 
 def credit_url(invoice: Invoice) -> str:

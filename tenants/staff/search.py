@@ -1,4 +1,5 @@
-"""Staff search and tenant pages. Each app adds finders, which return hits, and lines of a tenant's page.
+"""Staff search, tenant pages and links of the audit log. Each app adds finders, which return hits, lines of a tenant's
+page, and the pages of its rows that audit entries name.
 
 A finder looks up exact indexed values, or a part of a text in a small table. It runs only for staff who may see its
 model.
@@ -8,15 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Model, Q
 from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from gateway import ids
 from tenants.credentials.api_keys import PREFIX_CHARACTERS
-from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
+from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, Tenant, User
 from tenants.staff.dialogs import change_url
 
 MOST_HITS = 10
@@ -48,6 +51,7 @@ Lines = Callable[[Tenant], Iterable[Line]]
 
 _finders: list[tuple[str, Finder]] = []
 _lines: list[tuple[str, Lines]] = []
+_targets: dict[str, tuple[type[Model], str]] = {}
 
 
 def register_finder(permission: str) -> Callable[[Finder], Finder]:
@@ -68,6 +72,27 @@ def register_lines(permission: str) -> Callable[[Lines], Lines]:
         return lines
 
     return registered
+
+
+def register_target(target_type: str, model: type[Model], column: str = "pk") -> None:
+    """Add the model whose rows the audit entries of a target type name. `column` has the ids that they name."""
+    _targets[target_type] = model, column
+
+
+def target_url(target_type: str, target_id: str) -> str | None:
+    """The page of an audit entry's target, or else the list with only the target. None for a type without a page.
+
+    Does not read whether the target still exists.
+    """
+    if target_type not in _targets:
+        return None
+    model, column = _targets[target_type]
+    if column == "pk":
+        named = ids.decode(model.id_prefix, target_id) if issubclass(model, ids.PublicId) else target_id
+        return change_url(model, named or target_id)
+    names = model._meta
+    changelist = reverse(f"admin:{names.app_label}_{names.model_name}_changelist")
+    return f"{changelist}?{urlencode({column: target_id})}"
 
 
 def find(user: Any, text: str) -> list[Hit]:
@@ -168,3 +193,10 @@ def _audit_lines(tenant: Tenant) -> Iterator[Line]:
         yield Line(
             "Audit log", "everything", f"{reverse('admin:tenants_auditentry_changelist')}?q={tenant.id}"
         )
+
+
+register_target("tenant", Tenant)
+register_target("user", User)
+register_target("api_key", ApiKey)
+register_target("app", PlatformApp)
+register_target("email_domain", EmailDomainRule)

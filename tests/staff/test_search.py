@@ -1,15 +1,20 @@
 """The staff search over all apps, and the links on a tenant's page to the tenant's rows."""
 
 import html
+import re
 from collections import Counter
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
+from phone_numbers.models import PhoneNumber
+from tenants import audit
 from tenants.credentials.api_keys import NewKey
-from tenants.models import PlatformApp, Tenant, User
+from tenants.models import EmailDomainRule, PlatformApp, Tenant, User
 from tenants.staff import search
+from tenants.staff.dialogs import change_url
 from tests.browsers import logged_in, text
 from tests.one_of_each import OneOfEach, one_of_each
 from webhooks.models import Endpoint
@@ -133,6 +138,45 @@ def test_staff_find_only_what_they_may_see(tenant: Tenant, rows: OneOfEach) -> N
 def test_the_search_is_closed_to_customers(browser: Client) -> None:
     assert browser.get("/admin/find/?q=asha").status_code in {302, 403}
     assert Client().get("/admin/find/?q=asha")["Location"].startswith("/admin/login")
+
+
+def test_an_audit_entry_leads_to_its_target_alone(staff: User, tenant: Tenant, rows: OneOfEach) -> None:
+    person = User.objects.create_user("asha@traders.example", tenant=tenant)
+    User.objects.create_user(f"shop{person.pk}@other.example")
+    rule = EmailDomainRule.objects.create(domain="zoho.com", verdict="allow")
+    app = PlatformApp.objects.create(name="Shop platform")
+    PhoneNumber.objects.create(
+        tenant=tenant, account=rows.account, environment="live", phone_number_id="1002", digits="1001"
+    )
+    client = logged_in(staff)
+    for target_type, target_id, row in (
+        ("tenant", tenant.pk, tenant),
+        ("user", person.pk, person),
+        ("api_key", rows.key.row.pk, rows.key.row),
+        ("app", app.pk, app),
+        ("email_domain", rule.pk, rule),
+        ("webhook_endpoint", rows.endpoint.pk, rows.endpoint),
+        ("webhook_delivery", rows.delivery.public_id, rows.delivery),
+        ("number", rows.number.phone_number_id, rows.number),
+        ("account", rows.account.waba_id, rows.account),
+    ):
+        audit.record(action="app.create", target_type=target_type, target_id=target_id)
+        list_page = text(client, "/admin/tenants/auditentry/")
+        (link,) = set(re.findall(rf'href="([^"]*)">{target_id}</a>', list_page))
+        shown, page = text(client, link), change_url(type(row), row.pk)
+        if link != page:
+            assert set(re.findall(r"/admin/numbers/\w+/[\w-]+/change/", shown)) == {page}
+
+
+def test_an_audit_entry_without_a_target_or_a_page_says_so(staff: User, tenant: Tenant) -> None:
+    invitation, client = uuid4(), logged_in(staff)
+    audit.record(action="team.remove", target_type="user", target_id=4711)
+    audit.record(action="team.invite", target_type="invitation", target_id=invitation)
+    page = text(client, "/admin/tenants/auditentry/")
+    [link] = re.findall(r'href="([^"]*)">4711</a>', page)
+    assert "Perhaps it was deleted?" in client.get(link, follow=True).content.decode()
+    assert f">{invitation}</span>" in page
+    assert f">{invitation}</a>" not in page
 
 
 def test_a_tenants_page_leads_everywhere(staff: User, tenant: Tenant, rows: OneOfEach) -> None:

@@ -11,7 +11,7 @@ from gateway import ids
 from gateway.clock import now
 from tenants.models import ApiKey, Tenant
 from tenants.staff.dialogs import change_url
-from tenants.staff.search import Hit, Line, register_finder, register_lines, uuid_of
+from tenants.staff.search import Hit, Line, register_finder, register_lines, register_target, uuid_of
 from webhooks.analytics import statistics
 from webhooks.models import Delivery, Endpoint, Event
 
@@ -86,3 +86,7 @@ def _figures(tenant: Tenant) -> Iterator[Line]:
                 f"{hooked['failed']:,} dead"
             )
             yield Line(f"Last {DAYS} days, {environment}", text)
+
+
+register_target("webhook_endpoint", Endpoint)
+register_target("webhook_delivery", Delivery)
