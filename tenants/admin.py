@@ -12,6 +12,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import SimpleListFilter
 from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
 from django.db.models import Count, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
@@ -32,6 +33,7 @@ from tenants.audit_labels import ACTIONS, action_words, said
 from tenants.credentials import api_keys, log_in
 from tenants.labels import label, milliseconds
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
+from tenants.signup import screening
 from tenants.staff import approval_admin as approval_admin
 from tenants.staff import search
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
@@ -304,6 +306,15 @@ class AuditAdmin(HistoryAdmin):
         return str(entry.actor_email or f"Person {entry.actor_user_id} (removed)")
 
 
+class EmailDomainRuleForm(forms.ModelForm):  # type: ignore[type-arg]
+    def clean_domain(self) -> str:
+        """The domain in the form in which sign-ups look it up."""
+        domain = screening.ascii_host(self.cleaned_data["domain"])
+        if domain is None:
+            raise ValidationError("Give a domain, such as example.com.")
+        return domain
+
+
 @admin.register(EmailDomainRule)
 class EmailDomainRuleAdmin(ModelAdmin):  # type: ignore[misc]
     list_display = ("domain", "verdict", "note", "created_at")
@@ -311,7 +322,12 @@ class EmailDomainRuleAdmin(ModelAdmin):  # type: ignore[misc]
     search_fields = ("domain",)
     search_help_text = "Domain"
     fields = ("domain", "verdict", "note")
+    form = EmailDomainRuleForm
     actions = None
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """The domain cannot change, because it is the key of its rule."""
+        return ("domain",) if obj else ()
 
     def save_model(self, request: HttpRequest, obj: EmailDomainRule, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

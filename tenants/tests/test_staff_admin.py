@@ -31,7 +31,7 @@ from tenants.models import (
     TenantNote,
     User,
 )
-from tenants.signup import sign_ups
+from tenants.signup import screening, sign_ups
 from tenants.staff import approval_admin, roles
 from tenants.tests.test_tax_ids import with_check
 from tests.browsers import logged_in, staff_pages
@@ -312,6 +312,28 @@ def test_a_changed_person_keeps_the_password_and_the_entry_names_what_changed(
         browser.post(f"/admin/tenants/emaildomainrule/{path}/", form)
         entry = AuditEntry.objects.latest("id")
         assert (entry.target_id, entry.details) == ("zoho.com", {"verdict": "block"})
+
+
+def test_a_domain_rule_keeps_its_domain_and_has_no_double(browser: Client) -> None:
+    path = "/admin/tenants/emaildomainrule"
+    EmailDomainRule.objects.create(domain="rival.in", verdict="block", note="Fraud")
+    answer = browser.post(f"{path}/add/", {"domain": " Rival.in.", "verdict": "allow"})
+    assert "Email domain rule with this Domain already exists." in answer.content.decode()
+    browser.post(f"{path}/rival.in/change/", {"domain": "shop.in", "verdict": "block", "note": "Fraud again"})
+    assert list(EmailDomainRule.objects.values_list("domain", "verdict", "note")) == [
+        ("rival.in", "block", "Fraud again")
+    ]
+    assert (
+        "Give a domain"
+        in browser.post(f"{path}/add/", {"domain": "a b", "verdict": "allow"}).content.decode()
+    )
+
+
+def test_a_rule_for_a_domain_in_any_script_counts(browser: Client) -> None:
+    browser.post("/admin/tenants/emaildomainrule/add/", {"domain": "bücher.example.com", "verdict": "block"})
+    domain = screening.domain_of("asha@bücher.example.com")
+    assert domain is not None
+    assert not screening.is_business(domain)
 
 
 def test_only_the_address_that_staff_store_last_logs_a_person_in(browser: Client, tenant: Tenant) -> None:
