@@ -25,22 +25,37 @@ business itself sends.
 """
 
 
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _pair(line: str) -> tuple[str, str]:
+    name, colon, text = line.partition(":")
+    if not colon or not name.strip():
+        raise ValidationError(f"Write “name: value” in each line, not “{line[:40]}”.")
+    return name.strip(), text.strip()
+
+
 class LinesField(forms.CharField):
-    """Names with values, one `name: value` on each line."""
+    """Names with values, one `name: value` on each line.
+
+    The API also stores names with a colon, and values with line breaks. The lines of a stored pair (`initial`) are read
+    as that pair.
+    """
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
 
     def to_python(self, value: Any) -> Any:
+        lines, place = _lines(super().to_python(value) or ""), 0
         pairs: dict[str, str] = {}
-        for line in (super().to_python(value) or "").splitlines():
-            name, colon, text = line.partition(":")
-            if not line.strip():
-                continue
-            if not colon or not name.strip():
-                raise ValidationError(f"Write “name: value” in each line, not “{line[:40]}”.")
-            if name.strip() in pairs:
-                raise ValidationError(f"“{name.strip()[:40]}” appears twice.")
-            pairs[name.strip()] = text.strip()
+        stored = [(pair, _lines(self.prepare_value(dict([pair])))) for pair in (self.initial or {}).items()]
+        while place < len(lines):
+            same = (each for each in stored if each[1] == lines[place : place + len(each[1])])
+            (name, text), taken = next(same, None) or (_pair(lines[place]), lines[place : place + 1])
+            place += len(taken)
+            if name in pairs:
+                raise ValidationError(f"“{name[:40]}” appears twice.")
+            pairs[name] = text
         return pairs
 
     def prepare_value(self, value: Any) -> Any:
@@ -53,6 +68,13 @@ class StepsField(IdsField):
     """Seconds separated by spaces, commas or line ends."""
 
     PROBLEM = "Give whole seconds, such as 5, 30, 120."
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return [int(each) for each in super().to_python(value)]
+        except ValueError:
+            # Python refuses to convert thousands of digits.
+            raise ValidationError(self.PROBLEM) from None
 
     def prepare_value(self, value: Any) -> Any:
         return ", ".join(map(str, value)) if isinstance(value, list) else value
@@ -231,6 +253,12 @@ class EndpointForm(forms.Form):
 
     endpoint_kind = Endpoint.Kind.WEBHOOK
     """The kind of the endpoint to change."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, field in self.fields.items():
+            # `LinesField` reads it.
+            field.initial = self.get_initial_for_field(field, name)
 
     def advanced(self) -> list[forms.BoundField]:
         """The fields of the optional settings that this kind of endpoint has."""

@@ -212,6 +212,31 @@ def test_every_setting_is_stored_and_changed_one_by_one(browser: Client, receive
     assert entry.details["changed"] == ["headers", "phone_number_ids", "uid"]
 
 
+def test_a_form_changes_only_what_the_member_changed(browser: Client, receiver: Receiver) -> None:
+    """The API has stored notes that cannot be typed as lines."""
+    create(browser, receiver)
+    row = Endpoint.objects.get()
+    notes = {"crm:team": "orders", "lines": "one\n\ntwo: 2", "empty": ""}
+    Endpoint.objects.update(metadata=notes, retry_schedule="5 30")
+    path = f"/console/webhooks/{row.id}/change"
+    shown = re.search(r'<textarea name="metadata"[^>]*>\n(.*?)</textarea>', text(browser, path), re.DOTALL)
+    assert shown is not None
+    form = {"url": receiver.url, "event_types": ["message.inbound"], "retry_schedule": "5, 30"}
+    form["metadata"] = shown[1].replace("\n", "\r\n")
+    for changed, stored in (
+        ({"description": "till"}, notes),
+        ({"metadata": f"{form['metadata']}\r\nnew: 1"}, {**notes, "new": "1"}),
+    ):
+        assert browser.post(path, {**form, "description": "shop", **changed}).status_code == 302
+        entry = AuditEntry.objects.filter(action="webhook_endpoint.update").latest("id")
+        assert entry.details["changed"] == list(changed)
+        row.refresh_from_db()
+        assert (row.metadata, row.retry_schedule) == (stored, "5 30")
+        Endpoint.objects.update(description="shop")
+    answer = browser.post(path, {**form, "retry_schedule": "9" * 5_000})
+    assert "Give whole seconds" in answer.content.decode()
+
+
 def test_what_an_endpoint_authenticates_with_is_stored_masked_and_kept(
     browser: Client, receiver: Receiver, tmp_path: Path
 ) -> None:
