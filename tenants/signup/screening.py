@@ -155,7 +155,7 @@ def compute(sign_up: SignUp) -> list[Flag]:
 
 def _own(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
     flags = []
-    name, domain = sign_up.email.split("@")
+    name, _, domain = sign_up.email.rpartition("@")
     website = website_domain(sign_up.website)
     if registrable(domain) != website:
         flags.append(
@@ -190,7 +190,7 @@ def _own(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
 
 def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
     flags = []
-    domain = registrable(sign_up.email.split("@")[1])
+    domain = registrable(sign_up.email.rpartition("@")[2])
     same_tax_id = Q(tax_id=tax.number)
     same_pan = Q(tax_id__contains=tax.pan) if tax.pan else Q(pk__in=[])
     # A host without a public suffix has no domain to compare, so it never counts as a duplicate.

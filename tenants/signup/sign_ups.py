@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.contrib.auth.hashers import make_password
 from django.core import signing
@@ -21,7 +20,7 @@ from gateway.api.errors import Conflict
 from gateway.clock import now
 from gateway.database.partitions import delete_free
 from tenants import audit, mail
-from tenants.credentials import key_cache
+from tenants.credentials import key_cache, log_in
 from tenants.models import SignUp, Tenant, User
 from tenants.signals import sandbox_wanted
 from tenants.signup import screening
@@ -156,11 +155,11 @@ def _confirm(sign_up: SignUp) -> Tenant:
         website=sign_up.website,
         tax_id=sign_up.tax_id,
         tax_id_type=sign_up.tax_id_type,
-        email_domain=screening.registrable(sign_up.email.split("@")[1]),
+        email_domain=screening.registrable(sign_up.email.rpartition("@")[2]),
         flags=screening.compute(sign_up),
     )
     user = User.objects.create(email=sign_up.email, password=sign_up.password, tenant=tenant)
-    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    log_in.use_address(user)
     sign_up.tenant, sign_up.confirmed_at, sign_up.password = tenant, now(), ""
     sign_up.save(update_fields=["tenant", "confirmed_at", "password"])
     audit.record(

@@ -78,6 +78,14 @@ def test_a_confirmed_sign_up_is_a_tenant_that_waits(browser: Client) -> None:
     assert EmailAddress.objects.filter(email="owner@infosys.com", verified=True, primary=True).exists()
 
 
+def test_an_address_with_a_quoted_name_signs_up(browser: Client) -> None:
+    address = '"a@b"@infosys.com'
+    sign_up(browser, email=address)
+    assert browser.post(last_link(address)).status_code == 200
+    tenant = Tenant.objects.get()
+    assert (tenant.contact_email, tenant.email_domain, tenant.flags) == (address, "infosys.com", [])
+
+
 def test_the_entry_of_a_sign_up_names_its_flags(browser: Client) -> None:
     sign_up(browser, email="info@infosys.com", website="other.in")
     browser.post(last_link("info@infosys.com"))
