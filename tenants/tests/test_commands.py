@@ -57,6 +57,7 @@ def test_a_command_refuses_what_it_does_not_know(tenant: Tenant, key: api_keys.N
     for command, says in (
         (("create_key", "--tenant", str(uuid4())), "no such tenant"),
         (("create_key", "--app", str(uuid4())), "no such platform app"),
+        (("create_key", "--tenant", str(tenant.id), "--days", "0"), "--days must be at least 1"),
         (("console_token", "asha@traders.example"), "no active staff member"),
         (("console_token", "gone@service.example"), "no active staff member"),
         (("revoke_key", key.row.prefix), "2 keys have this id or prefix"),

@@ -27,10 +27,13 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        days = options["days"]
+        if days is not None and days < 1:
+            raise CommandError("--days must be at least 1.")
         fields = {
             "name": options["name"],
             "environment": options["environment"],
-            "expires_at": now() + timedelta(days=options["days"]) if options["days"] else None,
+            "expires_at": now() + timedelta(days=days) if days is not None else None,
         }
         tenant = Tenant.objects.filter(pk=options["tenant"]).first()
         if tenant is None and options["app"] is None:
