@@ -110,7 +110,7 @@ def team(request: HttpRequest, visit: Visit) -> HttpResponse:
     factors = Authenticator.objects.filter(user=OuterRef("pk")).exclude(
         type=Authenticator.Type.RECOVERY_CODES
     )
-    people = User.objects.filter(tenant=visit.tenant, is_active=True).annotate(secured=Exists(factors))
+    people = User.objects.filter(tenant=visit.tenant).annotate(secured=Exists(factors))
     return render(
         request,
         "console/team/team.html",

@@ -40,8 +40,8 @@ def require_room(tenant_id: UUID, *, invited: int) -> None:
 
 
 def find(*, tenant_id: UUID, user_id: int) -> User:
-    """The member of the team with this id. Raises NotFound, also for a member of another team."""
-    member = User.objects.filter(tenant_id=tenant_id, is_active=True, pk=user_id).first()
+    """The member of the team with this id, active or not. Raises NotFound, also for a member of another team."""
+    member = User.objects.filter(tenant_id=tenant_id, pk=user_id).first()
     if member is None:
         raise NotFound("There is no such person in your team.")
     return member
