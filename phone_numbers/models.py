@@ -51,8 +51,8 @@ class BusinessAccount(models.Model):
     token_mailed_at = models.DateTimeField(null=True, blank=True)
     """When the last mail about the rejected token was sent to the tenant."""
     token_warned_days = models.PositiveSmallIntegerField(null=True, blank=True)
-    """The last `token.expiring` event of this token: 7 or 1 (days before the token's end). Null without
-    such an event.
+    """The last `token.expiring` event about the token's present end: 7 or 1 (days before the end). Null without such an
+    event.
     """
     synced_at = models.DateTimeField(null=True, blank=True)
     next_sync_at = models.DateTimeField(default=now)

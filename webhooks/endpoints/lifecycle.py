@@ -455,7 +455,8 @@ def _inbox_url() -> str:
 def has_verified(*, tenant_id: UUID, environment: str, besides: Endpoint | None = None) -> bool:
     """Whether a tenant has an active, verified endpoint in the environment, other than `besides`."""
     rows = Endpoint.objects.for_environment(tenant_id, environment)
-    rows = rows.exclude(pk=besides.pk if besides else None)
+    if besides is not None:
+        rows = rows.exclude(pk=besides.pk)
     return rows.filter(status=ACTIVE, verified_at__isnull=False).exists()
 
 
