@@ -92,13 +92,23 @@ async function receives() {
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const url = `http://127.0.0.1:${server.address().port}/webhook/1/webhook`;
   const methods = hook.webhookMethods.default;
-  const [given, changed] = [{ events: ["message.inbound"], filter: "" }, { events: ["*"], filter: '{"type": "message.inbound"}' }];
+  const [given, changed] = [{ events: ["message.inbound"], filter: "" }, { events: ["*"], filter: '{"data.message.type": "text", "type": "message.inbound"}' }];
+  const webhooks = `${task.baseUrl}/v1/webhooks`;
+  const own = async () => (await request(null, { method: "GET", url: webhooks, qs: { limit: 200 } })).data.filter((each) => each.url === url);
   const seen = [];
   seen.push(await methods.checkExists.call(trigger(url, given, state)));
   await methods.create.call(trigger(url, given, state));
   seen.push(await methods.checkExists.call(trigger(url, given, state)));
   seen.push(await methods.checkExists.call(trigger(url, changed, state)));
-  await methods.create.call(trigger(url, changed, state)); // The one that was left is replaced.
+  const [first] = await own();
+  await methods.create.call(trigger(url, changed, state));
+  seen.push(await methods.checkExists.call(trigger(url, changed, state)));
+  // n8n has lost what the node stored, and the endpoint waits with another secret.
+  delete state.secret;
+  await request(null, { method: "POST", url: `${webhooks}/${first.id}/rotate-secret`, body: { overlap_hours: 0 } });
+  await request(null, { method: "PATCH", url: `${webhooks}/${first.id}`, body: { status: "paused" } });
+  seen.push(await methods.checkExists.call(trigger(url, changed, state)));
+  await methods.create.call(trigger(url, changed, state));
   seen.push(await methods.checkExists.call(trigger(url, changed, state)));
   const post = async (body, { age = 0, secret = state.secret } = {}) => {
     const timestamp = String(Math.floor(Date.now() / 1000) - age);
@@ -113,13 +123,12 @@ async function receives() {
     await post("{}", { secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" }),
     (await fetch(url, { method: "POST", body: "{}" })).status,
   ];
-  const { data } = await request(null, { method: "GET", url: `${task.baseUrl}/v1/webhooks`, qs: { limit: 200 } });
-  const own = data.filter((each) => each.url === url);
-  await request(null, { method: "POST", url: `${task.baseUrl}/v1/webhooks/${own[0].id}/test`, body: { event_type: "message.inbound" } });
+  const endpoints = await own();
+  await request(null, { method: "POST", url: `${webhooks}/${first.id}/test`, body: { event_type: "message.inbound" } });
   await methods.delete.call(trigger(url, changed, state));
   seen.push(await methods.checkExists.call(trigger(url, changed, state)));
   server.close();
-  return { seen, statuses, started, endpoints: own.map(({ status, filter }) => ({ status, filter })), state };
+  return { seen, statuses, started, endpoints: endpoints.map(({ id, status, filter }) => ({ same: id === first.id, status, filter })), state };
 }
 
 async function main() {

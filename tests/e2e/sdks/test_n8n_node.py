@@ -52,9 +52,15 @@ def test_the_node_does_what_its_fields_say(stack: Stack, packages: Path, tmp_pat
     }
     assert words.startswith("from: Not a number that this key sends from.")
     assert trigger == {
-        "seen": [False, True, False, True, False],
+        "seen": [False, True, False, True, False, True, False],
         "statuses": [200, 401, 401, 401],
         "started": [["a", "ä"], ["message.inbound"]],
-        "endpoints": [{"status": "active", "filter": {"type": "message.inbound"}}],
+        "endpoints": [
+            {
+                "same": True,
+                "status": "active",
+                "filter": {"data.message.type": "text", "type": "message.inbound"},
+            }
+        ],
         "state": {},
     }

@@ -1,4 +1,5 @@
 import { createHmac } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
 
 import {
   type IDataObject,
@@ -53,21 +54,26 @@ export class WhabuzzTrigger implements INodeType {
     default: {
       async checkExists(this: IHookFunctions): Promise<boolean> {
         const found = await endpointOf(this);
-        const { event_types, filter, secret: _, ...wanted } = settingsOf(this, "");
         return (
           this.getWorkflowStaticData("node").secret !== undefined &&
           found?.status === "active" &&
-          Object.entries(wanted).every(([name, value]) => found[name] === value) &&
-          JSON.stringify([found.event_types, found.filter]) === JSON.stringify([event_types, filter])
+          Object.entries(settingsOf(this)).every(([name, value]) => isDeepStrictEqual(found[name], value))
         );
       },
 
       async create(this: IHookFunctions): Promise<boolean> {
-        const secret = await secretOf(this);
+        const state = this.getWorkflowStaticData("node");
+        const secret = (state.secret as string | undefined) ?? (await secretOf(this));
         const left = await endpointOf(this);
-        if (left) await call(this, "DELETE", `/v1/webhooks/${left.id}`);
-        await call(this, "POST", "/v1/webhooks", { body: settingsOf(this, secret) });
-        this.getWorkflowStaticData("node").secret = secret;
+        if (left) {
+          // The endpoint is not made anew: the deliveries that wait for it would never be sent.
+          const path = `/v1/webhooks/${left.id}`;
+          if (state.secret === undefined) await call(this, "POST", `${path}/rotate-secret`, { body: { secret, overlap_hours: 0 } });
+          await call(this, "PATCH", path, { body: { ...settingsOf(this), status: "active" } });
+        } else {
+          await call(this, "POST", "/v1/webhooks", { body: { ...settingsOf(this), secret } });
+        }
+        state.secret = secret;
         return true;
       },
 
@@ -99,19 +105,18 @@ export class WhabuzzTrigger implements INodeType {
 }
 
 /** The endpoint's settings. Its `uid` names the workflow and the node, with a suffix while n8n listens for a test event. */
-function settingsOf(hook: IHookFunctions, secret: string) {
+function settingsOf(hook: IHookFunctions) {
   const filter = hook.getNodeParameter("filter", "") as string;
   return {
     url: hook.getNodeWebhookUrl("default") as string,
     uid: `n8n:${hook.getWorkflow().id}:${hook.getNode().id}${hook.getMode() === "manual" ? ":test" : ""}`,
     event_types: hook.getNodeParameter("events") as string[],
     filter: filter ? (typeof filter === "string" ? JSON.parse(filter) : filter) as IDataObject : null,
-    secret,
   };
 }
 
 async function endpointOf(hook: IHookFunctions): Promise<IDataObject | undefined> {
-  const { data } = await call(hook, "GET", "/v1/webhooks", { qs: { uid: settingsOf(hook, "").uid } });
+  const { data } = await call(hook, "GET", "/v1/webhooks", { qs: { uid: settingsOf(hook).uid } });
   return (data as IDataObject[])[0];
 }
 
