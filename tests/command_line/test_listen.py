@@ -37,11 +37,14 @@ def event_of(number: int, kind: str = "message.inbound") -> dict[str, Any]:
     }
 
 
+Answer = bytes | int | httpx.Response | Exception
+
+
 class Service(httpx.BaseTransport):
     """A service whose event stream gives one of these responses to each connection."""
 
-    def __init__(self, *answers: bytes | int | Exception) -> None:
-        self.answers: Iterator[bytes | int | Exception] = iter(answers)
+    def __init__(self, *answers: Answer) -> None:
+        self.answers: Iterator[Answer] = iter(answers)
         self.asked: list[httpx.Request] = []
 
     @property
@@ -54,6 +57,8 @@ class Service(httpx.BaseTransport):
         answer = next(self.answers)
         if isinstance(answer, Exception):
             raise answer
+        if isinstance(answer, httpx.Response):
+            return answer
         if isinstance(answer, int):
             return httpx.Response(answer, json={"error": {"code": "refused", "message": "No."}})
         return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=answer)
@@ -66,7 +71,7 @@ def listening(
     monkeypatch.setenv("WHABUZZ_API_KEY", "wb_test_" + "a" * 40)
     monkeypatch.setenv("WHABUZZ_BASE_URL", BASE_URL)
 
-    def at(*answers: bytes | int | Exception) -> tuple[CommandLine, Service]:
+    def at(*answers: Answer) -> tuple[CommandLine, Service]:
         service = Service(*answers)
         return CommandLine(stranger.home, service), service
 
@@ -91,6 +96,17 @@ def test_a_break_loses_and_doubles_nothing(listening: Listening) -> None:
     assert whabuzz.slept == [1.0, 1.0, 2.0, 1.0]
 
 
+def test_after_an_error_it_waits_as_long_as_the_service_asks(listening: Listening) -> None:
+    whabuzz, _ = listening(
+        httpx.Response(429, headers={"Retry-After": "25"}),
+        httpx.Response(503, headers={"Retry-After": "0"}),
+        520,
+        sse(("8.a", event_of(1))),
+    )
+    assert whabuzz("listen", "--count", "1").status == 0
+    assert whabuzz.slept == [25.0, 2.0, 4.0]
+
+
 def test_one_line_each(listening: Listening) -> None:
     whabuzz, service = listening(sse(("8.a", event_of(1))))
     done = whabuzz(
@@ -101,7 +117,7 @@ def test_one_line_each(listening: Listening) -> None:
     assert service.asked[0].url.params["type"] == "message.inbound,message.status"
 
 
-@pytest.mark.parametrize("reason", ["replaced", "unauthorized"])
+@pytest.mark.parametrize("reason", ["replaced", "unauthorized", "failed"])
 def test_some_endings_are_for_good(listening: Listening, reason: str) -> None:
     whabuzz, service = listening(sse(("8.a", event_of(1)), ending=reason))
     done = whabuzz("listen")

@@ -10,9 +10,9 @@ export const API_VERSION = "2026-10-16";
 export type FileInput = Blob | { name: string; content: Blob };
 
 export interface RequestOptions {
-  /** Aborts the call, also while it waits for a retry. */
+  /** Aborts the call, also while it waits for a retry or reads the answer. */
   signal?: AbortSignal;
-  /** Milliseconds for one try. The default is the client's time-out. */
+  /** Milliseconds for one try, and for each part of a download. The default is the client's time-out. */
   timeout?: number;
 }
 

@@ -3,11 +3,12 @@
 import { API_VERSION, queryOf } from "./calls.js";
 import { APIError, errorOf, StreamEnded } from "./errors.js";
 import type { Event } from "./schemas.js";
-import { jsonOf, type Settings, sleep } from "./transport.js";
+import { inTime, jsonOf, type Settings, sleep } from "./transport.js";
 
 const ENDINGS: Record<string, string> = {
   replaced: "Another program listens with this key now, and one key has one stream.",
   unauthorized: "The key or the business is no longer active.",
+  failed: "The place or the next event cannot be read: read the events at /v1/events.",
 };
 /** Milliseconds of silence after which a connection counts as broken. The service sends a comment every 15 seconds. */
 const SILENCE = 45_000;
@@ -56,9 +57,10 @@ export class EventStream implements AsyncIterable<Streamed> {
         wait = this.pause;
       } catch (failure) {
         signal?.throwIfAborted();
-        const isFinal = failure instanceof APIError && ![429, 500, 502, 503, 504].includes(failure.status);
+        const isFinal = failure instanceof APIError && failure.status !== 429 && failure.status < 500;
         if (isFinal || failure instanceof StreamEnded) throw failure;
         wait = Math.min(LONGEST_PAUSE, this.pause * 2 ** Math.min(this.failures++, 5));
+        if (failure instanceof APIError) wait = Math.max(wait, 1000 * (failure.retryAfter ?? 0));
       }
       await sleep(wait, signal);
     }
@@ -84,7 +86,10 @@ export class EventStream implements AsyncIterable<Streamed> {
           redirect: "error",
         }),
       );
-      if (!answer.ok) throw errorOf(answer.status, await jsonOf(answer), answer.headers);
+      if (!answer.ok) {
+        const body = await inTime(stopped, this.settings.timeout, () => jsonOf(answer));
+        throw errorOf(answer.status, body, answer.headers);
+      }
       if (!answer.headers.get("content-type")?.startsWith("text/event-stream")) {
         throw new StreamEnded("This is not an event stream: is baseUrl the service's?");
       }
@@ -136,19 +141,5 @@ async function* fieldsOf(answer: Response, stopped: AbortController): AsyncGener
         fields[name] = text;
       }
     }
-  }
-}
-
-/** The result of a step. Without a result after `milliseconds`, the connection is aborted. */
-async function inTime<Result>(
-  stopped: AbortController,
-  milliseconds: number,
-  step: () => Promise<Result>,
-): Promise<Result> {
-  const timer = setTimeout(() => stopped.abort(new Error("timed out")), milliseconds);
-  try {
-    return await step();
-  } finally {
-    clearTimeout(timer);
   }
 }

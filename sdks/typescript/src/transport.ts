@@ -10,7 +10,7 @@ import {
   waitAfterAnswer,
   waitAfterFailure,
 } from "./calls.js";
-import { APIError, errorOf, NoAnswer } from "./errors.js";
+import { errorOf, NoAnswer, WhabuzzError } from "./errors.js";
 
 export interface Settings {
   baseUrl: string;
@@ -25,8 +25,15 @@ export interface Settings {
 export class Transport {
   constructor(readonly settings: Settings) {}
 
-  /** Send a call, with retries, and return the successful answer. Throws APIError for an error answer, or NoAnswer. */
-  async send(call: Call, options: KeyedOptions): Promise<Response> {
+  /**
+   * Send a call, with retries, and return what `read` makes of the successful answer. A try ends after `read`, so the
+   * time-out includes it. `late` aborts the try's connection. Throws APIError for an error answer, or NoAnswer.
+   */
+  async send<Result>(
+    call: Call,
+    options: KeyedOptions,
+    read: (answer: Response, late: AbortController) => Result | Promise<Result>,
+  ): Promise<Result> {
     const { baseUrl, headers, timeout, maxRetries } = this.settings;
     const fixed: Record<string, string> = {
       ...headers,
@@ -51,12 +58,12 @@ export class Transport {
           signal: late.signal,
           redirect: "error",
         });
-        if (answer.ok) return answer;
+        if (answer.ok) return await read(answer, late);
         const error = errorOf(answer.status, await jsonOf(answer), answer.headers);
         wait = waitAfterAnswer(call, tries, maxRetries, answer, error.code);
         if (wait === undefined) throw error;
       } catch (failure) {
-        if (failure instanceof APIError) throw failure;
+        if (failure instanceof WhabuzzError) throw failure;
         options.signal?.throwIfAborted();
         wait = waitAfterFailure(call, tries, maxRetries);
         if (wait === undefined) {
@@ -68,6 +75,74 @@ export class Transport {
       }
       await sleep(wait, options.signal);
     }
+  }
+
+  /** The JSON of a call's answer. Throws WhabuzzError if something else answered, such as a log-in page. */
+  // biome-ignore lint: the callers declare the type of the JSON.
+  json(call: Call, options: KeyedOptions): Promise<any> {
+    return this.send(call, options, async (answer) => {
+      const body = await answer.text();
+      try {
+        return JSON.parse(body);
+      } catch {
+        const what = `${call.method} ${this.settings.baseUrl}${call.path} answered ${answer.headers.get("content-type")}`;
+        throw new WhabuzzError(`${what}, not JSON: is baseUrl the service's?`);
+      }
+    });
+  }
+
+  /** The file that a call answers, as a stream. */
+  download(call: Call, options: KeyedOptions): Promise<Download> {
+    return this.send(call, options, ({ body, headers }, late) => {
+      const timeout = options.timeout ?? this.settings.timeout;
+      const stream = body === null ? null : bytesOf(body, late, timeout, options.signal);
+      return new Download(new Response(stream, { headers }));
+    });
+  }
+}
+
+/**
+ * The bytes of a file as they are read. Waiting for more bytes ends after `timeout` milliseconds, or with the signal.
+ * The stream fails with NoAnswer, or with the signal's reason.
+ */
+function bytesOf(
+  body: ReadableStream<Uint8Array>,
+  late: AbortController,
+  timeout: number,
+  signal: AbortSignal | undefined,
+): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  return new ReadableStream({
+    async pull(controller) {
+      const stop = () => late.abort(signal?.reason);
+      signal?.addEventListener("abort", stop, { once: true });
+      try {
+        if (signal?.aborted) stop();
+        const { done, value } = await inTime(late, timeout, () => reader.read());
+        if (done) controller.close();
+        else controller.enqueue(value);
+      } catch (failure) {
+        signal?.throwIfAborted();
+        throw new NoAnswer(`The file was cut off: ${reasonOf(failure)}`, { cause: failure });
+      } finally {
+        signal?.removeEventListener("abort", stop);
+      }
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
+}
+
+/** The result of a step. Without a result after `milliseconds`, the connection is aborted. */
+export async function inTime<Result>(
+  connection: AbortController,
+  milliseconds: number,
+  step: () => Promise<Result>,
+): Promise<Result> {
+  const timer = setTimeout(() => connection.abort(new Error("timed out")), milliseconds);
+  try {
+    return await step();
+  } finally {
+    clearTimeout(timer);
   }
 }
 
@@ -107,20 +182,20 @@ export class Resource {
   constructor(protected readonly transport: Transport) {}
 
   // biome-ignore lint: the generated methods declare the type of the JSON.
-  protected async json(call: Call, options: RequestOptions): Promise<any> {
-    return (await this.transport.send(call, options)).json();
+  protected json(call: Call, options: RequestOptions): Promise<any> {
+    return this.transport.json(call, options);
   }
 
   protected async nothing(call: Call, options: RequestOptions): Promise<void> {
-    await (await this.transport.send(call, options)).arrayBuffer();
+    await this.transport.send(call, options, (answer) => answer.arrayBuffer());
   }
 
   protected pages<Item>(call: Call, options: RequestOptions): Pages<Item> {
     return new Pages<Item>(this.transport, call, options);
   }
 
-  protected async download(call: Call, options: RequestOptions): Promise<Download> {
-    return new Download(await this.transport.send(call, options));
+  protected download(call: Call, options: RequestOptions): Promise<Download> {
+    return this.transport.download(call, options);
   }
 }
 
@@ -155,10 +230,7 @@ export class Pages<Item> implements AsyncIterable<Item> {
   /** Read one page with one call: the first page, or the page of a `nextCursor`. */
   async page(cursor?: string): Promise<Page<Item>> {
     const call = { ...this.call, query: { ...this.call.query, cursor } };
-    const answer = (await (await this.transport.send(call, this.options)).json()) as {
-      data: Item[];
-      next_cursor?: string | null;
-    };
+    const answer: { data: Item[]; next_cursor?: string | null } = await this.transport.json(call, this.options);
     return { items: answer.data, nextCursor: answer.next_cursor ?? undefined };
   }
 

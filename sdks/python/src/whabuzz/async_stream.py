@@ -61,9 +61,9 @@ class AsyncEventStream:
         except httpx.TransportError as failure:
             await self._wait_after(f"{type(failure).__name__}: the service cannot be reached. Trying again …")
         except APIError as error:
-            if error.status not in {429, 500, 502, 503, 504}:
+            if error.status != 429 and error.status < 500:
                 raise
-            await self._wait_after(f"{error} Trying again …")
+            await self._wait_after(f"{error} Trying again …", at_least=error.retry_after or 0.0)
         else:
             await self._sleep(self._pause)
 
@@ -93,8 +93,9 @@ class AsyncEventStream:
             except SSEError as error:
                 raise StreamEnded(f"This is not an event stream: {error}") from None
 
-    async def _wait_after(self, problem: str) -> None:
+    async def _wait_after(self, problem: str, *, at_least: float = 0.0) -> None:
         if self._failures == 0:
             self._tell(problem)
         self._failures += 1
-        await self._sleep(min(LONGEST_PAUSE_SECONDS, self._pause * 2.0 ** min(self._failures - 1, 5)))
+        pause = min(LONGEST_PAUSE_SECONDS, self._pause * 2.0 ** min(self._failures - 1, 5))
+        await self._sleep(max(pause, at_least))

@@ -294,6 +294,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 ENDINGS = {
     "replaced": "Another program listens with this key now, and one key has one stream.",
     "unauthorized": "The key or the business is no longer active.",
+    "failed": "The place or the next event cannot be read: read the events at /v1/events.",
 }
 
 

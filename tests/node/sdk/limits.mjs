@@ -1,0 +1,62 @@
+// What ends a call or an event stream: its time-out, the caller's signal and the service's answers. Prints what it saw
+// as JSON. Run by tests/e2e/sdks/test_typescript_sdk.py.
+import { createServer } from "node:http";
+import { APIError, NoAnswer, StreamEnded, Whabuzz, WhabuzzError } from "whabuzz";
+
+const LONG = 3_600_000;
+const seen = {};
+
+// Each answer begins, and never ends.
+const server = createServer((request, response) => {
+  response.writeHead(200, { "Content-Type": "application/json" });
+  response.write('{"id":');
+});
+await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+const baseUrl = `http://127.0.0.1:${server.address().port}`;
+const client = (options) => new Whabuzz({ apiKey: "wb_test_x", baseUrl, maxRetries: 0, timeout: LONG, ...options });
+const refused = (call) => call().then(() => "answered", (error) => error);
+const calls = {
+  json: (from, options) => from.tenant.get(options),
+  page: (from, options) => from.events.list({}, options).firstPage(),
+  file: async (from, options) => (await from.media.get("1", {}, options)).bytes(),
+};
+for (const [kind, call] of Object.entries(calls)) {
+  const stop = new AbortController();
+  const begun = async (...asked) => {
+    const answer = await fetch(...asked);
+    setTimeout(() => stop.abort(new Error("enough")));
+    return answer;
+  };
+  const stopped = await refused(() => call(client({ fetch: begun }), { signal: stop.signal }));
+  const late = await refused(() => call(client(), { timeout: 100 }));
+  seen[kind] = [stopped.message, late instanceof NoAnswer, /timed out/.test(late.message)];
+}
+server.closeAllConnections();
+server.close();
+
+const page = new Response("<h1>Log in</h1>", { headers: { "Content-Type": "text/html" } });
+const another = await refused(() => client({ baseUrl: "https://gateway.example", fetch: async () => page }).tenant.get());
+seen.another = [another instanceof WhabuzzError, another.message];
+
+const wait = globalThis.setTimeout;
+let pauses = [];
+globalThis.setTimeout = (done, milliseconds) => {
+  const isPause = milliseconds < LONG && milliseconds !== 45_000;
+  if (isPause) pauses.push(milliseconds);
+  return wait(done, isPause ? 0 : milliseconds);
+};
+const closed = (reason) => new Response(`event: closed\ndata: ${reason}\n\n`, { headers: { "Content-Type": "text/event-stream" } });
+const error = (status, headers) => Response.json({}, { status, headers });
+seen.streams = [];
+for (const answers of [
+  [error(429, { "Retry-After": "25" }), error(503, { "Retry-After": "0" }), error(520), closed("stopping"), closed("failed")],
+  [error(404)],
+]) {
+  pauses = [];
+  const stream = client({ fetch: async () => answers.shift() }).events.listen();
+  const ended = await refused(async () => {
+    for await (const _ of stream);
+  });
+  seen.streams.push([pauses, ended instanceof StreamEnded, ended instanceof APIError]);
+}
+console.log(JSON.stringify(seen));
