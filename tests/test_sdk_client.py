@@ -181,6 +181,23 @@ def test_a_delivery_is_valid_for_five_minutes(
         sdk.WebhookVerifier("whsec_c2VjcmV0").verify(b"{}", signed)
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"webhook-timestamp": "9" * 400},
+        {"webhook-timestamp": "9" * 5_000},
+        {"webhook-timestamp": "nan"},
+        {"webhook-id": "\udcff"},
+        {"webhook-signature": "v1,\udcff"},
+    ],
+    ids=lambda forged: str(forged)[:60],
+)
+def test_headers_that_no_service_sends_are_no_signature(sdk: ModuleType, forged: dict[str, str]) -> None:
+    signed = sdk.webhooks.signed_headers("whsec_c2VjcmV0", id_="evt_1", body=b"{}")
+    with pytest.raises(sdk.InvalidSignature):
+        sdk.WebhookVerifier("whsec_c2VjcmV0").verify(b"{}", signed | forged)
+
+
 def test_the_whole_answer_of_a_call(sdk: ModuleType) -> None:
     service = Service(httpx.Response(200, json={"id": "bat_1"}, headers={"Idempotent-Replayed": "true"}))
     answer = client_of(sdk, service).request(

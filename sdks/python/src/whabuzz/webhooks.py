@@ -46,7 +46,8 @@ class WebhookVerifier:
             id_, timestamp, signatures = (
                 named[f"webhook-{part}"] for part in ("id", "timestamp", "signature")
             )
-            age = abs(time.time() - int(timestamp))
+            # Integers of any size can be subtracted, but a float is too small for a forged timestamp of many digits.
+            age = abs(int(time.time()) - int(timestamp))
         except (KeyError, ValueError):
             raise InvalidSignature("The headers webhook-id, -timestamp and -signature are missing.") from None
         if age > TOLERANCE_SECONDS:
@@ -54,7 +55,7 @@ class WebhookVerifier:
         expected = [_signature(key, id_, timestamp, raw) for key in self._keys]
         # All pairs are compared, each in constant time, so the duration reveals nothing about the signatures.
         matches = [
-            hmac.compare_digest(given.encode(), own) for given in signatures.split(" ") for own in expected
+            hmac.compare_digest(_bytes(given), own) for given in signatures.split(" ") for own in expected
         ]
         if not any(matches):
             raise InvalidSignature(
@@ -86,8 +87,13 @@ def signed_headers(secret: str, *, id_: str, body: bytes) -> dict[str, str]:
 
 
 def _signature(key: bytes, id_: str, timestamp: str, body: bytes) -> bytes:
-    signed = f"{id_}.{timestamp}.".encode() + body
+    signed = _bytes(f"{id_}.{timestamp}.") + body
     return b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
+
+
+def _bytes(header: str) -> bytes:
+    """The bytes of a header. aiohttp, for example, reads bytes that are not UTF-8 as surrogates."""
+    return header.encode(errors="surrogateescape")
 
 
 def _key(secret: str) -> bytes:
