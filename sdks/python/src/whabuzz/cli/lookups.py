@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from heapq import merge
+from itertools import islice
 from typing import Any
 
 import click
@@ -11,6 +15,14 @@ from whabuzz.cli.options import limit_option, since_option
 from whabuzz.cli.session import Session, columns, json_option, moment, pass_session
 
 POLL_SECONDS = 1.0
+POLLED = "/v1/requests"
+"""The route that `logs tail` itself calls."""
+LONGEST_CALL = timedelta(minutes=1)
+"""How long a call may last and still be printed by `logs tail`. A call has the time of its beginning, and is logged at
+its end.
+"""
+MOST_OF_A_POLL = 2_000
+"""How many calls `logs tail` reads in one poll."""
 
 
 @click.group()
@@ -134,35 +146,65 @@ def logs() -> None:
 @pass_session
 def tail(session: Session, errors: bool, no_follow: bool, limit: int) -> None:
     """Print calls as they are made, with their status and duration. Press Ctrl-C to stop."""
-    newest = ""
-    many = limit
+    own = session.credentials.api_key[:16]
+
+    def is_wanted(call: Any) -> bool:
+        """Whether to print the call: not if it is a poll of this command, and with --errors only if it failed."""
+        is_poll = (call["route"], call["key_prefix"]) == (POLLED, own)
+        return not is_poll and (call["status"] >= 400 or not errors)
+
     try:
+        seen = set() if no_follow else {call["id"] for call in _recent(session)}
+        fresh = list(islice(filter(is_wanted, _newest(session, errors=errors, limit=limit)), limit))
         while True:
-            fresh: list[Any] = []
-            for call in session.client.requests.list(limit=min(max(many, 50), 200)):
-                if call["id"] <= newest or len(fresh) >= many:
-                    break
-                fresh.append(call)
             for call in reversed(fresh):
-                if errors and call["status"] < 400:
-                    continue
-                line = columns(
-                    moment(call["created_at"]),
-                    call["status"],
-                    f"{call['method']:<6}",
-                    call["route"],
-                    call["error_code"] or "",
-                    f"{call['service_ms']:.0f} ms",
-                    call["id"],
-                )
-                session.show_one_of_many(call, line)
-            newest = fresh[0]["id"] if fresh else newest
+                _show_call(session, call)
             if no_follow:
                 return
-            many = 2_000
             session.sleep(POLL_SECONDS)
+            seen.update(call["id"] for call in fresh)
+            recent = _recent(session)
+            fresh = [call for call in recent if call["id"] not in seen and is_wanted(call)]
+            seen = {each for each in seen if recent and each >= recent[-1]["id"]}
+            seen.update(call["id"] for call in recent)
     except KeyboardInterrupt:
         return
+
+
+def _newest(session: Session, *, errors: bool, limit: int) -> Iterator[Any]:
+    """The calls in the log, or those that were refused or failed, the newest first."""
+    lists = [
+        session.client.requests.list(status=status, limit=min(max(limit, 50), 200))
+        for status in (("4xx", "5xx") if errors else (None,))
+    ]
+    return merge(*lists, key=lambda call: call["id"], reverse=True)
+
+
+def _recent(session: Session) -> list[Any]:
+    """The calls that began within `LONGEST_CALL` before the newest, the newest first."""
+    found: list[Any] = []
+    for call in islice(session.client.requests.list(limit=200), MOST_OF_A_POLL):
+        if found and _begun(call) < _begun(found[0]) - LONGEST_CALL:
+            break
+        found.append(call)
+    return found
+
+
+def _begun(call: Any) -> datetime:
+    return datetime.fromisoformat(call["created_at"].replace("Z", "+00:00"))
+
+
+def _show_call(session: Session, call: Any) -> None:
+    line = columns(
+        moment(call["created_at"]),
+        call["status"],
+        f"{call['method']:<6}",
+        call["route"],
+        call["error_code"] or "",
+        f"{call['service_ms']:.0f} ms",
+        call["id"],
+    )
+    session.show_one_of_many(call, line)
 
 
 @click.group(cls=Operations, resource="numbers")
