@@ -314,6 +314,9 @@ def test_operations_of_a_resource_are_commands(
     assert changed.status == 0, changed.stderr
     assert (changed.json["metadata"], changed.json["ordered"]) == ({"team": "a"}, True)
     assert not whabuzz("webhooks", "update", str(endpoint.id), "--no-ordered").json["ordered"]
+    for given, stored in (('{"type": "message.inbound"}', {"type": "message.inbound"}), ("null", None)):
+        changed = whabuzz("webhooks", "update", str(endpoint.id), "--filter", given)
+        assert (changed.json["filter"], changed.json["metadata"]) == (stored, {"team": "a"})
     assert whabuzz("webhooks", "delete", str(endpoint.id)).status == 0
 
 

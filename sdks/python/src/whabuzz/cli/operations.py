@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import click
+from click.core import ParameterSource
 from typing_extensions import NotRequired, Required, get_type_hints
 
 from whabuzz import calls, resources, types
@@ -151,9 +152,11 @@ def _body(values: dict[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
     """The body: the JSON of `--data`, with the members that were given as options."""
     data = values.pop("data")
     body = {} if data is None else json_of(data)
+    context = click.get_current_context()
     for name in members:
         value = values.pop(name, None)
-        if value not in (None, ()):
+        # A given option can also have the value None, from the JSON `null`.
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             body[name] = list(value) if isinstance(value, tuple) else value
     return body
 
