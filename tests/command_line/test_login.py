@@ -1,8 +1,10 @@
 """`whabuzz login`, `whoami` and `logout`: a member confirms a key, the command stores it, and a log-out ends it."""
 
+import importlib
 import json
 import stat
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +153,24 @@ def test_a_key_of_the_environment_goes_before_the_profile(whabuzz: CommandLine, 
     assert whabuzz("whoami", "--json").json["kept_in"] == "environment"
     assert "WHABUZZ_API_KEY" in whabuzz("logout").stderr
     assert ApiKey.objects.get().revoked_at is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("WHABUZZ_API_KEY", "wb_live_" + "b" * 40, "set WHABUZZ_BASE_URL too"),
+        ("WHABUZZ_BASE_URL", "https://elsewhere.example", f"the key of this profile is for {BASE_URL}"),
+        ("WHABUZZ_BASE_URL", f"{BASE_URL}/v1/", ""),
+    ],
+)
+def test_a_key_goes_only_to_its_own_service(
+    laptop: Person, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    laptop(*LOGIN, "--no-keyring")
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WHABUZZ_CONFIG_DIR", str(laptop.home))
+    done = laptop("whoami")
+    assert (done.status, said in done.stderr) == (1 if said else 0, True), done.stderr
+    sdk = importlib.import_module("whabuzz")
+    with pytest.raises(sdk.WhabuzzError, match=said) if said else nullcontext():
+        sdk.Whabuzz.from_profile()

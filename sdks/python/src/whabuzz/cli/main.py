@@ -38,7 +38,7 @@ class ErrorsForPeople(click.Group):
 def whabuzz(ctx: click.Context, profile: str) -> None:
     """Send WhatsApp messages and receive their events, from the command line.
 
-    Every command takes --json. WHABUZZ_BASE_URL and WHABUZZ_API_KEY take precedence over the profile.
+    Every command takes --json. WHABUZZ_BASE_URL and WHABUZZ_API_KEY together take precedence over the profile.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from whabuzz.calls import address_of
+from whabuzz.errors import WhabuzzError
 
 SERVICE = "whabuzz"
 """The name of the service under which the keyring stores keys."""
@@ -42,13 +43,24 @@ class Profiles:
         ) / "profiles.json"
 
     def credentials(self, profile: str) -> Credentials | None:
-        """The credentials of the environment variables, else those of the profile. None if there are neither."""
+        """The credentials of the environment variables, else those of the profile. None if there are neither.
+
+        A key is only for its own service. Raises WhabuzzError for a key in the environment without an address, and for
+        an address in the environment that is not the profile's.
+        """
         api_key, base_url = os.environ.get("WHABUZZ_API_KEY"), os.environ.get("WHABUZZ_BASE_URL")
         if api_key and base_url:
             return Credentials(address_of(base_url), api_key.strip(), "environment")
+        if api_key:
+            raise WhabuzzError("WHABUZZ_API_KEY is set, but not the key's service: set WHABUZZ_BASE_URL too.")
         stored = self._read().get(profile)
         if stored is None:
             return None
+        if base_url and address_of(base_url) != stored["base_url"]:
+            raise WhabuzzError(
+                f"WHABUZZ_BASE_URL is {base_url}, but the key of this profile is for {stored['base_url']}: set "
+                "WHABUZZ_API_KEY too, or unset WHABUZZ_BASE_URL."
+            )
         place = "file" if "api_key" in stored else "keyring"
         key = stored.get("api_key") or _keyring_get(profile)
         return Credentials(stored["base_url"], key, place) if key else None
