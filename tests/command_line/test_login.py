@@ -15,6 +15,7 @@ from django.test import Client
 from keyring.backend import KeyringBackend
 
 from tenants import device_login
+from tenants.credentials import key_cache
 from tenants.models import ApiKey, DeviceLogin, Tenant, User
 from tests.command_line.conftest import BASE_URL, CommandLine
 
@@ -98,6 +99,22 @@ def test_from_nothing_to_a_key_and_back(laptop: Person, tenant: Tenant) -> None:
     key.refresh_from_db()
     assert key.revoked_at is not None
     assert laptop("whoami").status == 1
+
+
+def test_a_key_that_cannot_be_revoked_stays(laptop: Person) -> None:
+    laptop(*LOGIN, "--no-keyring")
+    key = ApiKey.objects.get()
+    key.scopes = ["messages", "settings"]
+    key.save()
+    key_cache.write_key(key)
+    refused = laptop("logout")
+    assert (refused.status, "403 forbidden" in refused.stderr) == (1, True)
+    assert laptop("whoami").status == 0
+    key.revoked_at = key.created_at
+    key.save()
+    key_cache.write_key(key)
+    assert laptop("logout").output == f"Logged out: {key.prefix}… was not valid any more.\n"
+    assert "You are not logged in" in laptop("whoami").stderr
 
 
 def test_the_file_is_for_its_owner_alone(laptop: Person) -> None:

@@ -10,7 +10,7 @@ import click
 
 from whabuzz.calls import Repeats, Settings, address_of
 from whabuzz.cli.session import Session, json_option, pass_session
-from whabuzz.errors import APIError
+from whabuzz.errors import Unauthorized
 from whabuzz.resources import DeviceLogins
 from whabuzz.transport import Transport
 
@@ -66,16 +66,15 @@ def logout(session: Session) -> None:
     if credentials.place == "environment":
         raise click.UsageError("The key is in WHABUZZ_API_KEY: unset it. It was not revoked.")
     prefix = credentials.api_key[:16]
+    outcome = "is revoked"
     try:
         for key in session.client.api_keys.list():
             if key["prefix"] == prefix and not key.get("revoked_at"):
                 session.client.api_keys.revoke(key["id"])
-    except APIError as error:
-        # The service does not accept the key any more, so there is nothing to revoke.
-        if error.status not in {401, 403}:
-            raise
+    except Unauthorized:
+        outcome = "was not valid any more"
     session.profiles.forget(session.profile)
-    session.show({"profile": session.profile, "prefix": prefix}, f"Logged out: {prefix}… is revoked.")
+    session.show({"profile": session.profile, "prefix": prefix}, f"Logged out: {prefix}… {outcome}.")
 
 
 @click.command()
