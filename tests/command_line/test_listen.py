@@ -155,7 +155,8 @@ def test_a_local_program_gets_a_signed_webhook(listening: Listening, receiver: R
     verified = [verifier.verify(request.body, request.headers) for request in receiver.received]
     assert [event["id"] for event in verified] == ["evt_1", "evt_2"]
     assert receiver.received[0].path == "/hook"
-    assert receiver.received[0].headers["X-Service-Event-Type"] == "message.inbound"
+    for name, value in (("Event-Type", "message.inbound"), ("Attempt", "1")):
+        assert receiver.received[0].headers[f"X-Service-{name}"] == value
     assert [line["forwarded"]["status"] for line in done.lines] == [200, 200]
 
 

@@ -54,6 +54,7 @@ class Forwarder:
             headers = {
                 "Content-Type": "application/json",
                 "User-Agent": "whabuzz-cli",
+                "X-Service-Attempt": "1",
                 "X-Service-Event-Type": streamed.event["type"],
                 **signed_headers(self._secret, id_=streamed.event["id"], body=streamed.body),
             }
