@@ -32,6 +32,8 @@ def test_a_text_goes_from_the_only_number(whabuzz: CommandLine, number: PhoneNum
     assert Event.objects.get(type="message.outbound").wamid == wamid
     assert sent_body(whabuzz, wamid)["text"] == {"body": "Hello"}
     assert "sent wamid." in whabuzz("send", TO, "Hello again").output
+    written = whabuzz("send", "+91-98123 (45678)", "Hello", "--json").json["messages"][0]["id"]
+    assert sent_body(whabuzz, written)["to"] == TO
 
 
 def test_templates_files_and_json(whabuzz: CommandLine, number: PhoneNumber, tmp_path: Path) -> None:
@@ -40,6 +42,9 @@ def test_templates_files_and_json(whabuzz: CommandLine, number: PhoneNumber, tmp
     sent = whabuzz("send", TO, "Look", "--file", str(picture), "--json")
     assert sent.status == 0, sent.stderr
     assert sent_body(whabuzz, sent.json["messages"][0]["id"])["image"]["caption"] == "Look"
+    for kind in ("audio", "sticker"):
+        refused = whabuzz("send", TO, "Look", "--file", str(picture), "--kind", kind)
+        assert (refused.status, f"no caption with this file ({kind})" in refused.stderr) == (2, True)
     data = '{"type": "location", "location": {"latitude": 1.5, "longitude": 2.5}}'
     sent = whabuzz("send", TO, "--data", "-", "--json", stdin=data)
     assert sent_body(whabuzz, sent.json["messages"][0]["id"])["location"]["latitude"] == 1.5
@@ -204,6 +209,7 @@ def test_the_same_command_goes_on_where_it_was(
     first = whabuzz(*command).json
     assert first["total"] == 3
     assert [each["total"] for each in first["batches"]] == [2, 1]
+    assert whabuzz(*command[:-1]).output == "0 accepted, 0 failed, 0 not sent, 3 waiting\n"
     again = whabuzz(*command).json
     assert [each["id"] for each in again["batches"]] == [each["id"] for each in first["batches"]]
     another = whabuzz(*command, "--ref", "once-more").json

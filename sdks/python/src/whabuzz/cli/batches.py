@@ -96,7 +96,14 @@ def send_file(
         made = _watched(session, made, total)
         _write_failures(session, people, made, file.with_suffix(".failed.csv"))
     accepted, failed = sum_of(made, "accepted"), sum_of(made, "failed")
-    told = f"{accepted} accepted, {failed} failed, {total - accepted - failed} not sent"
+    waiting = sum(
+        each["total"] - each.get("accepted", 0) - each.get("failed", 0)
+        for each in made
+        if each.get("status") not in FINAL
+    )
+    told = f"{accepted} accepted, {failed} failed, {total - accepted - failed - waiting} not sent"
+    if waiting:
+        told += f", {waiting} waiting"
     session.show({"total": total, "accepted": accepted, "failed": failed, "batches": made}, told)
     if failed and not no_wait:
         raise SystemExit(1)

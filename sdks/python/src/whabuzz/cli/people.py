@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from whabuzz.cli.send import template_of
+from whabuzz.cli.send import phone_number_of, template_of
 
 _ADDRESS = re.compile(r"\+?\d{7,15}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -84,7 +84,7 @@ class People:
         return None
 
     def _address(self, row: Row) -> str:
-        return re.sub(r"[\s().-]", "", row[self._to])
+        return phone_number_of(row[self._to])
 
     def _opened(self) -> Any:
         # Spreadsheet programs write a byte order mark at the beginning of a CSV file.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,12 @@ import click
 from whabuzz.cli.session import Session, json_option, pass_session
 
 _KINDS = ("image", "video", "audio", "document", "sticker")
+_WITH_CAPTION = {"image", "video", "document"}
+
+
+def phone_number_of(text: str) -> str:
+    """A phone number as people write it, without blanks, brackets, dots and hyphens."""
+    return re.sub(r"[\s().-]", "", text)
 
 
 def template_of(name: str, language: str, parameters: list[str]) -> dict[str, Any]:
@@ -77,7 +84,7 @@ def send(
 ) -> None:
     """Send one message TO a phone number or a business-scoped user id.
 
-    TEXT is the text, or the caption of a file.
+    TEXT is the text, or the caption of an image, a video or a document.
     """
     if sum(each is not None for each in (template, file, data)) > 1 or (text and (template or data)):
         raise click.UsageError("Give one of TEXT, --template, --file and --data.")
@@ -92,7 +99,8 @@ def send(
         content = {"type": "text", "text": {"body": text}}
     else:
         raise click.UsageError("Give TEXT, --template, --file or --data.")
-    address = {"to": to} if to.lstrip("+").replace(" ", "").isdigit() else {"recipient": to}
+    number = phone_number_of(to)
+    address = {"to": number} if number.lstrip("+").isdigit() else {"recipient": to}
     message: Any = {"from": from_, **address, **content}
     sent = session.client.messages.send(message, idempotency_key=idempotency_key)
     session.show(sent, f"sent {sent['messages'][0]['id']}")
@@ -104,9 +112,11 @@ def _file(session: Session, file: Path, kind: str | None, caption: str | None, f
 
     guessed = (mimetypes.guess_type(file.name)[0] or "").partition("/")[0]
     kind = kind or (guessed if guessed in _KINDS else "document")
+    if caption and kind not in _WITH_CAPTION:
+        raise click.UsageError(f"WhatsApp shows no caption with this file ({kind}): leave out TEXT.")
     content: dict[str, Any] = {"id": session.client.media.upload(file=file, from_=from_)["id"]}
     if kind == "document":
         content["filename"] = file.name
-    if caption and kind in {"image", "video", "document"}:
+    if caption:
         content["caption"] = caption
     return {"type": kind, kind: content}
