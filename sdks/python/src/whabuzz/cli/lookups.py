@@ -165,7 +165,7 @@ def tail(session: Session, errors: bool, no_follow: bool, limit: int) -> None:
             seen.update(call["id"] for call in fresh)
             recent = _recent(session)
             fresh = [call for call in recent if call["id"] not in seen and is_wanted(call)]
-            seen = {each for each in seen if recent and each >= recent[-1]["id"]}
+            seen = {each for each in seen if not recent or each >= recent[-1]["id"]}
             seen.update(call["id"] for call in recent)
     except KeyboardInterrupt:
         return
