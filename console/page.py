@@ -13,7 +13,8 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import URLPattern, path, reverse
+from django.urls import Resolver404, URLPattern, path, resolve, reverse
+from django.utils.encoding import escape_uri_path
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -93,9 +94,19 @@ class Page:
         return Entry(*self.heading, self.name, self.full_path, self.area, self.tab) if self.heading else None
 
     def pattern(self) -> URLPattern:
-        """The URL pattern for Django. It requires log-in."""
-        view = never_cache(login_required(self._checked()))
-        opened = require_http_methods(self.methods)(view)
+        """The URL pattern for Django. It requires log-in.
+
+        A button's target that is read leads to the page above it. After a log-in, a switch of the environment or a
+        reload, browsers read the path that a form was sent to.
+        """
+        view = require_http_methods(self.methods)(never_cache(login_required(self._checked())))
+
+        @wraps(view)
+        def opened(request: HttpRequest, **parts: Any) -> HttpResponseBase:
+            if self.methods == POST and request.method in READ:
+                return redirect(_page_above(request))
+            return view(request, **parts)
+
         opened.console_page = self  # type: ignore[attr-defined]
         return path(self.full_path.removeprefix("/"), opened, name=self.name)
 
@@ -146,6 +157,18 @@ def page_of(request: HttpRequest) -> Page | None:
     """The table's row for the requested page. None for pages outside the table, such as the log-in."""
     page: Page | None = getattr(getattr(request.resolver_match, "func", None), "console_page", None)
     return page
+
+
+def _page_above(request: HttpRequest) -> str:
+    """The URL of the nearest page above the requested path that can be read, with the same query."""
+    above = request.path
+    while above != "/console":
+        above = above.rpartition("/")[0]
+        with suppress(Resolver404):
+            if resolve(above).func.console_page.methods != POST:  # type: ignore[attr-defined]
+                break
+    query = request.META.get("QUERY_STRING")
+    return f"{escape_uri_path(above)}?{query}" if query else escape_uri_path(above)
 
 
 def _switched_since(request: HttpRequest) -> HttpResponse:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
@@ -300,10 +301,14 @@ def _rows_of(tenant: Tenant) -> dict[str, Any]:
 
 
 def _methods_are_those_of_the_table(case: Case) -> None:
-    if refused := [call for call in (case.get, case.post) if call not in case.calls()]:
-        client = case.browser("of live")
-        for call in refused:
-            assert call(client).status_code == 405
+    client = case.browser("of live")
+    if not case.page.changes:
+        assert case.post(client).status_code == 405
+    if not case.page.reads:
+        path = reverse(case.name, kwargs=case.made())
+        shown = client.get(path, follow=True)
+        assert shown.status_code == 200
+        assert path.startswith(shown.request["PATH_INFO"])
 
 
 def _status_decides_what_is_changed(case: Case) -> None:
@@ -323,6 +328,23 @@ def _status_decides_what_is_changed(case: Case) -> None:
             assert_opens(case.post(client))
         elif page.changes:
             assert case.post(client).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("target", "page"),
+    [
+        ("numbers/1/refresh", "/console/numbers/1"),
+        ("numbers/a b%3F%25/refresh", "/console/numbers/a%20b%3F%25"),
+        ("billing/autopay?page=2", "/console/billing?page=2"),
+        ("templates/1/edit/preview", "/console/templates/1/edit"),
+        (f"team/invitations/{uuid4()}/again", "/console/team"),
+        ("preferences", "/console"),
+    ],
+)
+def test_a_buttons_target_leads_to_the_page_above_it_when_it_is_read(target: str, page: str) -> None:
+    for read in (Client().get, Client().head):
+        assert read(f"/console/{target}")["Location"] == page
+    assert Client().put(f"/console/{target}").status_code == 405
 
 
 def test_a_role_that_is_not_known_opens_nothing(tenant: Tenant) -> None:
