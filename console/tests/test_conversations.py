@@ -32,7 +32,7 @@ from tenants.models import AuditEntry, Tenant
 from tests.browsers import browser_of, text
 from tests.fixtures import Api, assert_error
 from webhooks.endpoints import lifecycle
-from webhooks.models import Delivery, Endpoint, EventPayload
+from webhooks.models import Delivery, Endpoint, Event, EventPayload
 from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -326,6 +326,22 @@ def test_a_search_finds_a_name_a_number_by_its_start_and_a_text(
     inbound(tenant, "Bus or train?", wa_id="919700000002", name="Ravi")
     for typed in ("98123", "+91 98123", "919812345678", " asha ", "ORDER", "where is"):
         assert [row.split()[0] for row in rows(browser, q=typed)] == ["Asha"], typed
+
+
+def test_a_conversation_loads_the_list_that_it_was_opened_from(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    wamid = inbound(tenant)
+    inbound(tenant, "Bus or train?", wa_id="919700000002", name="Ravi")
+    older = Event.objects.get(wamid=wamid).id
+    for query, names in (("q=asha", {"Asha"}), (f"before={older}", {"Asha", "Ravi"})):
+        page = text(browser, f"{THREAD}?{query}")
+        assert "Conversations are being loaded" in page
+        loads = re.search(r'id="conversations"[^>]* hx-get="([^"]+)" hx-trigger="load, ', page)
+        assert loads is not None, query
+        loaded = text(browser, loads[1])
+        assert "Conversations are being loaded" not in loaded
+        assert set(re.findall(r"Asha|Ravi", loaded)) == names, query
 
 
 def test_a_search_finds_every_text_of_a_message(tenant: Tenant, browser: Client, here: PhoneNumber) -> None:
