@@ -61,12 +61,12 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
         require_open(visit)
         if form.is_valid() and (created := _create(request, visit, form)) is not None:
             return created
-    rows = Endpoint.objects.for_environment(**visit.scope).order_by("-id")
-    rows = rows.exclude(kind=Endpoint.Kind.INBOX)
+    every = Endpoint.objects.for_environment(**visit.scope).order_by("-id")
+    rows = [row for row in every if row.kind != Endpoint.Kind.INBOX]
     return render(
         request,
         "console/webhooks/list.html",
-        {"form": form, "endpoints": rows, "most": lifecycle.MOST_ENDPOINTS},
+        {"form": form, "endpoints": rows, "count": len(every), "most": lifecycle.MOST_ENDPOINTS},
         status=400 if form.errors else 200,
     )
 

@@ -114,8 +114,9 @@ def _deliveries(visit: Visit, text: str) -> Iterator[Hit]:
 
 
 def _endpoints(visit: Visit, text: str) -> Iterator[Hit]:
-    # A tenant has few endpoints, so all are scanned.
-    for endpoint in Endpoint.objects.for_environment(**visit.scope).order_by("-id"):
+    # A tenant has few endpoints, so all are scanned. An inbox has no page.
+    rows = Endpoint.objects.for_environment(**visit.scope).exclude(kind=Endpoint.Kind.INBOX)
+    for endpoint in rows.order_by("-id"):
         if text.lower() in endpoint.url.lower() or text in {str(endpoint.pk), endpoint.uid}:
             yield Hit("Endpoint", endpoint.url, reverse("console_endpoint", args=[endpoint.pk]))
 

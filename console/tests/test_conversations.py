@@ -122,6 +122,18 @@ def test_an_inbox_is_no_page_of_the_webhooks(tenant: Tenant, browser: Client, he
     inbox = Endpoint.objects.get()
     assert "/console/conversations</a>" not in browser.get("/console/webhooks").content.decode()
     assert browser.get(f"/console/webhooks/{inbox.pk}").status_code == 404
+    for asked in ("conversations", str(inbox.pk)):
+        assert f"/console/webhooks/{inbox.pk}" not in text(browser, f"/console/search/hits?q={asked}")
+
+
+def test_the_inbox_counts_among_the_endpoints(tenant: Tenant, browser: Client, here: PhoneNumber) -> None:
+    for number in range(lifecycle.MOST_ENDPOINTS - 2):
+        Endpoint.objects.create(tenant=tenant, url=f"https://{number}.example/", event_types=["*"])
+    assert "New endpoint" in text(browser, "/console/webhooks")
+    Endpoint.objects.create(tenant=tenant, url="https://last.example/", event_types=["*"])
+    page = text(browser, "/console/webhooks")
+    assert "New endpoint" not in page
+    assert "There are 20 endpoints with the inbox of Conversations, which is the limit." in page
 
 
 # --- The list
