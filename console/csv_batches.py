@@ -170,7 +170,9 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
 
 
 def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
-    """Create the batch and redirect to it. For a file that was started before, redirect to its existing batch."""
+    """Create the batch and redirect to it. For a file that was started before, redirect to its existing batch. If
+    nothing was started, redirect to the same choices.
+    """
     require_open(visit)
     stored = _file(visit, file_id)
     if stored.batch_id is not None:
@@ -178,11 +180,7 @@ def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
     chosen = Chosen.of(visit, csv_batches.table_of(stored), request.POST)
     if "try_to" in request.POST and chosen.is_complete:
         _send_to_me(request, visit, chosen)
-        query = request.POST.copy()
-        for name in ("csrfmiddlewaretoken", FOR_ENVIRONMENT, "form_id", "try_to"):
-            query.pop(name, None)
-        return redirect(f"{reverse('console_csv_columns', args=[file_id])}?{query.urlencode()}")
-    if chosen.columns is not None and chosen.is_complete:
+    elif chosen.columns is not None and chosen.is_complete:
         with flash_errors(request), limits.large_batches.held(visit.tenant.id):
             batch = csv_batches.start_batch(
                 stored,
@@ -194,7 +192,10 @@ def start(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
             if batch is not None:
                 messages.success(request, f"{batch.total:,} messages are queued.")
                 return redirect("console_batch", batch.public_id)
-    return redirect("console_csv_columns", file_id)
+    query = request.POST.copy()
+    for name in ("csrfmiddlewaretoken", FOR_ENVIRONMENT, "form_id", "try_to"):
+        query.pop(name, None)
+    return redirect(f"{reverse('console_csv_columns', args=[file_id])}?{query.urlencode()}")
 
 
 def _send_to_me(request: HttpRequest, visit: Visit, chosen: "Chosen") -> None:

@@ -484,8 +484,10 @@ def test_a_wrong_choice_is_explained_and_nothing_is_queued(
     for wrong in ({"to": "9"}, {"template": str(number.account_id)}, {"from_": "1"}):
         browser.post(f"{path}/start", choices(number, template, **wrong))
     assert not Batch.objects.exists()
-    browser.post(f"{path}/start", choices(number, template, to="1"))
+    unsendable = choices(number, template, to="1")
+    refused = browser.post(f"{path}/start", unsendable)
     assert not Batch.objects.exists(), "no row of it can be sent"
+    assert refused["Location"] == f"{path}?{urlencode(unsendable)}"
 
 
 def test_a_file_that_cannot_be_read_or_is_too_large_is_refused(browser: Client, tenant: Tenant) -> None:
