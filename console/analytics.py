@@ -38,7 +38,12 @@ class RangeForm(forms.Form):
     """The filter by days, phone number and template. Number and template filter messages, not webhook deliveries."""
 
     days = forms.TypedChoiceField(
-        label="Show", coerce=int, choices=[(days, f"{days} days") for days in DAYS], initial=DAYS[0]
+        label="Show",
+        coerce=int,
+        required=False,
+        empty_value=DAYS[0],
+        choices=[(days, f"{days} days") for days in DAYS],
+        initial=DAYS[0],
     )
     phone_number_id = forms.ChoiceField(label="Number", required=False)
     template = forms.ChoiceField(label="Template", required=False)

@@ -5,6 +5,7 @@ import re
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -640,6 +641,21 @@ def test_the_filters_of_figures_offer_some_numbers_and_the_chosen_one(
     page = text(browser, "/console/figures?phone_number_id=7003")
     offered = re.findall(r'<option value="(700\d)"( selected)?', page)
     assert offered == [("7001", ""), ("7003", " selected")]
+
+
+@pytest.mark.django_db
+def test_figures_without_their_days_are_still_filtered(browser: Client, tenant: Tenant) -> None:
+    for number, count in (("7001", 3), ("7002", 5)):
+        number_of(tenant, waba_id="100200300400500", phone_number_id=number)
+        figure(tenant, direction="outbound", measure="sent", count=count, phone_number_id=number)
+    page = text(browser, "/console/figures?days=30&phone_number_id=7001&template=")
+    without = re.search(r'<a href="([^"]+)" aria-label="Without Show: 30 days"', page)
+    assert without is not None
+    page = text(browser, without[1])
+    assert "required" not in page
+    assert sorted(day[2] for day in days(page)) == [*["0"] * 6, "3"]
+    file = b"".join(browser.get(f"/console/figures/export.csv?{urlsplit(without[1]).query}")).decode()
+    assert [line.split(",")[1] for line in file.splitlines()[1:]] == ["7001"]
 
 
 @pytest.mark.parametrize(
