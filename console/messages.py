@@ -221,14 +221,14 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
     own = _own_event(found)
     if own is not None:
         if row.direction == "inbound":
-            yield TimelineEntry(own.created_at, "Received", "ok", url=reverse("console_event", args=[own.id]))
+            yield TimelineEntry(own.created_at, "Received", "ok", url=_event_page(visit, own.id))
         else:
             yield TimelineEntry(
                 own.created_at,
                 "Accepted by Meta" if row.accepted_at else "Refused by Meta",
                 "ok" if row.accepted_at else "bad",
                 _times(row.service_ms, row.upstream_ms),
-                reverse("console_event", args=[own.id]),
+                _event_page(visit, own.id),
             )
     for report in found.statuses:
         said = _reason(report.error) if report.error else ""
@@ -237,9 +237,14 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
             WORDS.get(report.status or "", report.status or "A status"),
             "bad" if report.status == "failed" else "ok",
             said,
-            reverse("console_event", args=[report.event_id]),
+            _event_page(visit, report.event_id),
         )
     yield from _attempts(visit, found)
+
+
+def _event_page(visit: Visit, event_id: str) -> str | None:
+    """The page of an event. None in a support view, because the page shows texts."""
+    return None if visit.is_support else reverse("console_event", args=[event_id])
 
 
 def _reason(error: Error) -> str:

@@ -4,12 +4,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from urllib.parse import urlsplit
 
 from django.apps import apps
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
+from django.urls import resolve, reverse
 from django.utils.http import urlencode
 
 from console import navigation
@@ -24,6 +25,7 @@ from messaging.sending.outbound import typed_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials.api_keys import PREFIX_CHARACTERS
 from tenants.models import ApiKey
+from tenants.staff import support_view
 from webhooks.models import Delivery, Endpoint, Event
 
 MOST_HITS = 5
@@ -45,7 +47,7 @@ Finder = Callable[[Visit, str], Iterable[Hit]]
 
 
 def find(visit: Visit, text: str) -> list[Hit]:
-    """The hits for a text, in the areas that the visit may read."""
+    """The hits for a text, in the areas that the visit may read. A support view gets the hits whose pages it opens."""
     wanted = text.strip()[:LONGEST_TEXT]
     if len(wanted) < 2:
         return []
@@ -54,7 +56,14 @@ def find(visit: Visit, text: str) -> list[Hit]:
         for area, finder in FINDERS
         if visit.may_read(area)
         for hit in islice(finder(visit, wanted), MOST_HITS)
+        if not visit.is_support or _is_shown(hit)
     ]
+
+
+def _is_shown(hit: Hit) -> bool:
+    """Whether a support view opens a hit's page. The person's own pages are outside the console, and always open."""
+    match = resolve(urlsplit(hit.url).path)
+    return not hasattr(match.func, "console_page") or support_view.allows(match.url_name or "", is_read=True)
 
 
 def search_page(request: HttpRequest, visit: Visit) -> HttpResponse:

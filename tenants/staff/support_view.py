@@ -28,6 +28,7 @@ SHOWN_PAGES = frozenset(
         "_batch_progress",
         "_batches",
         "_billing",
+        "_credit_note",
         "_deliveries",
         "_delivery",
         "_endpoint",

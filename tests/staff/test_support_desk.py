@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 from django.test import Client
-from django.urls import reverse
+from django.urls import resolve, reverse
 from pytest_django import Settings
 
 from console.tests import conversing
@@ -20,8 +20,10 @@ from gateway import ids
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from messaging.message_log import staff_message_search
+from messaging.models import Batch
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.audit import GATEWAY
+from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Tenant, TenantNote, User
 from tenants.staff import support_view
 from tests.api_contract.authorisation import World
@@ -213,6 +215,24 @@ def test_the_navigation_of_a_view_has_only_pages_that_it_opens(view: Client) -> 
     paths = re.findall(r'<a href="(/console[^"]*)"', navigation)
     assert {"/console", "/console/messages", "/console/numbers", "/console/settings"} <= set(paths)
     assert [path for path in paths if view.get(path).status_code != 200] == []
+
+
+def test_the_links_and_hits_of_a_view_lead_only_to_pages_that_it_opens(view: Client, world: World) -> None:
+    for name in ("console_credit_note", "console_delivery"):
+        PAGES[name].made(world)
+    event = Event.objects.get(wamid=conversing.outbound(world.tenant))
+    key = api_keys.create(name="shop", environment="live", tenant=world.tenant)
+    batch = PAGES["console_batch"].made(world)
+    Batch.objects.update(failed=1)
+    pages = [reverse(name, kwargs=PAGES[name].made(world)) for name in support_view.SHOWN_PAGES]
+    pages += [reverse("console_message", args=[event.wamid]), reverse("console_batch", kwargs=batch)]
+    pages += [f"/console/search/hits?q={asked}" for asked in (event.public_id, key.key, "billing")]
+    # An empty list advises the business to send a message.
+    opens = {*support_view.SHOWN_PAGES, "console_send"}
+    for page in pages:
+        links = re.findall(rb'href="(/console[^"?#]*)', b"".join(view.get(page)))  # type: ignore[arg-type]
+        assert [link for link in links if resolve(link.decode()).url_name not in opens] == [], page
+    assert "/second-factor/" in text(view, "/console/search/hits?q=security")
 
 
 def test_only_staff_with_a_role_begin_a_view(world: World, browser: Client) -> None:
