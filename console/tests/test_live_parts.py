@@ -8,12 +8,17 @@ import pytest
 from django.db import connection
 from playwright.sync_api import Browser, Page, Route, expect
 
+from gateway.database.bounded_walk import LAST_ID
 from tenants.models import Tenant, User
 from tests.accessibility import Chromium, session_of, window
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+
+
+WIDE = 1280
+"""A width in pixels at which the filters of a list are not folded."""
 
 
 @pytest.fixture
@@ -25,24 +30,47 @@ def test_a_list_says_that_it_cannot_be_refreshed_until_it_can(
     session: str, live_server: Any, in_chromium: Chromium
 ) -> None:
     def journey(browser: Browser) -> None:
-        with window(browser, live_server.url, session) as page:
+        with window(browser, live_server.url, session, WIDE) as page:
             page.clock.install()
             _is_stale_while(page, lambda route: route.fulfill(status=503))
-            _is_stale_while(page, lambda route: route.abort())
+            _is_stale_while(page, lambda route: route.abort(), status="read")
 
     in_chromium(journey)
 
 
-def _is_stale_while(page: Page, fails: Any) -> None:
+def _is_stale_while(page: Page, fails: Any, status: str | None = None) -> None:
+    """Check the notice of a list, whose filter was set after the page was opened if `status` is given."""
     stale = page.locator("#stale")
     with page.expect_response("**/console/live?*"):
         page.goto("/console/messages")
+    if status is not None:
+        page.get_by_label("Status", exact=True).select_option(status)
+        page.clock.run_for(1_000)
+        expect(page).to_have_url(re.compile(f"status={status}"))
     expect(stale).to_be_hidden()
     page.route("**/console/**", fails)
     expect(stale).to_be_visible(timeout=20_000)
     page.unroute("**/console/**")
     page.clock.run_for(20_000)
     expect(stale).to_be_hidden(timeout=20_000)
+
+
+def test_the_newest_rows_that_a_filter_of_older_rows_shows_are_followed(
+    session: str, tenant: Tenant, live_server: Any, in_chromium: Chromium
+) -> None:
+    def happens() -> None:
+        publish_one(tenant)
+        connection.close()
+
+    def journey(browser: Browser) -> None:
+        with window(browser, live_server.url, session, WIDE) as page, ThreadPoolExecutor(1) as database:
+            page.goto(f"/console/events?before={LAST_ID}")
+            with page.expect_response("**/console/live?*"):
+                page.get_by_label("Event", exact=True).select_option("message.inbound")
+            database.submit(happens).result()
+            expect(page.locator("#newest tbody tr")).to_have_count(1)
+
+    in_chromium(journey)
 
 
 def test_the_count_of_what_waits_goes_down_by_itself_and_the_focus_stays(
@@ -117,7 +145,7 @@ def test_a_filter_acts_at_once_and_leaves_no_copy_of_the_page(
     """By default, htmx stores a copy of the previous page in the session storage."""
 
     def journey(browser: Browser) -> None:
-        with window(browser, live_server.url, session, 1280) as page:
+        with window(browser, live_server.url, session, WIDE) as page:
             page.goto("/console/deliveries")
             page.get_by_label("Status", exact=True).focus()
             page.get_by_label("Status", exact=True).select_option("delivered")

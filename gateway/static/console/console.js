@@ -181,20 +181,17 @@ account?.addEventListener("keydown", (event) => {
   account.querySelector("summary").focus();
 });
 // A notice appears if a part of the page cannot be refreshed. If the session has ended, the browser goes to the log-in.
-const stale = document.querySelector("#stale");
-if (stale) {
-  for (const failed of ["htmx:sendError", "htmx:responseError"]) {
-    document.addEventListener(failed, () => { stale.hidden = false; });
+// A filter replaces the notice together with the rest of the page's content.
+const notice = (isStale) => document.querySelector("#stale")?.toggleAttribute("hidden", !isStale);
+for (const failed of ["htmx:sendError", "htmx:responseError"]) document.addEventListener(failed, () => notice(true));
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (new URL(event.detail.xhr.responseURL, location).pathname === "/login") {
+    event.detail.shouldSwap = false;
+    location.reload();
+  } else if (!event.detail.isError) {
+    notice(false);
   }
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    if (new URL(event.detail.xhr.responseURL, location).pathname === "/login") {
-      event.detail.shouldSwap = false;
-      location.reload();
-    } else if (!event.detail.isError) {
-      stale.hidden = true;
-    }
-  });
-}
+});
 // A submitted form shows that it is busy, and cannot be submitted again before its answer.
 document.addEventListener("submit", (event) => {
   if (event.defaultPrevented || event.target.method === "dialog") return;
@@ -208,36 +205,37 @@ addEventListener("pageshow", () => {
 });
 // Parts of the page that show events refresh when there are new ones, unless the part has the focus.
 // They also refresh when the event stream is lost, so that the notice appears, and when it is back.
-const livePart = document.querySelector("[data-live]");
-if (livePart) {
-  const LOST = 3; // The stream ends after each answer and is opened again, so a single end is not a failure.
-  let stream = null;
-  let failures = 0;
-  const refresh = () => {
-    for (const part of document.querySelectorAll("[data-live]")) {
-      if (!part.contains(document.activeElement)) htmx.trigger(part, "live");
-    }
-  };
-  const follow = () => {
-    stream?.close();
-    if (document.hidden) return;
-    stream = new EventSource(livePart.dataset.live);
-    stream.addEventListener("news", refresh);
-    stream.addEventListener("open", () => {
-      if (failures >= LOST) refresh();
-      failures = 0;
-    });
-    stream.addEventListener("error", () => {
-      const isOver = stream.readyState === EventSource.CLOSED;
-      failures = isOver ? LOST : failures + 1;
-      if (failures === LOST) refresh();
-      if (isOver) setTimeout(follow, 15_000);
-    });
-  };
-  document.addEventListener("visibilitychange", follow);
-  addEventListener("pagehide", () => stream?.close());
-  follow();
-}
+// A filter of an older page of a list brings the first such part.
+const LOST = 3; // The stream ends after each answer and is opened again, so a single end is not a failure.
+let stream = null;
+let failures = 0;
+const refresh = () => {
+  for (const part of document.querySelectorAll("[data-live]")) {
+    if (!part.contains(document.activeElement)) htmx.trigger(part, "live");
+  }
+};
+const follow = () => {
+  stream?.close();
+  stream = null;
+  const part = document.querySelector("[data-live]");
+  if (!part || document.hidden) return;
+  stream = new EventSource(part.dataset.live);
+  stream.addEventListener("news", refresh);
+  stream.addEventListener("open", () => {
+    if (failures >= LOST) refresh();
+    failures = 0;
+  });
+  stream.addEventListener("error", (event) => {
+    const isOver = event.target.readyState === EventSource.CLOSED;
+    failures = isOver ? LOST : failures + 1;
+    if (failures === LOST) refresh();
+    if (isOver) setTimeout(follow, 15_000);
+  });
+};
+document.addEventListener("visibilitychange", follow);
+document.addEventListener("htmx:afterSettle", () => { if (!stream) follow(); });
+addEventListener("pagehide", () => stream?.close());
+follow();
 // The example language that was opened last is also open on the next page.
 const remembered = [...document.querySelectorAll("details[data-remembered]")];
 const language = localStorage.getItem("language");
