@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.conf import settings
 from django.test import Client
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 from pytest_django import Settings
 
 from console import log_in_and_passkeys
 from tenants.models import OutboundMail, Tenant, User
-from tests.accessibility import ACCOUNT_MENU, Chromium
+from tests.accessibility import ACCOUNT_MENU, Chromium, session_of, window
 from tests.fixtures import Api, assert_error
 
 PASSWORD = "a long enough password"
@@ -123,6 +125,35 @@ def test_the_button_for_a_passkey_is_shown_where_it_does_something(
 @pytest.fixture
 def person(tenant: Tenant) -> User:
     return User.objects.create_user("asha@traders.example", PASSWORD, tenant=tenant)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.e2e
+@pytest.mark.parametrize("has_factor", [False, True])
+def test_what_was_typed_is_there_again_after_the_log_in(
+    has_factor: bool, person: User, live_server: Any, in_chromium: Chromium
+) -> None:
+    code = ""
+    if has_factor:
+        TOTP.activate(person, generate_totp_secret())
+        code = RecoveryCodes.activate(person).generate_codes()[0]
+    session = session_of(person)
+
+    def play(browser: Browser) -> None:
+        with window(browser, live_server.url, session) as page:
+            page.goto("/console/api-keys")
+            page.get_by_label("Name").fill("web shop")
+            page.context.clear_cookies(name=settings.SESSION_COOKIE_NAME)
+            page.get_by_role("button", name="Create key").click()
+            page.get_by_label("Email").fill(person.email)
+            page.get_by_label("Password").fill(PASSWORD)
+            page.get_by_role("button", name="Log in", exact=True).click()
+            if has_factor:
+                page.get_by_label("Code").fill(code)
+                page.get_by_role("button", name="Log in", exact=True).click()
+            expect(page.get_by_label("Name")).to_have_value("web shop")
+
+    in_chromium(play)
 
 
 def add_passkey(user: User, name: str = "laptop") -> Authenticator:

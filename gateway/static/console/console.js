@@ -291,14 +291,15 @@ document.addEventListener("click", (event) => {
     event.target.close();
   }
 });
-// A session ends after twelve hours. After the next log-in, the form has the values that were typed before.
+// A session ends after twelve hours. After the next log-in, which may end with a second factor, the form has the values that
+// were typed before.
 if (document.body.classList.contains("console")) {
   const kept = `typed:${location.pathname}`;
   const fields = () => document.querySelectorAll("main form :is(textarea, select, input:not([type=hidden], [type=password], [type=file], [type=checkbox], [type=radio]))[name]");
   const before = document.referrer && new URL(document.referrer);
   const typed = JSON.parse(sessionStorage.getItem(kept) ?? "{}");
   sessionStorage.removeItem(kept);
-  if (before?.origin === location.origin && before.pathname === "/login") {
+  if (before?.origin === location.origin && ["/login", "/second-factor/authenticate/"].includes(before.pathname)) {
     for (const field of fields()) {
       if (!(field.name in typed)) continue;
       field.value = typed[field.name];
