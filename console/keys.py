@@ -251,7 +251,10 @@ def _list_page(
     page = Paginator(rows if show_ended else rows.exclude(ended), KEYS_PER_PAGE).get_page(
         request.GET.get("page")
     )
-    calls = request_log.counts_by_key(**visit.scope)
+    calls = {
+        environment: request_log.counts_by_key(tenant_id=visit.tenant.id, environment=environment)
+        for environment in {key.environment for key in page}
+    }
     context = {
         "tenant": visit.tenant,
         "new": new,
@@ -260,7 +263,7 @@ def _list_page(
         "form_id": uuid4(),
         "page": page,
         "rows": [
-            (key, calls.get(key.prefix, 0), maker)
+            (key, calls[key.environment].get(key.prefix, 0), maker)
             for key, maker in zip(page, _makers(visit, page), strict=True)
         ],
         "days": settings.REQUEST_LOG_DAYS,

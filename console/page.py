@@ -35,7 +35,9 @@ FOR_ENVIRONMENT = "for_environment"
 since then.
 """
 LINKED_ENVIRONMENT = "in"
-"""The query parameter with which a mail's link names the environment of its page."""
+"""The query parameter with which a link of a mail, or of a page that shows both environments, names the environment of
+its page.
+"""
 
 
 class Section(Enum):
@@ -181,8 +183,8 @@ def _switched_since(request: HttpRequest) -> HttpResponse:
 
 
 def _follow_link(request: HttpRequest, visit: Visit) -> HttpResponse | None:
-    """For a mail's link, switch to the environment that the link names and redirect to the page, with the link's other
-    parameters. None for other requests.
+    """For a link that names an environment, switch to it and redirect to the page, with the link's other parameters.
+    None for other requests.
     """
     wanted = request.GET.get(LINKED_ENVIRONMENT)
     if request.method != "GET" or wanted not in {LIVE, TEST} or not visit.switchable:

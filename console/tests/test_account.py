@@ -20,7 +20,7 @@ from gateway.roles import Area
 from tenants import audit, mail
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, OutboundMail, Tenant, User
-from tests.browsers import logged_in
+from tests.browsers import logged_in, text
 from tests.fixtures import Api, assert_error
 from webhooks.models import Endpoint
 
@@ -296,12 +296,20 @@ def test_a_key_says_how_often_it_was_used_and_leads_to_its_calls(
     browser: Client, tenant: Tenant, other_tenant: Tenant
 ) -> None:
     key = api_keys.create(name="shop", environment="live", tenant=tenant)
+    sandbox = api_keys.create(name="trial", environment="test", tenant=tenant)
     for owner, environment in ((tenant, "live"), (tenant, "live"), (tenant, "test"), (other_tenant, "live")):
         logged_call(owner, environment=environment, route="/v1/tenant", key_prefix=key.row.prefix)
-    page = browser.get("/console/api-keys").content.decode()
-    assert "2 calls in 7 days" in page
+    for _ in range(3):
+        logged_call(tenant, environment="test", route="/v1/tenant", key_prefix=sandbox.row.prefix)
+    page = text(browser, "/console/api-keys")
     assert "never used" not in page, "the last use is written within a minute"
-    assert f"/console/requests?key_prefix={key.row.prefix}" in page
+    for name, count in (("shop", 2), ("trial", 3)):
+        calls = re.search(
+            rf'<a href="([^"]+)">{count} calls in 7 days<span class="skip"> of {name}</span>', page
+        )
+        assert calls is not None, name
+        log = browser.get(calls[1], follow=True).content.decode().partition("<main")[2]
+        assert log.count("/console/requests/req_") == count
 
 
 def test_a_form_that_is_sent_twice_makes_one_key(browser: Client, tenant: Tenant) -> None:
