@@ -41,7 +41,7 @@ class RangeForm(forms.Form):
         label="Show",
         coerce=int,
         required=False,
-        empty_value=DAYS[0],
+        empty_value=None,
         choices=[(days, f"{days} days") for days in DAYS],
         initial=DAYS[0],
     )
@@ -66,7 +66,7 @@ class RangeForm(forms.Form):
         """The chosen number of days, and the chosen phone number and template. Invalid choices are left out."""
         chosen = self.cleaned_data if self.is_valid() else {}
         narrowed = {name: chosen[name] for name in ("phone_number_id", "template") if chosen.get(name)}
-        return chosen.get("days", DAYS[0]), narrowed
+        return chosen.get("days") or DAYS[0], narrowed
 
 
 @dataclass(frozen=True, slots=True)
