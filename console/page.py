@@ -165,7 +165,7 @@ def _page_above(request: HttpRequest) -> str:
     """The URL of the nearest page above the requested path that can be read, with the same query."""
     above = request.path
     while above != "/console":
-        above = above.rpartition("/")[0]
+        above = above.rpartition("/")[0] or "/console"
         with suppress(Resolver404):
             if resolve(above).func.console_page.methods != POST:  # type: ignore[attr-defined]
                 break

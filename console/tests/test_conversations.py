@@ -192,6 +192,8 @@ def test_pages_of_the_list_name_each_conversation_once(
     assert older is not None
     seen = [row[0] for row in rows(browser) + rows(browser, before=older[1])]
     assert sorted(seen) == ["1", "2", "3"]
+    assert "live, every 15s" in first
+    assert "every 15s" not in text(browser, f"{LIST}?before={older[1]}"), "it would become the newest page"
 
 
 def test_pages_hide_no_conversation_behind_a_later_one_of_the_same_customer(
