@@ -41,6 +41,15 @@ def refresh(*, tenant_id: UUID, at: datetime) -> None:
             tenant.save(update_fields=list(changed))
 
 
+def use_balance(tenant_id: UUID, at: datetime) -> None:
+    """Pay unpaid invoices from the tenant's balance, then derive the billing status, within `ledger.account`.
+
+    Call it after every act that may lower an amount due or make a part of the balance available.
+    """
+    ledger.set_off(tenant_id, at)
+    refresh(tenant_id=tenant_id, at=at)
+
+
 def mark_overdue(at: datetime) -> int:
     """Mark invoices that are unpaid after their due date as overdue. Returns how many were marked.
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from billing import buyers, ledger, plan
+from billing import buyers, ledger, plan, restriction
 from billing.error_isolation import each
 from billing.invoices import credit_notes
 from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
@@ -51,7 +51,7 @@ def _issue(snapshot_id: UUID, at: datetime) -> bool:
         if buyers.holds_back(profile) and at < Period.parse(snapshot.period).end + HELD_FOR:
             return False
         create(snapshot=snapshot, profile=profile, at=at)
-        ledger.set_off(snapshot.tenant_id, at)
+        restriction.use_balance(snapshot.tenant_id, at)
     return True
 
 

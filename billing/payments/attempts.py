@@ -308,8 +308,7 @@ def fail(
             invoice.status = _INVOICE.FAILED
             invoice.overdue_since = invoice.overdue_since or at
             invoice.save(update_fields=["status", "overdue_since"])
-            restriction.refresh(tenant_id=invoice.tenant_id, at=at)
-        ledger.set_off(invoice.tenant_id, at)
+        restriction.use_balance(invoice.tenant_id, at)
 
 
 def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
@@ -341,5 +340,4 @@ def _collected(attempt_id: UUID, payments: list[Payment], at: datetime) -> None:
         )
         ledger.book_attempt(attempt, invoice, at)
         ledger.settle(invoice, at)
-        ledger.set_off(invoice.tenant_id, at)
-        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+        restriction.use_balance(invoice.tenant_id, at)

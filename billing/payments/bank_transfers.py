@@ -56,8 +56,7 @@ def give_back(
         attempt.refunded_paise += amount_paise
         attempt.save(update_fields=["refunded_paise"])
         _book(attempt, invoice, at)
-        ledger.set_off(invoice.tenant_id, at)
-        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+        restriction.use_balance(invoice.tenant_id, at)
         details = {"amount_paise": amount_paise, "reference": reference}
         corrections.record(invoice, "billing.refund", actor_user_id, **details)
     return attempt

@@ -26,8 +26,7 @@ def correcting(invoice_id: UUID, at: datetime) -> Iterator[Invoice]:
         if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
             raise Conflict("A payment of this invoice is in flight: wait for its result.")
         yield invoice
-        ledger.set_off(invoice.tenant_id, at)
-        restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+        restriction.use_balance(invoice.tenant_id, at)
 
 
 def record(invoice: Invoice, action: str, actor_user_id: int | None, **details: Any) -> None:

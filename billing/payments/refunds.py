@@ -11,7 +11,7 @@ from uuid import UUID
 import structlog
 from django.db import IntegrityError, transaction
 
-from billing import ledger
+from billing import ledger, restriction
 from billing.error_isolation import each
 from billing.models import REFUND, PaymentAttempt, Refund
 from billing.payments import attempts, corrections
@@ -128,9 +128,13 @@ def _ask(refund: Refund, payment_id: str) -> RefundState | None:
 
 
 def _end(refund: Refund, status: Status, at: datetime, *, error: object = None) -> None:
-    Refund.objects.filter(pk=refund.pk, status__in=Refund.IN_FLIGHT).update(
-        status=status, completed_at=at, error=error
-    )
+    """End a refund. The part of the balance that was not paid back pays unpaid invoices again."""
+    tenant_id = refund.attempt.invoice.tenant_id
+    with ledger.account(tenant_id):
+        Refund.objects.filter(pk=refund.pk, status__in=Refund.IN_FLIGHT).update(
+            status=status, completed_at=at, error=error
+        )
+        restriction.use_balance(tenant_id, at)
 
 
 def reconcile(at: datetime) -> int:

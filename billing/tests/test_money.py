@@ -36,7 +36,7 @@ from billing.payments import (
     refunds,
 )
 from billing.payments.provider import Payment
-from billing.payments.razorpay import _ABOUT_THE_ACCOUNT, Razorpay
+from billing.payments.razorpay import _ABOUT_THE_ACCOUNT, _REFUND_STATUS, Razorpay
 from billing.tests.conftest import connected, ist, only_invoice
 from billing.tests.test_payments import CHARGE, deliver, post, set_up_mandate
 from gateway.api.errors import Conflict, InvalidRequest
@@ -148,6 +148,18 @@ class TestRefunds:
         assert refund.status == "processed"
         assert len(provider.control("GET", "payments")["refunds"]) == 1
         assert ledger.balance_paise(payer.id) == 19_000
+
+    def test_after_a_refund_the_rest_of_the_balance_pays_the_invoice_that_waited(
+        self, provider: RunningSimulator, paid_twice: PaymentAttempt, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as slow:
+            slow.setitem(_REFUND_STATUS, "processed", "processing")
+            refund = refunds.pay_back(attempt_id=paid_twice.id, amount_paise=20_000, at=ist(2026, 12, 31, 20))
+            run(ist(2027, 1, 1, 0, 15))
+        run(ist(2027, 1, 1, 2))
+        refund.refresh_from_db()
+        assert refund.status == "processed"
+        assert Invoice.objects.latest("id").amount_due_paise == 59_000 - 39_000
 
     def test_a_refund_that_never_arrived_is_over_after_a_day(
         self, provider: RunningSimulator, paid_twice: PaymentAttempt, settings: Settings

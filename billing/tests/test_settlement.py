@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from billing import ledger, usage
+from billing import ledger, restriction, usage
 from billing.invoices import issuing
 from billing.models import Invoice, Mandate, PaymentAttempt, ProviderEvent, ProviderTrouble, Refund
 from billing.payments import attempts, bank_transfers, debits, refunds
@@ -199,6 +199,25 @@ def test_a_balance_pays_the_oldest_invoice_that_is_not_being_paid(
     assert third.status == "open"
 
 
+@pytest.mark.parametrize("kind", ["autopay", "link"])
+def test_a_balance_that_pays_what_is_overdue_after_an_attempt_failed_ends_the_restriction(
+    payer: Tenant, kind: str
+) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    for month in (ist(2026, 12, 1, 0, 15), ist(2027, 1, 1, 0, 15)):
+        assert (usage.take_snapshots(month), issuing.issue_due(month)) == (1, 1)
+    first, second = Invoice.objects.order_by("id")
+    restriction.mark_overdue(ist(2027, 1, 2))
+    attempt = attempt_of(first, kind, "processing")
+    bank_transfers.record(invoice_id=second.id, amount_paise=118_000, reference="U1", at=ist(2027, 1, 2))
+    payer.refresh_from_db()
+    assert (payer.billing_status, payer.billing_restricted) == ("past_due", True), "the payment is in flight"
+    attempts.fail(attempt_id=attempt.id, error=None, at=ist(2027, 1, 3))
+    payer.refresh_from_db()
+    assert state(attempt) == ("failed", "paid", 59_000)
+    assert (payer.billing_status, payer.billing_restricted) == ("active", False)
+
+
 @pytest.mark.parametrize(("allowed", "begins"), [(58_999, False), (59_000, True)])
 def test_a_debit_never_exceeds_what_the_payer_approved(
     payer: Tenant, invoice: Invoice, allowed: int, begins: bool
@@ -240,6 +259,22 @@ def test_a_balance_that_is_being_paid_back_pays_no_invoice() -> None:
     january = ist(2027, 1, 1, 0, 15)
     assert (usage.take_snapshots(january), issuing.issue_due(january)) == (1, 1)
     assert Invoice.objects.latest("id").amount_due_paise == 50_000
+
+
+@pytest.mark.usefixtures("twice_paid")
+def test_a_balance_that_could_not_be_paid_back_pays_an_overdue_invoice_at_once(
+    payer: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    january = ist(2027, 1, 1, 0, 15)
+    assert (usage.take_snapshots(january), issuing.issue_due(january)) == (1, 1)
+    restriction.mark_overdue(ist(2027, 1, 9))
+    payer.refresh_from_db()
+    assert payer.billing_status == "past_due"
+    monkeypatch.setattr(Razorpay, "refunds_of", lambda *_: [RefundState("rfnd_1", "rfnd_1", "failed")])
+    monkeypatch.setattr(attempts, "refresh", lambda *_: None)
+    refunds.refresh(Refund.objects.get().id, ist(2027, 1, 9))
+    payer.refresh_from_db()
+    assert (Invoice.objects.latest("id").status, payer.billing_status) == ("paid", "active")
 
 
 @pytest.mark.parametrize(
