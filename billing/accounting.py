@@ -2,7 +2,7 @@
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from io import StringIO
@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db.models import Count, F, Min, Q, Sum
 from django.db.models.functions import TruncMonth
 
-from billing.models import BillingSnapshot, LedgerEntry, LedgerPosting
+from billing.models import BillingSnapshot, Invoice, LedgerEntry, LedgerPosting
 from billing.pricing.money import CURRENCY, plain
 from billing.pricing.periods import Period, ist_date
 from gateway.clock import IST
@@ -123,6 +123,7 @@ class Debtor:
     due_paise: int = 0
     late_paise: int = 0
     oldest_due_at: datetime | None = None
+    """The earliest end of a term to pay."""
     uncertified_paise: int = 0
     balance_paise: int = 0
 
@@ -131,15 +132,17 @@ def debtors(at: datetime) -> list[Debtor]:
     """Every tenant with an amount due, a balance or a missing TDS certificate, the highest amount due first."""
     name = F("entry__tenant__name")
     watched = LedgerPosting.objects.filter(account__in=(Account.RECEIVABLE, Account.TDS, Account.BALANCE))
-    sums = watched.values_list("account", "entry__tenant_id", name, "invoice_id", "invoice__due_at")
+    sums = watched.values_list("account", "entry__tenant_id", name, "invoice_id")
     found: dict[UUID, Debtor] = {}
-    rows = sums.annotate(total=Sum("amount_paise")).exclude(total=0).order_by("invoice__due_at")
-    for account, tenant_id, named, _invoice, due_at, paise in rows:
+    rows = list(sums.annotate(total=Sum("amount_paise")).exclude(total=0).order_by("invoice__due_at"))
+    ends = _ends_of_terms({invoice_id for _, _, _, invoice_id, _ in rows if invoice_id})
+    for account, tenant_id, named, invoice_id, paise in rows:
         one = found.setdefault(tenant_id, Debtor(tenant_id, named))
         if account == Account.RECEIVABLE:
+            pay_by = ends[invoice_id]
             one.due_paise += paise
-            one.late_paise += paise if due_at < at else 0
-            one.oldest_due_at = one.oldest_due_at or due_at
+            one.late_paise += paise if pay_by < at else 0
+            one.oldest_due_at = min(one.oldest_due_at or pay_by, pay_by)
         elif account == Account.TDS:
             one.uncertified_paise = paise
         else:
@@ -150,15 +153,20 @@ def debtors(at: datetime) -> list[Debtor]:
 def unpaid_by_age(at: datetime) -> list[Age]:
     """The amounts due at a moment, grouped by days late."""
     own = LedgerPosting.objects.filter(account=Account.RECEIVABLE)
-    due = (
-        own.values_list("invoice_id", "invoice__due_at").annotate(left=Sum("amount_paise")).filter(left__gt=0)
-    )
+    sums = own.values_list("invoice_id").annotate(left=Sum("amount_paise")).filter(left__gt=0)
+    due = dict(sums.order_by())
     ages = {title: Age(title, 0, 0) for title, _ in _AGES}
-    for _invoice, due_at, left in due.order_by():
-        late = at - due_at
+    for invoice_id, pay_by in _ends_of_terms(due).items():
+        late, left = at - pay_by, due[invoice_id]
         title = next(title for title, at_most in _AGES if at_most is None or late <= timedelta(at_most))
         ages[title] = Age(title, ages[title].invoices + 1, ages[title].due_paise + left)
     return list(ages.values())
+
+
+def _ends_of_terms(invoice_ids: Iterable[UUID]) -> dict[UUID, datetime]:
+    """The end of the term to pay, by invoice."""
+    dates = Invoice.objects.only("issued_at", "due_at", "reopened_at").in_bulk(invoice_ids)
+    return {invoice_id: invoice.pay_by for invoice_id, invoice in dates.items()}
 
 
 _ZOHO = (

@@ -22,7 +22,7 @@ from billing.einvoices import must_be_registered
 from billing.error_isolation import each
 from billing.invoices import documents
 from billing.models import BillingMail, CreditNote, Invoice, Mandate, PayLink, PaymentAttempt
-from billing.payments import corrections
+from billing.payments import corrections, debits
 from billing.payments.provider import REASONS
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
@@ -110,13 +110,12 @@ def _invoice_issued(invoice: Invoice, pdf: Attachment) -> None:
     """Send the month's invoice. The mail says whether the amount will be debited, or the business must pay it."""
     mandate = Mandate.objects.for_tenant(invoice.tenant_id).filter(status=Mandate.Status.ACTIVE).first()
     due = invoice.amount_due_paise
-    debited = mandate is not None and 0 < due <= mandate.max_amount_paise
     _send(
         invoice.tenant,
         "invoice_issued",
         {
             **_facts(invoice),
-            "debited": debited,
+            "debited": debits.is_debited(invoice, mandate),
             "above_cap": mandate is not None and due > mandate.max_amount_paise,
         },
         pdf,
@@ -329,7 +328,7 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
         "total": rupees(invoice.total_paise),
         "due": rupees(invoice.amount_due_paise),
         "month": ist_date(Period.parse(invoice.period).start),
-        "due_on": ist_date(invoice.due_at),
+        "due_on": ist_date(invoice.pay_by),
         "pay_url": PayLink.url_of(invoice),
         "invoice_url": f"{PayLink.url_of(invoice)}/invoice",
         "tds": rupees(tds) if (tds := invoice.tds_paise) else "",

@@ -1,6 +1,6 @@
 """Debits of autopay mandates. The billing run starts due debits, one at a time for each mandate."""
 
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from uuid import UUID
 
 from django.db import transaction
@@ -18,6 +18,7 @@ FIRST_DEBIT = time(9)
 """Earliest time of a debit request, IST (NPCI's rule for AutoPay)."""
 RETRY_DAYS = (3, 7)
 """Days after the first failure on which a debit is retried. Cards are not retried."""
+_AT_THE_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 def charge_due(at: datetime) -> int:
@@ -30,6 +31,15 @@ def charge_due(at: datetime) -> int:
         return 0
     active = Mandate.objects.filter(status=Mandate.Status.ACTIVE).order_by("id")
     return each(list(active), lambda mandate: _debit_oldest(mandate, at), step="debits")
+
+
+def is_debited(invoice: Invoice, mandate: Mandate | None) -> bool:
+    """Whether a debit of an invoice is in flight, or will be started by its tenant's active mandate."""
+    if invoice.status == Invoice.Status.PROCESSING:
+        return True
+    if mandate is None or not 0 < invoice.amount_due_paise <= mandate.max_amount_paise:
+        return False
+    return _debit_is_due(invoice, mandate, _AT_THE_END_OF_TIME)
 
 
 def _debit_oldest(mandate: Mandate, at: datetime) -> bool:

@@ -89,6 +89,19 @@ def test_each_business_with_something_open_is_listed(payer: Tenant, other_tenant
     assert accounting.debtors(late)[0].uncertified_paise == 0
 
 
+def test_an_invoice_that_a_refund_reopened_is_late_after_its_new_term(
+    invoice: Invoice, payer: Tenant
+) -> None:
+    reopened = invoice.due_at + timedelta(days=30)
+    again = reopened + timedelta(days=7)
+    Invoice.objects.update(reopened_at=reopened)
+    for at, late_paise in ((again, 0), (again + timedelta(days=1), 59_000)):
+        [owes] = accounting.debtors(at)
+        assert (owes.oldest_due_at, owes.late_paise) == (again, late_paise)
+        ages = {age.title: age.due_paise for age in accounting.unpaid_by_age(at) if age.invoices}
+        assert ages == {"1 to 30 days late" if late_paise else "Not due yet": 59_000}
+
+
 def test_who_owes_most_is_listed_first_with_the_oldest_due_date(payer: Tenant, other_tenant: Tenant) -> None:
     Tenant.objects.filter(pk=other_tenant.pk).update(billing_status="active", created_at=ist(2026, 10, 1))
     for tenant, name in ((payer, "1"), (other_tenant, "1"), (other_tenant, "2")):

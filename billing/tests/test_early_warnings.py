@@ -8,8 +8,8 @@ import pytest
 from billing import buyers, mails
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents
-from billing.models import BillingProfile, Invoice, Mandate
-from billing.payments import bank_transfers
+from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
+from billing.payments import attempts, bank_transfers
 from billing.pricing.money import rupees
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
 from billing.tests.test_ledger import transfer
@@ -130,6 +130,32 @@ def test_the_mail_of_an_invoice_says_how_it_is_paid(
     text = OutboundMail.objects.latest("id").text
     every = (PAY, DEBITED, ABOVE, "Nothing of it is due", "₹580.00 of it is still due")
     assert [words for words in every if words in text] == said
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "said"),
+    [
+        ("upi", {"status": "processing"}, DEBITED),
+        ("upi", {"status": "failed", "retries_started": 1}, DEBITED),
+        ("upi", {"status": "failed", "retries_started": 2}, PAY),
+        ("card", {"status": "failed"}, PAY),
+        ("upi", {"reopened_at": FIRST_OF_DECEMBER}, PAY),
+    ],
+)
+def test_a_mail_promises_only_a_debit_that_comes(
+    invoice: Invoice, method: str, values: dict[str, Any], said: str
+) -> None:
+    mandate = Mandate.objects.create(
+        tenant=invoice.tenant, method=method, status="active", max_amount_paise=59_000
+    )
+    if "status" in values:
+        attempts.insert(invoice, "autopay", FIRST_OF_DECEMBER, mandate=mandate)
+    if values.get("status") == "failed":
+        attempts.fail(attempt_id=PaymentAttempt.objects.get().pk, error=None, at=FIRST_OF_DECEMBER)
+    Invoice.objects.filter(pk=invoice.pk).update(**values)
+    mails.send_again(Invoice.objects.get(pk=invoice.pk))
+    text = OutboundMail.objects.latest("id").text
+    assert [words for words in (PAY, DEBITED, ABOVE) if words in text] == [said]
 
 
 def test_the_mail_of_a_credit_note_says_what_is_still_due(invoice: Invoice) -> None:

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import buyers
+from billing import buyers, mails
 from billing.admin import cards
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents
@@ -26,9 +26,9 @@ from billing.tests.conftest import payer as payer
 from billing.tests.conftest import provider as provider
 from billing.tests.test_money import late_attempt
 from billing.tests.test_payments import answer, deliver
-from gateway.clock import now
+from gateway.clock import IST, now
 from phone_numbers.models import BusinessAccount
-from tenants.models import Tenant, User
+from tenants.models import OutboundMail, Tenant, User
 from tests.browsers import browser_of, logged_in, text
 from tests.simulated import RunningSimulator
 
@@ -149,6 +149,21 @@ def test_a_refund_that_makes_an_invoice_due_again_restarts_the_full_time(invoice
     assert documents.payment_state(invoice, again).text == f"Overdue since {indian_date(again)}"
     invoice.status = Invoice.Status.PROCESSING
     assert documents.payment_state(invoice, again).text == "Payment under way"
+
+
+def test_a_reopened_invoice_has_its_new_due_date_for_everybody(
+    customer: Client, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Invoice.objects.filter(pk=invoice.pk).update(reopened_at=invoice.due_at + DAY)
+    invoice.refresh_from_db()
+    day = indian_date(invoice.due_at + 8 * DAY)
+    assert f">{day}</td>" in text(customer, "/console/billing")
+    mails.send_again(invoice)
+    assert f"due on {invoice.pay_by.astimezone(IST):%-d %B %Y}" in OutboundMail.objects.latest("id").text
+    for at, count in ((invoice.pay_by, 0), (invoice.pay_by + DAY, 1)):
+        monkeypatch.setattr(cards, "now", lambda at=at: at)
+        [card] = [card for card in cards._cards({}) if card.title == "Invoices overdue"]
+        assert card.value == count
 
 
 def test_a_paid_invoice_cannot_be_paid_again(customer: Client, invoice: Invoice) -> None:
