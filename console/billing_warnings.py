@@ -38,7 +38,8 @@ def next_invoice(tenant: Tenant) -> dict[str, Any] | None:
 
 def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     """Warn of overdue invoices, with the reason of the last failed debit, or of the restriction on new numbers."""
-    page, due = reverse("console_billing"), rupees(seen.amount_due_paise)
+    late = [invoice.amount_due_paise for invoice in seen.unpaid if invoice.overdue_since is not None]
+    page, due = reverse("console_billing"), rupees(sum(late))
     if seen.tenant.billing_restricted:
         text = f"{due} is long overdue: no further number can be connected until it is paid."
         yield HomeWarning(text, "Pay now", page, "bad")

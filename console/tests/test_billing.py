@@ -11,10 +11,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from billing import buyers, mails
+from billing import buyers, mails, restriction, usage
 from billing.admin import cards
 from billing.billing_run import run
-from billing.invoices import credit_notes, documents
+from billing.invoices import credit_notes, documents, issuing
 from billing.models import BillingProfile, Invoice, Mandate, PayLink, PaymentAttempt
 from billing.pricing.money import rupees
 from billing.pricing.periods import indian_date
@@ -257,12 +257,20 @@ def invoice_abroad(payer: Tenant) -> Invoice:
     return only_invoice(payer)
 
 
+def become_overdue(invoice: Invoice) -> None:
+    at = now()
+    Invoice.objects.filter(pk=invoice.pk).update(overdue_since=at)
+    restriction.refresh(tenant_id=invoice.tenant_id, at=at)
+
+
 def test_home_warns_of_what_is_overdue(customer: Client, invoice: Invoice, payer: Tenant) -> None:
-    Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
+    january = ist(2027, 1, 1, 0, 15)
+    assert (usage.take_snapshots(january), issuing.issue_due(january)) == (1, 1), "not overdue"
+    become_overdue(invoice)
     closes = indian_date(now() + RESTRICTED_AFTER)
     assert f"₹590.00 is overdue. From {closes} no further number" in text(customer, "/console")
     Tenant.objects.filter(pk=payer.pk).update(billing_restricted=True)
-    assert "no further number can be connected" in text(customer, "/console")
+    assert "₹590.00 is long overdue: no further number can be connected" in text(customer, "/console")
     numbers = text(customer, "/console/numbers")
     assert "No further number can be connected" in numbers
     assert "Connect a number" not in numbers
@@ -426,9 +434,9 @@ def test_home_warns_of_missing_details_from_ten_days_before_an_invoice(
     assert "lacks details" not in text(customer, "/console")
 
 
-def test_home_names_the_most_urgent_warnings_first(customer: Client, invoice: Invoice, payer: Tenant) -> None:
+def test_home_names_the_most_urgent_warnings_first(customer: Client, invoice: Invoice) -> None:
     BusinessAccount.objects.update(token_expires_at=now() + DAY)
-    Tenant.objects.filter(pk=payer.pk).update(billing_status="past_due", past_due_since=now())
+    become_overdue(invoice)
     page = text(customer, "/console")
     assert re.findall(r'<div class="note (\w+)"><p>(The token|₹590.00 is overdue)', page) == [
         ("bad", "₹590.00 is overdue"),
