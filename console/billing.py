@@ -11,6 +11,8 @@ from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
+from django.db import transaction
+from django.forms.models import model_to_dict
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -31,9 +33,11 @@ from billing.payments import bank_transfers, mandates, payment_links
 from billing.payments.mandates import DEFAULT_CAP_PAISE, LARGEST_CAP_PAISE
 from console.visit import Visit, or_404, require_active
 from gateway.api import limits
-from gateway.api.errors import InvalidRequest, ServiceError
+from gateway.api.errors import InvalidRequest, RateLimited, ServiceError
 from gateway.api.query import by_public_id
 from gateway.clock import now
+from tenants import tenant_settings
+from tenants.models import Tenant
 from tenants.names import check_name
 from tenants.signup.tax_ids import ADDRESS_STATES
 
@@ -78,6 +82,11 @@ class ProfileForm(forms.Form):
         help_text="With country code, e.g. +919800000001. The payment provider asks for it.",
         error_messages={"invalid": "Give it with its country code, e.g. +919800000001."},
     )
+    billing_email = forms.EmailField(
+        label="Billing email",
+        max_length=254,
+        help_text="Invoices and reminders are sent to this address.",
+    )
     tds_percent = forms.TypedChoiceField(
         label="Tax that you deduct at source (TDS)",
         coerce=int,
@@ -88,9 +97,11 @@ class ProfileForm(forms.Form):
 
     def __init__(self, data: Any = None, *, stored: BillingProfile) -> None:
         """Fill the form from a stored profile. A stored country code that is not in ISO's list is added to the choices,
-        so that saving keeps it.
+        so that saving keeps it. The form asks for a billing email only if bills have no address yet.
         """
-        super().__init__(data, initial={name: getattr(stored, name) for name in self.base_fields})
+        super().__init__(data, initial=model_to_dict(stored, fields=self.base_fields))
+        if buyers.email_of(stored.tenant):
+            del self.fields["billing_email"]
         if stored.country not in buyers.COUNTRIES:
             field = cast("forms.ChoiceField", self.fields["country"])
             field.choices = [(stored.country, stored.country), *buyers.COUNTRIES.items()]
@@ -103,12 +114,17 @@ class ProfileForm(forms.Form):
                     self.add_error(name, "Needed for an address in India.")
         return cleaned
 
-    def changes(self) -> dict[str, Any]:
-        """The form's values for `buyers.change`. An empty tax id or tax rate is left out, so the stored value
-        is kept.
-        """
+    def save(self, tenant: Tenant, actor_user_id: int) -> BillingProfile:
+        """Store the values. An empty tax id or tax rate is left out, so the stored value is kept."""
         kept = {"tax_id", "tds_percent"}
-        return {name: value for name, value in self.cleaned_data.items() if name not in kept or value != ""}
+        values = {name: value for name, value in self.cleaned_data.items() if name not in kept or value != ""}
+        email = values.pop("billing_email", None)
+        with transaction.atomic():
+            if email:
+                tenant_settings.change(
+                    tenant_id=tenant.id, changes={"billing_email": email}, actor_user_id=actor_user_id
+                )
+            return buyers.change(tenant_id=tenant.id, changes=values, actor_user_id=actor_user_id)
 
 
 class MandateForm(forms.Form):
@@ -187,14 +203,14 @@ def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             before = stored.tds_percent
-            changed = buyers.change(
-                tenant_id=visit.tenant.id, changes=form.changes(), actor_user_id=visit.user.pk
-            )
+            changed = form.save(visit.tenant, visit.user.pk)
             if changed.tds_percent != before:
                 bank_transfers.follow_declaration(visit.tenant.id, now())
         except InvalidRequest as error:
             for name, problem in (error.details or {})["fields"].items():
                 form.add_error(name, problem)
+        except RateLimited as error:
+            form.add_error(None, error.text)
         else:
             messages.success(request, "Saved. It applies to invoices from now on.")
             return redirect("console_billing")
@@ -286,9 +302,7 @@ def _billing(request: HttpRequest, visit: Visit, form: MandateForm, status: int 
     )
 
 
-_FIELDS = {name: str(field.label) for name, field in ProfileForm.base_fields.items()} | {
-    "billing_email": "Billing email"
-}
+_FIELDS = {name: str(field.label) for name, field in ProfileForm.base_fields.items()}
 
 
 def _require_billing() -> None:

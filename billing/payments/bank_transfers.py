@@ -10,7 +10,7 @@ from billing import ledger, restriction
 from billing.models import BankTransfer, BillingProfile, Invoice, PaymentAttempt
 from billing.payments import attempts, corrections
 from billing.payments.corrections import correcting
-from billing.payments.provider import ProviderUnreachable
+from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.pricing.money import rounded_share, rupees
 from gateway.api.errors import Conflict, InvalidRequest
 
@@ -110,13 +110,15 @@ def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
 
 
 def follow_declaration(tenant_id: UUID, at: datetime) -> None:
-    """Adjust the unpaid invoices of a tenant to its declared TDS rate. Skips invoices with a payment in flight."""
+    """Adjust the unpaid invoices of a tenant to its declared TDS rate. Skips an invoice with a payment in flight, or
+    with a link that cannot be ended.
+    """
     percent = BillingProfile.objects.values_list("tds_percent", flat=True).get(pk=tenant_id)
     for unpaid in Invoice.objects.for_tenant(tenant_id).unpaid().order_by("id"):
         try:
             with correcting(unpaid.pk, at) as invoice:
                 deduct_declared(invoice, percent, at)
-        except (Conflict, ProviderUnreachable):
+        except (Conflict, ProviderUnreachable, ProviderRefused):
             continue
 
 

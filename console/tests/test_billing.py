@@ -4,6 +4,7 @@ import csv
 import re
 from datetime import datetime, timedelta
 from io import StringIO
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +17,7 @@ from billing.admin import cards
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents, issuing
 from billing.models import BillingProfile, Invoice, Mandate, PayLink, PaymentAttempt
+from billing.payments import attempts
 from billing.pricing.money import rupees
 from billing.pricing.periods import indian_date
 from billing.restriction import RESTRICTED_AFTER
@@ -25,9 +27,10 @@ from billing.tests.conftest import _untypeset as _untypeset
 from billing.tests.conftest import payer as payer
 from billing.tests.conftest import provider as provider
 from billing.tests.test_money import late_attempt
-from billing.tests.test_payments import answer, deliver
+from billing.tests.test_payments import answer, deliver, refuse
 from gateway.clock import IST, now
 from phone_numbers.models import BusinessAccount
+from tenants import audit
 from tenants.models import OutboundMail, Tenant, User
 from tests.browsers import browser_of, logged_in, text
 from tests.simulated import RunningSimulator
@@ -211,6 +214,30 @@ def test_an_incomplete_profile_is_named_and_completed(customer: Client, payer: T
     answer = customer.post("/console/billing/profile", {**PROFILE, "country": "IN"}, follow=True)
     assert "The billing profile lacks" not in answer.content.decode()
     assert BillingProfile.objects.get(tenant=payer).tax_id == PROFILE["tax_id"]
+
+
+def test_the_role_billing_completes_a_profile_that_lacks_an_address_for_bills(payer: Tenant) -> None:
+    person = browser_of(payer, "billing")
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    assert 'name="billing_email"' not in text(person, "/console/billing/profile"), "Settings change it"
+    Tenant.objects.filter(pk=payer.pk).update(billing_email=None)
+    assert "The billing profile lacks: Billing email." in text(person, "/console/billing")
+    assert 'name="billing_email"' in text(person, "/console/billing/profile")
+    sent = {**PROFILE, "country": "IN", "billing_email": "bills@asha.example"}
+    page = person.post("/console/billing/profile", sent, follow=True).content.decode()
+    payer.refresh_from_db()
+    assert payer.billing_email == "bills@asha.example"
+    assert "The billing profile lacks" not in page
+
+
+def test_at_the_limit_of_the_audit_log_the_profile_stays_and_the_page_says_why(
+    customer: Client, payer: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "MOST_A_DAY", 0)
+    answer = customer.post("/console/billing/profile", {**PROFILE, "country": "IN"})
+    assert answer.status_code == 400
+    assert "which is the maximum" in answer.content.decode()
+    assert BillingProfile.objects.get(tenant=payer).city == ""
 
 
 def test_an_address_in_india_needs_state_pin_and_tax_number(customer: Client, payer: Tenant) -> None:
@@ -505,6 +532,18 @@ def test_what_is_deducted_at_source_is_declared_with_the_profile(
         assert invoice.amount_due_paise == invoice.total_paise - invoice.tds_paise
     button = f"Pay {rupees(invoice.amount_due_paise)} for November 2026"
     assert button in text(customer, reverse("console_billing"))
+
+
+def test_a_declaration_is_saved_also_if_the_provider_refuses_to_end_a_link(
+    customer: Client, payer: Tenant, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_attempt(invoice, "pat_x", status="created", expires_at=now() + DAY)
+    monkeypatch.setattr(
+        attempts, "provider", lambda _: SimpleNamespace(create_link=refuse, find_link=lambda _: None)
+    )
+    sent = {**PROFILE, "country": "IN", "tds_percent": "2"}
+    assert customer.post(reverse("console_billing_profile"), sent).status_code == 302
+    assert BillingProfile.objects.get(tenant=payer).tds_percent == 2
 
 
 def test_everything_that_is_due_is_paid_at_once(
