@@ -62,12 +62,12 @@ def create(
 
     Call it within `ledger.account`, with the snapshot locked.
     """
+    number, year, at = ledger.take_number(model=Invoice, prefix=settings.BILLING_INVOICE_PREFIX, at=at)
     supply = buyers.supply(profile, at)
     terms = plan.Terms.from_json(snapshot.terms)
     charge = plan.charge_for(snapshot.active_numbers, terms)
     taxes = charge.taxes(supply)
     total_paise = charge.subtotal_paise + taxes.total_paise
-    number, year, at = ledger.take_number(model=Invoice, prefix=settings.BILLING_INVOICE_PREFIX, at=at)
     invoice = Invoice.objects.create(
         tenant=snapshot.tenant,
         snapshot=snapshot,

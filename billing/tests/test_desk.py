@@ -16,8 +16,16 @@ from billing import accounting, gstr1, ledger
 from billing.admin import second_person
 from billing.admin.money_acts import carry_out
 from billing.billing_run import run
-from billing.invoices import credit_notes
-from billing.models import BillingSnapshot, ClosedMonth, CreditNote, Invoice, LedgerEntry, StaffAct
+from billing.invoices import credit_notes, issuing
+from billing.models import (
+    BillingProfile,
+    BillingSnapshot,
+    ClosedMonth,
+    CreditNote,
+    Invoice,
+    LedgerEntry,
+    StaffAct,
+)
 from billing.payments import bank_transfers
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, ist, only_invoice
@@ -218,6 +226,18 @@ class TestClosedMonths:
             credit_notes.issue(invoice_id=invoice.id, total_paise=1, reason="x", at=at).number
             == "WGCN/2728/000001"
         )
+
+    def test_an_invoice_that_is_dated_after_a_closed_march_names_the_undertaking_of_its_year(
+        self, invoice: Invoice, settings: Settings
+    ) -> None:
+        settings.BILLING_LUT_NUMBERS = {"2627": "AD2627"}
+        run(ist(2027, 4, 1, 0, 15))
+        ledger.close_month(Period(2027, 3), at=ist(2027, 4, 2))
+        BillingProfile.objects.update(country="SG")
+        new = issuing.replace(invoice_id=invoice.id, reason="Abroad", at=ist(2027, 3, 31, 23))
+        assert (new.number, new.issued_at) == ("WG/2728/000002", ist(2027, 4, 1, 0, 15))
+        assert new.igst_paise == 9_000, "this year has no letter"
+        assert "AD2627" not in new.endorsement
 
     def test_earlier_months_that_close_too_are_counted(
         self, payer: Tenant, invoice: Invoice, other_tenant: Tenant, settings: Settings
