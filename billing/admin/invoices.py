@@ -44,6 +44,7 @@ INVOICE_LABELS = {
     "failed": "danger",
     "paid": "success",
     "void": "warning",
+    documents.WRITTEN_OFF: "warning",
 }
 MONTHS_SHOWN = 12
 _PARTY = ("name", "gstin", "pan", "address", "state", "country")

@@ -377,7 +377,7 @@ def logo() -> str | None:
     return Path(settings.BILLING_LOGO_FILE).read_text("utf-8") if settings.BILLING_LOGO_FILE else None
 
 
-OVERDUE = "overdue"
+OVERDUE, WRITTEN_OFF = "overdue", "written_off"
 _TEXTS = {
     Invoice.Status.OPEN: "To be paid",
     Invoice.Status.PROCESSING: "Payment under way",
@@ -387,15 +387,19 @@ _TEXTS = {
 
 
 class PaymentState(NamedTuple):
-    """The invoice's status or `overdue`, with its label."""
+    """The invoice's status, `overdue` or `written_off`, with its label."""
 
     code: str
     text: str
 
 
 def payment_state(invoice: Invoice, at: datetime) -> PaymentState:
-    """The state of an invoice at a moment. It shows a payment in progress even after the due date."""
+    """The state of an invoice at a moment. It shows a payment in progress even after the due date. An invoice is not
+    paid if a rupee or more of it was written off.
+    """
     status = Invoice.Status(invoice.status)
+    if status is Invoice.Status.PAID and ledger.written_off_paise(invoice) >= SMALLEST_PAISE:
+        return PaymentState(WRITTEN_OFF, "Nothing due")
     if status is Invoice.Status.PAID:
         return PaymentState(status, f"Paid on {indian_date(invoice.paid_at)}" if invoice.paid_at else "Paid")
     if status in {Invoice.Status.OPEN, Invoice.Status.FAILED} and invoice.pay_by <= at:

@@ -61,7 +61,7 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
             "due_of_all": rupees(sum(each.amount_due_paise for each in payable)),
             "due": rupees(invoice.amount_due_paise),
             "due_on": ist_date(invoice.pay_by),
-            "is_overdue": documents.payment_state(invoice, now()).code == documents.OVERDUE,
+            "state": documents.payment_state(invoice, now()).code,
             "month": ist_date(Period.parse(invoice.period).start),
             "problem": problem,
         },

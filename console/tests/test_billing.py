@@ -17,7 +17,7 @@ from billing.admin import cards
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents, issuing
 from billing.models import BillingProfile, Invoice, Mandate, PayLink, PaymentAttempt
-from billing.payments import attempts
+from billing.payments import attempts, bank_transfers
 from billing.pricing.money import rupees
 from billing.pricing.periods import indian_date
 from billing.restriction import RESTRICTED_AFTER
@@ -167,6 +167,24 @@ def test_a_reopened_invoice_has_its_new_due_date_for_everybody(
         monkeypatch.setattr(cards, "now", lambda at=at: at)
         [card] = [card for card in cards._cards({}) if card.title == "Invoices overdue"]
         assert card.value == count
+
+
+@pytest.mark.parametrize(
+    ("transferred", "words", "thanks"),
+    [(0, "Nothing due", False), (20_000, "Nothing due", False), (58_960, "Paid on 9 Dec 2026", True)],
+)
+def test_nobody_is_thanked_for_what_was_written_off(
+    customer: Client, invoice: Invoice, transferred: int, words: str, thanks: bool
+) -> None:
+    at = ist(2026, 12, 9)
+    if transferred:
+        bank_transfers.record(invoice_id=invoice.id, amount_paise=transferred, reference="U1", at=at)
+    if transferred < 58_900:
+        bank_transfers.write_off(invoice_id=invoice.id, reason="Closed", at=at)
+    assert f"{words}</span>" in text(customer, "/console/billing")
+    assert f"{words}</p>" in text(customer, f"/console/billing/invoices/{invoice.public_id}")
+    page = text(customer, urlsplit(PayLink.url_of(invoice)).path)
+    assert ("Thank you" in page, "Nothing of this invoice is due any more." in page) == (thanks, not thanks)
 
 
 def test_a_paid_invoice_cannot_be_paid_again(customer: Client, invoice: Invoice) -> None:
