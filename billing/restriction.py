@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Min
+from django.db.models import Exists, Min, OuterRef
 
 from billing import ledger
 from billing.error_isolation import each
-from billing.models import Invoice
+from billing.models import Invoice, PaymentAttempt
 from tenants.models import Tenant
 
 RESTRICTED_AFTER = timedelta(days=21)
@@ -53,9 +53,15 @@ def use_balance(tenant_id: UUID, at: datetime) -> None:
 def mark_overdue(at: datetime) -> int:
     """Mark invoices that are unpaid after their due date as overdue. Returns how many were marked.
 
-    For an invoice that a refund reopened, the full term to pay starts again at the refund.
+    For an invoice that a refund reopened, the full term to pay starts again at the refund. While a debit of a tenant is
+    in flight, its invoices wait: the debit may pay them, or the provider may refuse the service's keys.
     """
-    late = Invoice.objects.owing().filter(overdue_since__isnull=True, due_at__lte=at)
+    debits = PaymentAttempt.objects.filter(
+        invoice__tenant=OuterRef("tenant"),
+        kind=PaymentAttempt.Kind.AUTOPAY,
+        status__in=PaymentAttempt.IN_FLIGHT,
+    )
+    late = Invoice.objects.owing().filter(~Exists(debits), overdue_since__isnull=True, due_at__lte=at)
 
     def mark(invoice: Invoice) -> int:
         if invoice.pay_by > at:

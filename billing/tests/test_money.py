@@ -296,6 +296,23 @@ class TestOperatorsTrouble:
         assert PaymentAttempt.objects.count() == 1
         assert admin_health.report()["billing"]["provider_refuses_since"] is None
 
+    def test_wrong_keys_for_weeks_make_no_business_with_autopay_late(
+        self, provider: RunningSimulator, payer: Tenant, invoice: Invoice, settings: Settings
+    ) -> None:
+        set_up_mandate(provider, payer)
+        right, settings.RAZORPAY_KEY_SECRET = settings.RAZORPAY_KEY_SECRET, "wrong"
+        for at in (CHARGE, ist(2027, 1, 1, 0, 15), ist(2027, 1, 9, 12)):
+            run(at)
+        payer.refresh_from_db()
+        assert Invoice.objects.unpaid().count() == 2
+        assert payer.billing_status == "active"
+        assert not OutboundMail.objects.filter(subject__contains="is not paid").exists()
+        settings.RAZORPAY_KEY_SECRET = right
+        for day in (10, 12, 14):
+            provider.control("POST", "clock/advance", {"hours": 48})
+            run(ist(2027, 1, day, 12))
+        assert not Invoice.objects.unpaid().exists()
+
     def test_keys_that_fail_between_order_and_debit(
         self,
         provider: RunningSimulator,
