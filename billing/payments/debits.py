@@ -4,7 +4,7 @@ from datetime import UTC, datetime, time, timedelta
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Min, Q
 
 from billing.error_isolation import each
 from billing.models import Invoice, Mandate, PaymentAttempt
@@ -17,7 +17,7 @@ Kind, Method = PaymentAttempt.Kind, Mandate.Method
 FIRST_DEBIT = time(9)
 """Earliest time of a debit request, IST (NPCI's rule for AutoPay)."""
 RETRY_DAYS = (3, 7)
-"""Days after the first failure on which a debit is retried. Cards are not retried."""
+"""Days after the first failure on which a mandate's debit is retried. Cards are not retried."""
 _AT_THE_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -81,7 +81,7 @@ def _begin_debit(invoice_id: UUID, mandate: Mandate, at: datetime) -> UUID | Non
             return None
         if not _debit_is_due(invoice, mandate, at):
             return None
-        invoice.retries_started = max(invoice.retries_started, _retries_due(invoice, mandate, at))
+        invoice.retries_started = _retries_due(invoice, mandate, at)
         attempt = attempts.insert(invoice, Kind.AUTOPAY, at, provider=mandate.provider, mandate=mandate)
         invoice.status = Invoice.Status.PROCESSING
         invoice.save(update_fields=["status", "retries_started"])
@@ -103,7 +103,11 @@ def _debit_is_due(invoice: Invoice, mandate: Mandate, at: datetime) -> bool:
 
 
 def _retries_due(invoice: Invoice, mandate: Mandate, at: datetime) -> int:
-    since = invoice.overdue_since
-    if since is None or mandate.method == Method.CARD:
+    """How many retries by this mandate are due, counted from its first failed debit of the invoice."""
+    if mandate.method == Method.CARD:
         return 0
-    return sum(since + timedelta(days=days) <= at for days in RETRY_DAYS)
+    failed = PaymentAttempt.objects.filter(
+        invoice=invoice, mandate=mandate, status=PaymentAttempt.Status.FAILED
+    )
+    since = failed.aggregate(first=Min("completed_at"))["first"]
+    return sum(since + timedelta(days=days) <= at for days in RETRY_DAYS) if since else 0

@@ -249,6 +249,21 @@ def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
     assert (payer.billing_status, payer.billing_restricted) == ("active", False)
 
 
+def test_a_debit_by_a_mandate_that_was_set_up_late_is_repeated_as_well(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    run(ist(2026, 12, 9, 12))
+    set_up_mandate(provider, payer)
+    provider.control("POST", "scenario", {"scenario": "insufficient_funds", "email": "*"})
+    for day in range(18, 32):
+        run(ist(2026, 12, day, 10))
+        provider.control("POST", "clock/advance", {"hours": 30})
+        deliver(provider, ist(2026, 12, day, 16))
+    begun = PaymentAttempt.objects.order_by("id").values_list("created_at", flat=True)
+    days = [at.day for at in begun]
+    assert days == [18, 22, 26], "three and seven days after the failure at 16:00, at the next run"
+
+
 def test_without_a_mandate_an_unpaid_invoice_becomes_overdue_on_its_due_date(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice
 ) -> None:

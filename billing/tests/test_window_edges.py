@@ -121,7 +121,8 @@ def test_less_than_a_rupee_is_never_late(invoice: Invoice, left: int, is_late: b
 
 @pytest.mark.parametrize(("before", "days"), [(0, 3), (1, 7)])
 def test_a_failed_debit_is_retried_from_its_day_on(overdue: Invoice, before: int, days: int) -> None:
-    mandate = Mandate(tenant=overdue.tenant, method=Mandate.Method.UPI)
+    mandate = active_mandate(overdue.tenant)
+    failed_debit(overdue, mandate)
 
     def due(at: datetime) -> int:
         return debits._retries_due(overdue, mandate, at)
@@ -132,6 +133,18 @@ def test_a_failed_debit_is_retried_from_its_day_on(overdue: Invoice, before: int
 def active_mandate(tenant: Tenant, **values: Any) -> Mandate:
     known = {"method": "upi", "status": "active", "max_amount_paise": 59_000}
     return Mandate.objects.create(tenant=tenant, **(known | values))
+
+
+def failed_debit(overdue: Invoice, mandate: Mandate) -> None:
+    """A debit of an invoice that failed when the invoice became overdue."""
+    attempts.insert(
+        overdue,
+        "autopay",
+        FIRST_OF_DECEMBER,
+        mandate=mandate,
+        status="failed",
+        completed_at=overdue.overdue_since,
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,10 +187,7 @@ def test_after_a_failed_debit_another_is_due_by_its_mandate(
     Invoice.objects.filter(pk=overdue.pk).update(status="failed", retries_started=started)
     mandate = active_mandate(overdue.tenant, method=method)
     other = active_mandate(overdue.tenant, status="cancelled")
-    failed = attempts.insert(
-        overdue, "autopay", FIRST_OF_DECEMBER, mandate=mandate if of_this_mandate else other
-    )
-    PaymentAttempt.objects.filter(pk=failed.pk).update(status="failed")
+    failed_debit(overdue, mandate if of_this_mandate else other)
     begun = debits._begin_debit(overdue.pk, mandate, overdue.due_at + 3 * DAY)
     assert (begun is not None) is begins
     overdue.refresh_from_db()
