@@ -2,7 +2,7 @@
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from io import StringIO
@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db.models import Count, F, Min, Q, Sum
 from django.db.models.functions import TruncMonth
 
-from billing.models import BillingSnapshot, Invoice, LedgerEntry, LedgerPosting
+from billing.models import BillingSnapshot, LedgerEntry, LedgerPosting, end_of_term
 from billing.pricing.money import CURRENCY, plain
 from billing.pricing.periods import Period, ist_date
 from gateway.clock import IST
@@ -58,6 +58,7 @@ _AGES: tuple[tuple[str, int | None], ...] = (
     ("More than 90 days late", None),
 )
 """The age groups: the title of each, and the highest number of days late."""
+_PAY_BY = end_of_term("invoice__")
 
 
 _MONEY = (Account.CLEARING, Account.BANK)
@@ -132,17 +133,15 @@ def debtors(at: datetime) -> list[Debtor]:
     """Every tenant with an amount due, a balance or a missing TDS certificate, the highest amount due first."""
     name = F("entry__tenant__name")
     watched = LedgerPosting.objects.filter(account__in=(Account.RECEIVABLE, Account.TDS, Account.BALANCE))
-    sums = watched.values_list("account", "entry__tenant_id", name, "invoice_id")
+    sums = watched.values_list("account", "entry__tenant_id", name, "invoice_id", _PAY_BY)
     found: dict[UUID, Debtor] = {}
-    rows = list(sums.annotate(total=Sum("amount_paise")).exclude(total=0).order_by("invoice__due_at"))
-    ends = _ends_of_terms({invoice_id for _, _, _, invoice_id, _ in rows if invoice_id})
-    for account, tenant_id, named, invoice_id, paise in rows:
+    rows = sums.annotate(total=Sum("amount_paise")).exclude(total=0).order_by(_PAY_BY)
+    for account, tenant_id, named, _invoice, pay_by, paise in rows:
         one = found.setdefault(tenant_id, Debtor(tenant_id, named))
         if account == Account.RECEIVABLE:
-            pay_by = ends[invoice_id]
             one.due_paise += paise
             one.late_paise += paise if pay_by < at else 0
-            one.oldest_due_at = min(one.oldest_due_at or pay_by, pay_by)
+            one.oldest_due_at = one.oldest_due_at or pay_by
         elif account == Account.TDS:
             one.uncertified_paise = paise
         else:
@@ -153,20 +152,13 @@ def debtors(at: datetime) -> list[Debtor]:
 def unpaid_by_age(at: datetime) -> list[Age]:
     """The amounts due at a moment, grouped by days late."""
     own = LedgerPosting.objects.filter(account=Account.RECEIVABLE)
-    sums = own.values_list("invoice_id").annotate(left=Sum("amount_paise")).filter(left__gt=0)
-    due = dict(sums.order_by())
+    due = own.values_list("invoice_id", _PAY_BY).annotate(left=Sum("amount_paise")).filter(left__gt=0)
     ages = {title: Age(title, 0, 0) for title, _ in _AGES}
-    for invoice_id, pay_by in _ends_of_terms(due).items():
-        late, left = at - pay_by, due[invoice_id]
+    for _invoice, pay_by, left in due.order_by():
+        late = at - pay_by
         title = next(title for title, at_most in _AGES if at_most is None or late <= timedelta(at_most))
         ages[title] = Age(title, ages[title].invoices + 1, ages[title].due_paise + left)
     return list(ages.values())
-
-
-def _ends_of_terms(invoice_ids: Iterable[UUID]) -> dict[UUID, datetime]:
-    """The end of the term to pay, by invoice."""
-    dates = Invoice.objects.only("issued_at", "due_at", "reopened_at").in_bulk(invoice_ids)
-    return {invoice_id: invoice.pay_by for invoice_id, invoice in dates.items()}
 
 
 _ZOHO = (

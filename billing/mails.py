@@ -115,7 +115,7 @@ def _invoice_issued(invoice: Invoice, pdf: Attachment) -> None:
         "invoice_issued",
         {
             **_facts(invoice),
-            "debited": debits.is_debited(invoice, mandate),
+            "debited": mandate is not None and debits.is_debited(invoice, mandate),
             "above_cap": mandate is not None and due > mandate.max_amount_paise,
         },
         pdf,

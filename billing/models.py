@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Greatest
 from django.utils.functional import cached_property
 
 from billing.pricing import gst
@@ -135,6 +136,14 @@ class InvoiceSeries(models.Model):
 
     def __str__(self) -> str:
         return f"{self.prefix}/{self.financial_year}"
+
+
+def end_of_term(invoice: str = "") -> Greatest:
+    """`Invoice.pay_by` as an expression. `invoice` is the prefix of the invoice's columns, such as `invoice__`."""
+    due_at = F(f"{invoice}due_at")
+    # GREATEST ignores the null of an invoice that was never reopened.
+    again = F(f"{invoice}reopened_at") + (due_at - F(f"{invoice}issued_at"))
+    return Greatest(due_at, again, output_field=models.DateTimeField())
 
 
 class InvoiceQuerySet(TenantRows["Invoice"]):

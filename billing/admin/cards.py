@@ -7,7 +7,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from billing.mails import BEFORE_THE_INVOICE
-from billing.models import INDIA, BillingProfile, Invoice, StaffAct
+from billing.models import INDIA, BillingProfile, Invoice, StaffAct, end_of_term
 from billing.pricing.periods import Period
 from billing.usage import BILLED
 from gateway.clock import now
@@ -24,7 +24,7 @@ def _cards(report: dict[str, Any]) -> list[Card]:
     return [
         Card(
             "Invoices overdue",
-            sum(invoice.pay_by < at for invoice in Invoice.objects.unpaid().filter(due_at__lt=at)),
+            Invoice.objects.unpaid().annotate(ends=end_of_term()).filter(ends__lt=at).count(),
             "Accounting shows how late",
             reverse("admin:billing_invoice_accounting"),
             True,

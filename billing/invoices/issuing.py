@@ -51,7 +51,8 @@ def _issue(snapshot_id: UUID, at: datetime) -> bool:
         if buyers.holds_back(profile) and at < Period.parse(snapshot.period).end + HELD_FOR:
             return False
         create(snapshot=snapshot, profile=profile, at=at)
-        restriction.use_balance(snapshot.tenant_id, at)
+        if ledger.available_paise(snapshot.tenant_id) > 0:
+            restriction.use_balance(snapshot.tenant_id, at)
     return True
 
 

@@ -33,11 +33,11 @@ def charge_due(at: datetime) -> int:
     return each(list(active), lambda mandate: _debit_oldest(mandate, at), step="debits")
 
 
-def is_debited(invoice: Invoice, mandate: Mandate | None) -> bool:
+def is_debited(invoice: Invoice, mandate: Mandate) -> bool:
     """Whether a debit of an invoice is in flight, or will be started by its tenant's active mandate."""
     if invoice.status == Invoice.Status.PROCESSING:
         return True
-    if mandate is None or not 0 < invoice.amount_due_paise <= mandate.max_amount_paise:
+    if not 0 < invoice.amount_due_paise <= mandate.max_amount_paise:
         return False
     return _debit_is_due(invoice, mandate, _AT_THE_END_OF_TIME)
 
