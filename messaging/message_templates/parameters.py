@@ -207,6 +207,7 @@ FRESH = timedelta(minutes=10)
 
 LONGEST_NAME = 512
 """The longest name of a template at Meta."""
+_WITH_FIXED_PARAMETERS = {"URL", "COPY_CODE", "OTP"}
 _WORDS = {"header": "the header", "body": "the body"}
 
 
@@ -301,7 +302,7 @@ class _Mirrored:
         given: Counter[str] = Counter()
         for component in template.components:
             given[_part(component.type.lower(), component.index)] += len(component.parameters)
-        for part in sorted(wanted | given):
+        for part in sorted(wanted):
             if wanted[part] != given[part]:
                 where = _WORDS.get(part, part)
                 plural = "" if wanted[part] == 1 else "s"
@@ -332,7 +333,8 @@ class _Mirrored:
 def _counted(document: Mapping[str, Any]) -> Counter[str] | None:
     """How many parameters each part of a template takes. None when the number is unknown.
 
-    Meta itself writes the body of an authentication template, so its text is unknown until the next read.
+    Leaves out parts with optional parameters: other buttons and the tap target. Meta itself writes the body of an
+    authentication template, so its text is unknown until the next read.
     """
     try:
         wanted = parameters_of(document)
@@ -341,7 +343,13 @@ def _counted(document: Mapping[str, Any]) -> Counter[str] | None:
     bodies = [part for part in document.get("components", []) if part.get("type") == "BODY"]
     if not all(isinstance(body.get("text"), str) for body in bodies):
         return None
-    return Counter(_part(each.component, each.index) for each in wanted)
+    counts = Counter(dict.fromkeys(("header", "body"), 0))
+    for component in _components(document):
+        for index, button in enumerate(_buttons(component)):
+            if button.get("type") in _WITH_FIXED_PARAMETERS:
+                counts[_part("button", index)] = 0
+    counts.update(_part(each.component, each.index) for each in wanted)
+    return counts
 
 
 def _part(component: str, index: int | str) -> str:

@@ -145,6 +145,42 @@ def test_what_fits_or_cannot_be_checked_is_accepted_without_warnings(api: Api, n
 
 
 @pytest.mark.usefixtures("fresh")
+def test_optional_parameters_are_left_to_meta_and_those_that_no_template_takes_refused(
+    api: Api, number: PhoneNumber
+) -> None:
+    buttons = [
+        {"type": "QUICK_REPLY", "text": "Yes"},
+        {"type": "VOICE_CALL", "text": "Call"},
+        {"type": "URL", "text": "Open", "url": "https://shop.example"},
+    ]
+    view = {**order_update("yes_no"), "components": [{"type": "BODY", "text": "Hi {{1}}"}]}
+    view["components"].append({"type": "BUTTONS", "buttons": buttons})
+    mirror.store_list(number.account, [{"id": "3", "status": "APPROVED", **view}], read_at=now())
+    TemplateMirror.objects.update(next_sync_at=now() + timedelta(hours=6))
+
+    def filled(*parts: dict[str, Any]) -> dict[str, Any]:
+        message = sent(body=1, button=0, name="yes_no")
+        message["template"]["components"] += parts
+        return message
+
+    payload = [{"type": "payload", "payload": "YES-17"}]
+    voice = [{"type": "ttl_minutes", "ttl_minutes": 100}, *payload]
+    tap = {"type": "tap_target_configuration", "tap_target_configuration": [{"url": "https://shop.example"}]}
+    optional = filled(
+        {"type": "button", "sub_type": "quick_reply", "index": "0", "parameters": payload},
+        {"type": "button", "sub_type": "voice_call", "index": 1, "parameters": voice},
+        {"type": "tap_target_configuration", "parameters": [tap]},
+    )
+    answer = post(api, number, filled(), optional)
+    assert (answer.status_code, answer.json()["warnings"]) == (202, [])
+    link = {"type": "button", "sub_type": "url", "index": "2", "parameters": parameters(1)}
+    header = {"type": "header", "parameters": parameters(1)}
+    for extra, where in ((link, "button 2"), (header, "the header")):
+        error = assert_error(post(api, number, filled(extra)), 400, "invalid_request")
+        assert f"takes 0 parameters in {where}, not 1 (132000)" in error["message"]
+
+
+@pytest.mark.usefixtures("fresh")
 def test_what_the_mirror_cannot_count_is_left_to_meta(api: Api, number: PhoneNumber) -> None:
     row = number.account.templates.get(name="order_update")
     document = orjson.loads(row.document)
