@@ -73,6 +73,22 @@ WHERE o.tenant_id = %(tenant_id)s AND o.environment = %(environment)s
   AND o.phone_number_id = ANY(%(phone_number_ids)s::text[]) AND o.customer = ANY(%(customers)s::text[])
   AND {_STATE.format(row="o")}
 """  # noqa: S608 - only an expression of this module is formatted in
+# The other id of each customer, from the newest message with both. A range instead of an equality makes the planner
+# walk the index in order and stop early.
+_OTHER_ID = """
+SELECT c.customer, linked.{other}
+FROM unnest(%({given}s)s::text[]) AS c (customer)
+    CROSS JOIN LATERAL (
+        SELECT m.{other} FROM messages m
+        WHERE m.tenant_id = %(tenant_id)s AND m.{given} BETWEEN c.customer AND c.customer AND m.{other} IS NOT NULL
+          AND m.environment = %(environment)s AND m.phone_number_id = ANY(%(phone_number_ids)s::text[])
+        ORDER BY m.{given}, m.id DESC LIMIT 1
+    ) AS linked
+"""
+_OTHER_IDS = " UNION ALL ".join(
+    _OTHER_ID.format(given=given, other=other)
+    for given, other in (("wa_id", "user_id"), ("user_id", "wa_id"))
+)
 
 
 class Said(NamedTuple):
@@ -103,18 +119,27 @@ def among(
     phone_number_ids: Iterable[str],
     customers: Iterable[str | None],
 ) -> set[tuple[str, str]]:
-    """The (number, customer) pairs in which the customer, by wa_id or user_id, has opted out of the number."""
+    """The (number, customer) pairs in which the customer, by wa_id or user_id, has opted out of the number under either
+    id. An opt-out is stored under the ids that were known then, and a later message may have named the other id.
+    """
+    wanted, numbers = set(filter(None, customers)), set(phone_number_ids)
+    wa_ids = {customer for customer in wanted if customer.isdigit()}
+    scope: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "environment": environment,
+        "phone_number_ids": list(numbers),
+    }
     with connection.cursor() as cursor:
-        cursor.execute(
-            _AMONG,
-            {
-                "tenant_id": tenant_id,
-                "environment": environment,
-                "phone_number_ids": list(set(phone_number_ids)),
-                "customers": list(set(filter(None, customers))),
-            },
-        )
-        return set(cursor.fetchall())
+        cursor.execute(_OTHER_IDS, {**scope, "wa_ids": list(wa_ids), "user_ids": list(wanted - wa_ids)})
+        others: dict[str, str] = dict(cursor.fetchall())
+        cursor.execute(_AMONG, {**scope, "customers": list(wanted.union(others.values()))})
+        stopped: set[tuple[str, str]] = set(cursor.fetchall())
+    return {
+        (number, customer)
+        for number in numbers
+        for customer in wanted
+        if not stopped.isdisjoint({(number, customer), (number, others.get(customer, customer))})
+    }
 
 
 def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:

@@ -303,6 +303,37 @@ def test_expunging_a_customer_deletes_the_opt_out(api: Api, here: PhoneNumber, t
     assert not OptOut.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("alone", "to"),
+    [
+        ({"from_user_id": USER_ID}, {"to": f"+{WA_ID}"}),
+        ({"from": WA_ID}, {"recipient": USER_ID}),
+        ({"from": "919800000077", "from_user_id": USER_ID}, {"to": f"+{WA_ID}"}),
+    ],
+    ids=["stopped by user id", "stopped by phone number", "stopped by a former phone number"],
+)
+def test_a_batch_skips_who_opted_out_under_the_other_id_once_a_message_named_both(
+    api: Api,
+    here: PhoneNumber,
+    monkeypatch: pytest.MonkeyPatch,
+    alone: dict[str, str],
+    to: dict[str, str],
+) -> None:
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+    stop = {"id": "wamid.1", "timestamp": str(T0), "type": "text", "text": {"body": "STOP"}}
+    take_in("messages", contacts=[{"profile": {"name": "Asha R"}}], messages=[{**alone, **stop}])
+    write("Hello", at=T0 + 60)
+    message = {**to, "type": "text", "text": {"body": "Sale"}}
+    body = {"from": PNID, "skip_opted_out": True, "messages": [message]}
+    path = f"/v1/messages/batch/{api.post('/v1/messages/batch', body).json()['id']}/items"
+    runner.run()
+    (item,) = api.get(path).json()["data"]
+    assert (item["status"], item["skip_reason"]) == ("skipped", "opted_out")
+    scope = {"tenant_id": here.tenant_id, "environment": "live", "phone_number_ids": [PNID]}
+    write("START", at=T0 + 120)
+    assert opt_outs.among(**scope, customers=[WA_ID, USER_ID]) == set()
+
+
 def test_a_batch_skips_those_who_opted_out_if_it_asks(
     api: Api,
     tenant: Tenant,
