@@ -57,7 +57,7 @@ class ApiCalls:
         self.upstream_ms = 0.0
         """Milliseconds that the calls have waited for the upstream."""
 
-    def get(self, name: str, path: Mapping[str, str] | None = None, **query: object) -> Any:
+    def get(self, name: str, path: Mapping[str, str] | None = None, /, **query: object) -> Any:
         """GET the route `name`. Parameters that are None are left out. Raises Refused."""
         return self._call("GET", name, path or {}, query=query)
 

@@ -20,7 +20,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
-from gateway.api.limits import DEFAULT_BODY_BYTES
+from gateway.api.limits import API_BODY_BYTES
 from gateway.guides import documentation
 from gateway.monitoring.logs import type_alone
 from messaging.agents.api_calls import ApiCalls, Refused
@@ -67,7 +67,7 @@ async def _exchange(request: HttpRequest) -> Exchanged:
         app=_server(),
         stateless=True,
         json_response=True,
-        max_request_body_size=DEFAULT_BODY_BYTES,
+        max_request_body_size=API_BODY_BYTES,
     )
     scope = {
         "type": "http",

@@ -1,15 +1,18 @@
 """The tools and suggested prompts for agents. A tool has a purpose, arguments and a function that calls `/v1`."""
 
-import binascii
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from gateway.guides import documentation
 from gateway.meta_errors import ErrorCode, error_code
 from messaging.agents.api_calls import ApiCalls, File, Refused
+from messaging.batches.body import MAX_BODY_BYTES
+from messaging.sending.outbound import is_user_id
 
 Arguments = Mapping[str, Any]
 Schema = dict[str, Any]
@@ -127,13 +130,22 @@ def _send_message(api: ApiCalls, given: Arguments) -> Any:
     if len(recipients) == 1:
         sent = api.send({"from": number, **addressed[0]}, idempotency_key=key)
         return {"environment": api.environment, "answer": sent}
+    if len(recipients) * len(orjson.dumps(content)) > MAX_BODY_BYTES:
+        # The API refuses such a batch too, but only after it was built, and it can be a thousand times as large.
+        message = f"The message is too large for {len(recipients)} recipients."
+        raise _refused(413, "payload_too_large", message)
     body = {"from": number, "client_ref": f"mcp:{api.environment}:{key}", "messages": addressed}
-    return {"environment": api.environment, "batch": api.post("batches", body=body)}
+    batch = api.post("batches", body=body)
+    if not batch.get("same_messages", True):
+        message = (
+            f"Nothing was sent: this idempotency_key belongs to {batch['id']}, which has other messages."
+        )
+        raise _refused(422, "idempotency_conflict", message)
+    return {"environment": api.environment, "batch": batch}
 
 
 def _addressed(recipient: str, content: Arguments) -> dict[str, Any]:
-    is_number = recipient.removeprefix("+").isdigit()
-    return {**content, ("to" if is_number else "recipient"): recipient}
+    return {**content, ("recipient" if is_user_id(recipient) else "to"): recipient}
 
 
 def _only_number(api: ApiCalls) -> str | None:
@@ -241,9 +253,8 @@ def _submit_template(api: ApiCalls, given: Arguments) -> Any:
 def _upload_media(api: ApiCalls, given: Arguments) -> Any:
     try:
         content = b64decode(given["content_base64"], validate=True)
-    except binascii.Error:
-        message = "content_base64 is not base64."
-        raise Refused(400, {"error": {"code": "invalid_request", "message": message}}) from None
+    except ValueError:
+        raise _refused(400, "invalid_request", "content_base64 is not base64.") from None
     number = given.get("from") or _only_number(api)
     file = File(given["filename"], given["content_type"], content)
     return api.upload("media", fields=_without_none(**{"from": number}), file=file)
@@ -257,9 +268,13 @@ def _customer_window(api: ApiCalls, given: Arguments) -> Any:
     number = given.get("phone_number_id") or _only_number(api)
     if number is None:
         message = "There are several numbers, or none: name phone_number_id. numbers_health lists them."
-        raise Refused(400, {"error": {"code": "invalid_request", "message": message}})
+        raise _refused(400, "invalid_request", message)
     path = {"phone_number_id": number, "customer_id": given["customer"].removeprefix("+")}
     return api.get("customer", path)
+
+
+def _refused(status: int, code: str, message: str) -> Refused:
+    return Refused(status, {"error": {"code": code, "message": message}})
 
 
 def _without_none(**values: str | None) -> dict[str, str]:
@@ -311,7 +326,8 @@ TOOLS: tuple[AgentTool, ...] = (
             },
             "from": _text("The id of the sending number. Leave it out when there is only one number.", 64),
             "idempotency_key": _text(
-                "Your own name for this send. A repeat of the call with the same name within 24 hours sends nothing.",
+                "Your own name for this send. Repeating the same call within 24 hours sends nothing. Give every other "
+                "send another name.",
                 200,
             ),
             "confirm": _CONFIRM,

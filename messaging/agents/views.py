@@ -22,13 +22,14 @@ from gateway.api.errors import (
     error_response,
 )
 from gateway.api.json import parse_object
-from gateway.api.limits import TenantRateThrottle
+from gateway.api.limits import API_BODY_BYTES, TenantRateThrottle, limited_by
 from gateway.roles import Area
 from messaging.agents.api_calls import ApiCalls
 from tenants.connected_apps import connections, views
 from tenants.credentials.bearer_tokens import BearerAuthentication
 
 
+@limited_by(API_BODY_BYTES)
 @csrf_exempt
 def mcp(request: HttpRequest) -> HttpResponseBase:
     """Answer a message from an agent's client."""

@@ -23,7 +23,7 @@ from pytest_django import Settings
 
 from gateway.api import access_log, limits
 from gateway.api.access_log import FinishedCall
-from gateway.api.limits import DEFAULT_BODY_BYTES
+from gateway.api.limits import API_BODY_BYTES
 from gateway.clock import isoformat, now
 from gateway.database import bounded_walk
 from gateway.guides import documentation
@@ -287,9 +287,10 @@ def test_a_repeated_recipient_gets_one_message_and_a_user_id_is_addressed_as_suc
 ) -> None:
     agent.call("send_message", to=[TO, TO], message=TEXT, idempotency_key="k1")
     agent.call("send_message", to=["IN.77889900112233445566"], message=TEXT, idempotency_key="k2")
+    agent.call("send_message", to=["+91 98123-45678"], message=TEXT, idempotency_key="k3")
     sent = [json.loads(body) for body in sent_bodies(simulator, number)]
     addressed = [(body.get("to"), body.get("recipient")) for body in sent]
-    assert addressed == [(TO, None), (None, "IN.77889900112233445566")]
+    assert addressed == [(TO, None), (None, "IN.77889900112233445566"), ("+91 98123-45678", None)]
 
 
 def test_several_recipients_need_a_confirmation(
@@ -301,6 +302,10 @@ def test_several_recipients_need_a_confirmation(
     assert not Batch.objects.exists()
     first, again = (agent.call("send_message", **arguments, confirm=True)["batch"] for _ in range(2))
     assert (first["total"], first["id"]) == (2, again["id"])
+    other = arguments | {"message": {"type": "text", "text": {"body": "Bye"}}, "confirm": True}
+    refused = agent.refused("send_message", **other)
+    assert refused["code"] == "idempotency_conflict", "nothing was sent, so the agent must not say so"
+    assert first["id"] in refused["message"]
     connected_number(tenant, simulator.account(), environment="live")
     live = agent_of(tenant, "live").call("send_message", **arguments, confirm=True)["batch"]
     assert (live["total"], live["id"] != first["id"]) == (2, True), "each environment by itself"
@@ -453,7 +458,43 @@ def test_templates_and_files(agent: Agent, number: PhoneNumber) -> None:
     file = {"filename": "a.txt", "content_type": "text/plain"}
     media = agent.call("upload_media", **file, content_base64=b64encode(b"hello").decode())["id"]
     assert agent.call("media_info", media_id=media)["mime_type"] == "text/plain"
-    assert agent.refused("upload_media", **file, content_base64="?")["code"] == "invalid_request"
+    for content in ("?", "é"):
+        assert agent.refused("upload_media", **file, content_base64=content)["code"] == "invalid_request"
+
+
+def test_a_file_of_700_kb_is_uploaded(agent: Agent, number: PhoneNumber) -> None:
+    file = {"filename": "a.txt", "content_type": "text/plain"}
+    content = b64encode(b"x" * 700_000).decode()
+    media = agent.call("upload_media", **file, content_base64=content)["id"]
+    assert agent.call("media_info", media_id=media)["file_size"] == "700000"
+
+
+def given_to(schema: dict[str, Any]) -> Any:
+    """A value that matches the schema of an argument."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema["type"]:
+        case "integer":
+            return schema["minimum"]
+        case "boolean":
+            return True
+        case "array":
+            return [given_to(schema["items"])]
+        case "object":
+            return dict.fromkeys(schema["required"], "x")
+    return (
+        isoformat(now()) if "ISO 8601" in schema["description"] or "range" in schema["description"] else "x"
+    )
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_no_argument_of_a_tool_crashes_it(agent: Agent, number: PhoneNumber, tool: tools.AgentTool) -> None:
+    values = {name: given_to(schema) for name, schema in tool.properties.items()}
+    needed = {name: values[name] for name in tool.required}
+    for chosen in (needed, values, *({**needed, name: values[name]} for name in values)):
+        result = agent.do(lambda client, chosen=chosen: client.call_tool(tool.name, chosen))
+        error = (result.structured_content or {}).get("error", {})
+        assert error.get("code") != "internal_error", (chosen, error)
 
 
 def test_an_error_code_is_looked_up_in_the_catalogue(agent: Agent) -> None:
@@ -494,11 +535,15 @@ def test_a_call_of_too_many_values_is_refused_before_it_is_read(key: api_keys.Ne
 def test_a_body_that_many_recipients_make_too_large_is_refused(
     agent: Agent, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In production, a call of 60 KiB for 1,000 recipients would become a batch of 60 MB, twice the API's limit."""
-    monkeypatch.setattr(BatchesView, "body_limit", 10_000)
     message = {"type": "text", "text": {"body": "x" * 100}}
     many = [f"+9198{number:08}" for number in range(100)]
     arguments = {"to": many, "idempotency_key": "k", "message": message, "confirm": True}
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchesView, "body_limit", 10_000)
+        assert agent.refused("send_message", **arguments)["code"] == "payload_too_large"
+    # A call of 900 kB for 1,000 recipients would become a batch of 900 MB, so it is refused before it is built.
+    monkeypatch.delattr(api_calls.ApiCalls, "post")
+    arguments["message"] = {"type": "text", "text": {"body": "x" * 900_000}}
     assert agent.refused("send_message", **arguments)["code"] == "payload_too_large"
     assert not Batch.objects.exists()
 
@@ -632,7 +677,7 @@ def test_mcp_refuses_as_all_routes_do(tenant: Tenant, key: api_keys.NewKey, sett
         assert_error(refused, 401, "unauthorized")
         assert refused["WWW-Authenticate"].startswith(f'Bearer {problem}resource_metadata="')
     assert_error(ask(key.key, "GET"), 405, "method_not_allowed")
-    assert_error(ask(key.key, body=b"x" * (DEFAULT_BODY_BYTES + 1)), 413, "payload_too_large")
+    assert_error(ask(key.key, body=b"x" * (API_BODY_BYTES + 1)), 413, "payload_too_large")
     for body in (b"no JSON", b"[{}]", b"[" * 1_000 + b"]" * 1_000, b"{}{}"):
         assert_error(ask(key.key, body=body), 400, "invalid_request")
     settings.API_RATE_PER_SECOND, settings.API_RATE_BURST = 0.01, 1
