@@ -324,7 +324,7 @@ def as_service_error(exception: Exception, view: Any = None) -> ServiceError:
             return exception
         case drf.ValidationError():
             return InvalidRequest(details={"fields": _fields(exception.detail)})
-        case drf.ParseError() if isinstance(exception.__context__, MultiPartParserError):
+        case MultiPartParserError() | drf.ParseError(__context__=MultiPartParserError()):
             return InvalidRequest(
                 "The body is not a multipart form: let your HTTP library set Content-Type with its boundary."
             )

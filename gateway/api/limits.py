@@ -65,8 +65,16 @@ def limited_by(limit: int) -> Callable[[View], View]:
 
 def limit_of(view: Callable[..., Any]) -> int:
     """The largest body of a view, in bytes."""
-    declaring = getattr(view, "cls", None) or getattr(view, "view_class", None) or view
-    return int(getattr(declaring, "body_limit", DEFAULT_BODY_BYTES))
+    return int(getattr(_declaring(view), "body_limit", DEFAULT_BODY_BYTES))
+
+
+def refuses_large_bodies(view: Callable[..., Any]) -> bool:
+    """Whether a view itself refuses a body over its limit, which `request.too_large` then reports."""
+    return getattr(_declaring(view), "refuses_large_bodies", False)
+
+
+def _declaring(view: Callable[..., Any]) -> Any:
+    return getattr(view, "cls", None) or getattr(view, "view_class", None) or view
 
 
 def bound(request: HttpRequest, view: Callable[..., Any]) -> None:

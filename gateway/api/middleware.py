@@ -65,7 +65,7 @@ def _bound_body(request: HttpRequest, view: Callable[..., Any], *_: Any) -> Http
     try:
         limits.bound(request, view)
     except PayloadTooLarge as error:
-        if not getattr(getattr(view, "cls", None), "refuses_large_bodies", False):
+        if not limits.refuses_large_bodies(view):
             return error_response(error, request)
         request.too_large = error  # type: ignore[attr-defined]
     return None

@@ -4,6 +4,7 @@ Sends, read marks and uploads run through `/v1`, so idempotency, pacing, events,
 in both APIs. All other calls go to `nodes.py`, which passes them to the upstream.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -13,8 +14,8 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.request import Request
 
 from gateway.api.authentication import TENANT_HEADER, caller_of, check_role, check_tenant_caller
-from gateway.api.errors import ServiceError, error_response
-from gateway.api.limits import API_BODY_BYTES, DEFAULT_BODY_BYTES, TenantRateThrottle, limited_by
+from gateway.api.errors import PayloadTooLarge, as_service_error, error_response
+from gateway.api.limits import API_BODY_BYTES, DEFAULT_BODY_BYTES, TenantRateThrottle, View, limited_by
 from gateway.roles import Area
 from messaging.cloud_api import parameters
 from messaging.cloud_api.errors import INVALID, NO_SUCH_REQUEST, UNKNOWN_PATH, in_graph_form, refusal
@@ -46,8 +47,17 @@ KNOWN_EDGES = frozenset(
 """Edges that the request log shows. It omits other edges, because a caller can write any text there."""
 
 
-@limited_by(API_BODY_BYTES)
-@csrf_exempt
+def _graph_view(limit: int) -> Callable[[View], View]:
+    """Decorate a view that answers everything in the Graph API's form, a body over its limit too."""
+
+    def decorate(view: View) -> View:
+        view.refuses_large_bodies = True  # type: ignore[attr-defined]
+        return limited_by(limit)(csrf_exempt(view))
+
+    return decorate
+
+
+@_graph_view(API_BODY_BYTES)
 def graph(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
@@ -55,8 +65,7 @@ def graph(
     return _answered(request, _template(edge, version), version, node, edge)
 
 
-@limited_by(uploads.MAX_REQUEST_BYTES)
-@csrf_exempt
+@_graph_view(uploads.MAX_REQUEST_BYTES)
 def graph_upload(request: HttpRequest, session: str, version: str | None = None) -> HttpResponseBase:
     """Continue a resumable upload, streaming its bytes."""
     template = ("/{version}" if version else "") + "/upload:{session}"
@@ -71,9 +80,12 @@ def _answered(
         _take_credential(request)
         if node != "oauth":
             _admit(request)
+        too_large: PayloadTooLarge | None = getattr(request, "too_large", None)
+        if too_large is not None:
+            raise too_large
         response = _dispatch(request, node, edge)
-    except ServiceError as error:
-        response = error_response(error, request)
+    except Exception as exception:  # noqa: BLE001 - every exception becomes an answer; unexpected ones are logged
+        response = error_response(as_service_error(exception), request)
     return in_graph_form(response, request, version=version or settings.META_GRAPH_VERSION)
 
 
@@ -84,8 +96,7 @@ def _template(edge: str | None, version: str | None) -> str:
     return ("/{version}" if version else "") + "/{node}" + named + ("/{id}" if deeper else "")
 
 
-@limited_by(uploads.MAX_REQUEST_BYTES)
-@csrf_exempt
+@_graph_view(uploads.MAX_REQUEST_BYTES)
 def graph_media(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
@@ -93,15 +104,14 @@ def graph_media(
     return graph(request, node, edge, version)
 
 
-@csrf_exempt
+@_graph_view(DEFAULT_BODY_BYTES)
 def no_such_path(request: HttpRequest) -> HttpResponseBase:
     """Answer 404 for a versioned path that the Graph API does not have or the gateway does not serve."""
     answer = refusal(UNKNOWN_PATH, "Unknown path components.", request, gateway_code="not_found")
     return in_graph_form(answer, request, version=settings.META_GRAPH_VERSION)
 
 
-@limited_by(API_BODY_BYTES)
-@csrf_exempt
+@_graph_view(API_BODY_BYTES)
 def graph_root(
     request: HttpRequest, node: str = "", edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:

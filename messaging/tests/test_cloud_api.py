@@ -11,9 +11,10 @@ import orjson
 import pytest
 from aiohttp import web
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import Client
 from django.urls import resolve
+from psycopg_pool import PoolTimeout
 from pytest_django import Settings
 
 from gateway.api import access_log, limits
@@ -26,7 +27,7 @@ from messaging import known_nodes
 from messaging.cloud_api import errors
 from messaging.models import TemplateMirror
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.credentials import api_keys
+from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import AuditEntry, Tenant
 from tests.fixtures import Api, UnreadableBody
 from tests.pages import page
@@ -94,6 +95,45 @@ class TestAdmission:
             path = f"/v25.0/{number.phone_number_id}/{edge}"
             for form in ("application/json", "multipart/form-data; boundary=b"):
                 error_of(Client().post(path, b"", content_type=form, headers=headers, **unread), status, code)
+
+    def test_a_body_over_the_limit_is_refused_in_the_graph_apis_form(
+        self, api: Api, tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        finished: list[FinishedCall] = []
+        monkeypatch.setattr(access_log, "_listeners", [finished.append])
+        path = f"/v25.0/{number.phone_number_id}/message_templates"
+        too_large = b" " * (limits.API_BODY_BYTES + 1)
+        error_of(api.post(path, too_large), 413, 100)
+        (call,) = finished
+        assert (call.route, call.status) == ("/{version}/{node}/message_templates", 413)
+        assert call.caller is not None
+        assert call.caller.tenant is not None
+        assert call.caller.tenant.id == tenant.id, "the request log shows the tenant its call"
+        error_of(Api(None).post(path, too_large), 401, 190)
+        error_of(api.post("/v25.0/no-such-path", too_large), 400, 2500)
+
+    def test_a_form_that_is_none_is_refused_in_the_graph_apis_form(
+        self, api: Api, number: PhoneNumber
+    ) -> None:
+        answer = api.client.generic(
+            "POST",
+            f"/v25.0/{number.phone_number_id}/media",
+            b"x",
+            content_type="multipart/form-data",
+            headers=api.headers,
+        )
+        assert "boundary" in error_of(answer, 400, 100)["message"]
+
+    @pytest.mark.parametrize("away", [OperationalError("away"), PoolTimeout("away")], ids=repr)
+    def test_an_outage_of_the_database_is_transient(
+        self, api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch, away: Exception
+    ) -> None:
+        def fail(*_: Any) -> None:
+            raise away
+
+        monkeypatch.setattr(bearer_tokens.BearerAuthentication, "caller_for", fail)
+        for path in (f"/v25.0/{number.phone_number_id}", "/v25.0/me", "/v25.0/upload:x"):
+            assert error_of(api.get(path), 503, 2)["is_transient"], path
 
     def test_a_call_of_the_front_is_one_call(self, api: Api, number: PhoneNumber, settings: Settings) -> None:
         # At this rate the bucket does not refill between the two calls.
