@@ -61,8 +61,8 @@ def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> FlowEndpoint:
     except Refused:
         FlowEndpoint.objects.filter(pk=endpoint.pk, key_uploaded_at=None).delete()
         raise
-    if is_new:
-        endpoint.new_secret = endpoint.secret
+    # An earlier call whose upload got no answer has created the secret, but has not shown it.
+    endpoint.new_secret = endpoint.secret
     return endpoint
 
 
