@@ -27,7 +27,7 @@ from gateway.database.statements import run
 from messaging import opt_outs
 from messaging.batches import references
 from messaging.batches.body import customers_of
-from messaging.models import Batch
+from messaging.models import Batch, BatchItem
 from messaging.pacing import rate_of
 from messaging.sending.customer_hours import closed_until, restored
 from messaging.sending.outbound import outbound_event
@@ -397,7 +397,8 @@ def record(held: Held, number: Sender, results: Sequence[Result]) -> None:
 def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
     """Release the unfinished batch. Also release the claims of the items `unsent`, which were certainly not sent.
 
-    If its customers' hours are over, the batch waits until they begin again.
+    If its customers' hours are over, the batch waits until they begin again. A cancelled batch never waits: it ends, or
+    is left to the next runner as interrupted if it has claimed items without a result.
     """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=held.id)
@@ -409,6 +410,13 @@ def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
                 "WHERE batch_id = %s AND idx = ANY(%s::int[]) AND status = 'pending' AND claimed_by = %s",
                 [held.id, [item.idx for item in unsent], held.lease],
             )
+        if batch.status == Batch.Status.CANCELLED:
+            skip_unsent(batch)
+            if batch.items.filter(status=BatchItem.Status.PENDING).exists():
+                Batch.objects.filter(pk=held.id).update(lease_until=now())
+            else:
+                complete(batch)
+            return
         until = closed_until(restored(held.customer_hours), now())
         waits = {} if until is None else {"send_at": until}
         Batch.objects.filter(pk=held.id).update(lease_token=None, lease_until=None, **waits)

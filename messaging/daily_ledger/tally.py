@@ -175,13 +175,15 @@ FROM events e
 WHERE e.tenant_id = %(tenant_id)s AND e.environment = %(environment)s AND e.type = 'message.outbound'
   AND e.id >= %(first)s AND e.id < %(end)s
 """
+# An interrupted item has no time of sending, so the time at which its outcome was recorded counts.
 _ITEMS = """
 SELECT count(*) FILTER (WHERE i.response IS NULL OR position('"outcome_unknown"'::bytea IN i.response) = 0),
        count(*) FILTER (WHERE position('"outcome_unknown"'::bytea IN i.response) > 0)
 FROM messaging_batch b JOIN messaging_batchitem i ON i.batch_id = b.id
 WHERE b.tenant_id = %(tenant_id)s AND b.environment = %(environment)s
   AND b.id < %(end)s AND (b.completed_at >= %(begin)s OR b.completed_at IS NULL) AND i.status = 'failed'
-  AND i.sent_at >= %(begin)s AND i.sent_at < %(ends)s
+  AND (i.sent_at >= %(begin)s AND i.sent_at < %(ends)s
+       OR i.sent_at IS NULL AND i.event_id >= %(first)s AND i.event_id < %(end)s)
 """
 # A rejected send has no event, so the request log is counted. A repeat that gets the stored answer has no
 # `upstream_ms`, so it is not counted.

@@ -426,6 +426,8 @@ def test_interrupted_items_are_reported_and_never_sent_again(
     assert len(received(simulator, fast)) == 6
     body = api.get(f"{PATH}/{batch_id}").json()
     assert (body["status"], body["accepted"], body["failed"]) == ("completed", 6, 4)
+    sends = api.get("/v1/ledger").json()["sends"]
+    assert (sends["accepted"], sends["failed"], sends["outcome_unknown"]) == (6, 0, 4)
 
 
 def test_the_batch_of_a_worker_that_died_is_free_at_once(api: Api, fast: PhoneNumber) -> None:
@@ -596,6 +598,28 @@ def test_cancel_while_it_runs_skips_the_rest_and_ends_with_the_final_counts(
     assert by_status == {"accepted": sent, "skipped": 100 - sent}
     data = orjson.loads(bytes(EventPayload.objects.get(id=Event.objects.get(type="batch.completed").id).body))
     assert (data["status"], data["accepted"], data["skipped"]) == ("cancelled", sent, 100 - sent)
+
+
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_a_batch_that_is_cancelled_while_its_runner_lets_go_of_it_ends_at_once(
+    api: Api, fast: PhoneNumber, interrupted: int
+) -> None:
+    batch_id = create(api, fast, 5)
+    (held,) = held_batch.claim_batches(10)
+    taken = held_batch.take(held, first=0, count=2, country_code="91")
+    PhoneNumber.objects.update(connection_state="pending")
+    assert api.post(f"{PATH}/{batch_id}/cancel").json()["status"] == "cancelled"
+    held_batch.release(held, taken.items[interrupted:])
+    if interrupted:
+        # The item may have been sent, so the next runner has to report it first.
+        assert row(batch_id).completed_at is None
+        runner.run()
+    batch = api.get(f"{PATH}/{batch_id}").json()
+    assert batch["completed_at"]
+    assert (batch["status"], batch["waiting_for"], batch["failed"]) == ("cancelled", None, interrupted)
+    items = api.get(f"{PATH}/{batch_id}/items").json()["data"]
+    assert [item["status"] for item in items] == ["failed"] * interrupted + ["skipped"] * (5 - interrupted)
+    assert Event.objects.filter(type="batch.completed").count() == 1
 
 
 def test_a_stopped_worker_gives_its_batch_back_and_the_next_goes_on(
