@@ -253,6 +253,15 @@ def test_a_second_edit_within_a_day_is_refused_in_the_platforms_words(
     assert "once in 24 hours" in html.unescape(answer.content.decode())
 
 
+CODE_BODY = {"type": "BODY", "text": "*{{1}}* is your code.", "add_security_recommendation": True}
+
+
+def button_of_code(kind: str) -> dict[str, Any]:
+    """The button of an authentication template, as Meta returns it."""
+    url = f"https://www.whatsapp.com/otp/code/?otp_type={kind}&code_expiration_minutes=5&code=otp{{{{1}}}}"
+    return {"type": "BUTTONS", "buttons": [{"type": "URL", "text": "Copy code", "url": url}]}
+
+
 UNEDITABLE: list[tuple[str, dict[str, Any], str]] = [
     ("PENDING", {"type": "BODY", "text": "Hi"}, "Only approved, rejected and paused"),
     ("DISABLED", {"type": "BODY", "text": "Hi"}, "Only approved, rejected and paused"),
@@ -280,6 +289,32 @@ def test_what_the_form_cannot_edit_is_left_alone_and_says_so(browser: Client, nu
         for answer in (browser.get(path, follow=True), browser.post(path, {"do": "submit"}, follow=True)):
             assert words in html.unescape(answer.content.decode()), component
         assert browser.post(f"{path}/preview", form(number)).status_code == (204 if "API" in words else 200)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [CODE_BODY, button_of_code("ONE_TAP")],
+        [CODE_BODY, button_of_code("ZERO_TAP")],
+        [CODE_BODY, {"type": "BUTTONS", "buttons": [{"type": "OTP", "otp_type": "ONE_TAP"}]}],
+        [{**CODE_BODY, "add_security_recommendation": False}, button_of_code("COPY_CODE")],
+        [CODE_BODY],
+        [CODE_BODY, {"type": "FOOTER", "text": "Soon over"}, button_of_code("COPY_CODE")],
+        [{**CODE_BODY, "new_member": 1}, button_of_code("COPY_CODE")],
+    ],
+)
+def test_a_code_template_of_another_kind_is_not_turned_into_one_that_copies_the_code(
+    browser: Client, number: PhoneNumber, other: list[dict[str, Any]]
+) -> None:
+    head = {"id": "41", "name": "code", "language": "en", "status": "APPROVED", "category": "AUTHENTICATION"}
+    for components, answer in (
+        ([CODE_BODY, button_of_code("COPY_CODE")], (200, False)),
+        (other, (302, True)),
+    ):
+        mirror.store_one(number.account, {**head, "components": components}, since=now())
+        path = "/console/templates/41/edit"
+        page = html.unescape(browser.get(path, follow=True).content.decode())
+        assert (browser.get(path).status_code, "Edit it with the API" in page) == answer, components
 
 
 def test_a_media_header_needs_its_sample_and_needs_it_again(

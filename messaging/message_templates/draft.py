@@ -5,6 +5,7 @@ functions.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from messaging.message_templates.parameters import variables
 
@@ -144,6 +145,7 @@ def examples(document: dict[str, Any]) -> dict[str, str]:
 
 
 _COMPONENT_MEMBERS = {"type", "format", "text", "example", "buttons"}
+_CODE_MEMBERS = {"add_security_recommendation", "code_expiration_minutes"}
 _BUTTON_MEMBERS = {
     "QUICK_REPLY": {"type", "text"},
     "URL": {"type", "text", "url", "example"},
@@ -161,6 +163,9 @@ def draft_of(document: Mapping[str, Any]) -> Draft:
     head: dict[str, Any] = {name: str(document.get(name) or "") for name in ("name", "language", "category")}
     components = [each for each in document.get("components") or [] if isinstance(each, Mapping)]
     if head["category"] == AUTHENTICATION:
+        kinds = {each.get("type") for each in components}
+        if not (kinds >= {"BODY", "BUTTONS"} and all(map(_is_of_drafted_code, components))):
+            raise CannotBeDrafted
         return Draft(**head, code_minutes=_minutes(components))
     parts: dict[str, Any] = {}
     for component in components:
@@ -169,6 +174,24 @@ def draft_of(document: Mapping[str, Any]) -> Draft:
             raise CannotBeDrafted
         parts |= _PARTS[kind](component)
     return Draft(**head, **parts)
+
+
+def _is_of_drafted_code(component: Mapping[str, Any]) -> bool:
+    """Whether a component of an authentication template is as `Draft` writes it: the body with the security advice, the
+    footer with the minutes, and one button that copies the code. Meta returns this button as a link.
+    """
+    if component.keys() - _COMPONENT_MEMBERS - _CODE_MEMBERS:
+        return False
+    match component:
+        case {"type": "BODY", "add_security_recommendation": True}:
+            return True
+        case {"type": "FOOTER", "code_expiration_minutes": int()}:
+            return True
+        case {"type": "BUTTONS", "buttons": [{"type": "OTP", "otp_type": otp_type}]}:
+            return bool(otp_type == "COPY_CODE")
+        case {"type": "BUTTONS", "buttons": [{"type": "URL", "url": str(url)}]}:
+            return parse_qs(urlsplit(url).query).get("otp_type") == ["COPY_CODE"]
+    return False
 
 
 def _header(component: Mapping[str, Any]) -> dict[str, Any]:
