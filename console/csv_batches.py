@@ -31,7 +31,7 @@ from messaging.csv_batches import TO, Filled, Table, UnreadableFileError
 from messaging.message_templates import parameters
 from messaging.message_templates.parameters import Parameter
 from messaging.models import BatchFile, MessageTemplate
-from messaging.sending.outbound import lacks_country_code, typed_number
+from messaging.sending.outbound import lacks_country_code, typed_number, wa_ids_of
 from phone_numbers.models import PhoneNumber
 
 MESSAGES_SHOWN = 3
@@ -150,10 +150,10 @@ def columns(request: HttpRequest, visit: Visit, file_id: UUID) -> HttpResponse:
         stopped = opt_outs.among(
             **visit.scope,
             phone_number_ids=[chosen.choice.cleaned_data["from_"]],
-            customers=[to for _, to, _ in found.messages],
+            customers=set().union(*(wa_ids_of(to) for _, to, _ in found.messages)),
         )
         customers = {customer for _, customer in stopped}
-        opted_out = [(row, to) for row, to, _ in found.messages if to in customers]
+        opted_out = [(row, to) for row, to, _ in found.messages if not customers.isdisjoint(wa_ids_of(to))]
         context |= {
             "found": found,
             "opted_out": opted_out[:ROWS_SHOWN],

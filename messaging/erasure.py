@@ -35,6 +35,7 @@ from messaging.batches import lifecycle, scheduled_messages
 from messaging.conversations.read_marks import key_of
 from messaging.models import Batch, Erasure, KnownMedia, OptOut, ReadMark, ScheduledMessage
 from messaging.retention import expunge
+from messaging.sending.outbound import wa_ids_of
 from phone_numbers.models import PhoneNumber
 from tenants.audit import Actor
 from tenants.models import Export
@@ -70,7 +71,7 @@ class Names:
     def is_recipient(self, message: Mapping[str, Any]) -> bool:
         """Whether a message's body is addressed to the customer."""
         to = "".join(filter(str.isdigit, str(message.get("to"))))
-        return to in self.wa_ids or message.get("recipient") in self.user_ids
+        return not self.wa_ids.isdisjoint(wa_ids_of(to)) or message.get("recipient") in self.user_ids
 
     @property
     def all(self) -> frozenset[str]:

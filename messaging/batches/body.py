@@ -299,7 +299,8 @@ def customers_of(content: bytes, *, country_code: str) -> set[str]:
     """The possible ids of the customer of a body made by `outgoing`: digits, or a business-scoped user id. Empty for a
     group.
 
-    A phone number without `+` may lack the business number's `country_code`, so the result has both forms.
+    A phone number without `+` may lack the business number's `country_code`, so the result has both forms. Each also
+    has its form in WhatsApp (`wa_ids_of`).
     """
     written = recipient_of(content)
     if written is None or outbound.is_user_id(written):
@@ -307,7 +308,8 @@ def customers_of(content: bytes, *, country_code: str) -> set[str]:
     digits = phone_digits(written)
     if digits is None:
         return set()
-    return {digits} if written.lstrip().startswith("+") else {digits, country_code + digits}
+    numbers = {digits} if written.lstrip().startswith("+") else {digits, country_code + digits}
+    return set().union(*map(outbound.wa_ids_of, numbers))
 
 
 def messages_hash(raw: bytes) -> bytes:

@@ -62,6 +62,8 @@ PRODUCT = b'"messaging_product":"whatsapp"'
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]{1,255}")
+# Only mobile numbers of Brazil got the 9. Before, they began with 6 to 9.
+_WITH_OR_WITHOUT = ((re.compile(r"55\d\d(9?)[6-9]\d{7}"), "9"), (re.compile(r"52(1?)\d{10}"), "1"))
 """A business-scoped user id, or a parent user id. The upstream accepts such an id in `to`, but drops the message."""
 
 
@@ -153,6 +155,17 @@ def without(raw: bytes, *names: str) -> bytes:
 def is_user_id(to: Any) -> bool:
     """Whether a recipient is a business-scoped user id (upstream fact 0.5)."""
     return isinstance(to, str) and _USER_ID.fullmatch(to) is not None
+
+
+def wa_ids_of(digits: str) -> set[str]:
+    """The wa_ids that the customer with a phone number may have. WhatsApp knows some numbers of Brazil without the 9
+    after the area code, and some of Mexico with a 1 after the country code (upstream fact 1.1).
+    """
+    for form, digit in _WITH_OR_WITHOUT:
+        if found := form.fullmatch(digits):
+            begin, end = found.span(1)
+            return {digits, digits[:begin] + ("" if found[1] else digit) + digits[end:]}
+    return {digits}
 
 
 def outgoing(raw: bytes, members: Mapping[str, Any]) -> bytes:

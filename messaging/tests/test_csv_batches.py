@@ -417,6 +417,10 @@ def test_customers_who_opted_out_are_named_before_anything_is_sent(
     page = text(browser, f"{path}?{urlencode(chosen)}")
     assert "2 customers opted out of marketing" in page, "also those beyond the rows shown"
     assert "They are left out." in text(browser, f"{path}?{urlencode({**chosen, 'skip_opted_out': 'on'})}")
+    OptOut.objects.filter(customer=other).update(customer="553187654321")
+    path = upload(browser, FILE.replace(b"919812345679", b"+55 31 98765-4321"))
+    page = text(browser, f"{path}?{urlencode(chosen)}")
+    assert "2 customers opted out of marketing" in page, "also those whom WhatsApp knows without the 9"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -196,6 +196,18 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
     assert erase(api)["erased"]["events"] == 0
 
 
+def test_a_scheduled_message_to_a_number_that_whatsapp_knows_without_its_9_is_cancelled(
+    tenant: Tenant, api: Api
+) -> None:
+    (scheduled_to, another) = (
+        scheduled(tenant, {"to": to}) for to in ("+55 31 98765-4321", "+55 31 98765-4322")
+    )
+    assert erase(api, "553187654321")["erased"]["scheduled_messages"] == 1
+    for message in (scheduled_to, another):
+        message.refresh_from_db()
+    assert (scheduled_to.status, another.status) == ("cancelled", "scheduled")
+
+
 @pytest.mark.parametrize("given", [WA_ID, USER_ID])
 def test_a_customer_whose_ids_an_opt_out_alone_links_is_erased_under_both(
     tenant: Tenant, other_tenant: Tenant, api: Api, given: str

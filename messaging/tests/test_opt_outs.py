@@ -329,7 +329,7 @@ def test_a_batch_skips_who_opted_out_under_the_other_id_once_a_message_named_bot
     runner.run()
     (item,) = api.get(path).json()["data"]
     assert (item["status"], item["skip_reason"]) == ("skipped", "opted_out")
-    scope = {"tenant_id": here.tenant_id, "environment": "live", "phone_number_ids": [PNID]}
+    scope: dict[str, Any] = {"tenant_id": here.tenant_id, "environment": "live", "phone_number_ids": [PNID]}
     write("START", at=T0 + 120)
     assert opt_outs.among(**scope, customers=[WA_ID, USER_ID]) == set()
 
@@ -392,3 +392,26 @@ def test_a_batch_skips_those_who_opted_out_if_it_asks(
         "invalid_request",
     )
     assert list(error["details"]["fields"]) == ["skip_opted_out"]
+
+
+def test_a_batch_skips_a_customer_whose_wa_id_has_a_digit_more_or_less_than_the_number(
+    api: Api, tenant: Tenant, account: SimulatedAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
+    number = connected_number(tenant, account)
+    stopped = {"tenant_id": tenant.id, "environment": "live", "reported_stop": True, "id": tenant.id}
+    expected = {
+        ("553187654321", "+55 31 98765-4321"): "skipped",
+        ("5511987654322", "+55 11 8765-4322"): "skipped",
+        ("5215512345678", "+52 55 1234 5678"): "skipped",
+        ("525512345679", "+52 1 55 1234 5679"): "skipped",
+        # A land line of Brazil is another customer than the mobile number with a 9 before it.
+        ("5511934567890", "+55 11 3456-7890"): "accepted",
+    }
+    for customer, _ in expected:
+        OptOut.objects.create(**stopped, phone_number_id=number.phone_number_id, customer=customer)
+    messages = [{"to": to, "type": "text", "text": {"body": "Sale"}} for _, to in expected]
+    body = {"from": number.phone_number_id, "skip_opted_out": True, "messages": messages}
+    path = f"/v1/messages/batch/{api.post('/v1/messages/batch', body).json()['id']}/items"
+    runner.run()
+    assert [item["status"] for item in api.get(path).json()["data"]] == list(expected.values())
