@@ -5,7 +5,7 @@ in both APIs. All other calls go to `nodes.py`, which passes them to the upstrea
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
@@ -15,7 +15,7 @@ from rest_framework.request import Request
 
 from gateway.api.authentication import TENANT_HEADER, caller_of, check_role, check_tenant_caller
 from gateway.api.errors import PayloadTooLarge, as_service_error, error_response
-from gateway.api.limits import API_BODY_BYTES, DEFAULT_BODY_BYTES, TenantRateThrottle, View, limited_by
+from gateway.api.limits import API_BODY_BYTES, DEFAULT_BODY_BYTES, TenantRateThrottle, limited_by
 from gateway.roles import Area
 from messaging.cloud_api import parameters
 from messaging.cloud_api.errors import INVALID, NO_SUCH_REQUEST, UNKNOWN_PATH, in_graph_form, refusal
@@ -32,6 +32,8 @@ from messaging.cloud_api.nodes import (
 from messaging.cloud_api.parameters import Parameters, form_fields
 from messaging.media import uploads
 from tenants.credentials.bearer_tokens import BearerAuthentication
+
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
 UPLOAD = "upload"
 """The path segment that replaces the node in a resumable upload. The session's id follows it."""

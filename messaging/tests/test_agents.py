@@ -487,12 +487,16 @@ def given_to(schema: dict[str, Any]) -> Any:
     )
 
 
+def call_of(tool: str, arguments: dict[str, Any], client: "Client") -> Awaitable[Any]:
+    return client.call_tool(tool, arguments)
+
+
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_no_argument_of_a_tool_crashes_it(agent: Agent, number: PhoneNumber, tool: tools.AgentTool) -> None:
     values = {name: given_to(schema) for name, schema in tool.properties.items()}
     needed = {name: values[name] for name in tool.required}
     for chosen in (needed, values, *({**needed, name: values[name]} for name in values)):
-        result = agent.do(lambda client, chosen=chosen: client.call_tool(tool.name, chosen))
+        result = agent.do(partial(call_of, tool.name, chosen))
         error = (result.structured_content or {}).get("error", {})
         assert error.get("code") != "internal_error", (chosen, error)
 
