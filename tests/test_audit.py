@@ -79,6 +79,10 @@ def _gstin(_: World) -> None:
     BillingProfile.objects.update(tax_id="29AAACI1681G1ZL", tax_id_type="gstin", address="1 Road", city="X")
 
 
+def _addressed(world: World) -> None:
+    Tenant.objects.filter(pk=world.tenant.pk).update(contact_email="asha@traders.example")
+
+
 def _inbox(world: World) -> None:
     lifecycle.create(tenant_id=world.tenant.pk, environment="live", actor=GATEWAY, kind="inbox")
 
@@ -123,7 +127,8 @@ CONSOLE_CALLS = {
     "console_conversations_off": Call(before=_inbox),
     "console_billing_profile": Call(
         {"legal_name": "Asha", "address": "1 Road", "city": "Pune", "country": "IN", "tds_percent": "0"}
-        | {"tax_id": "AAAPL1234C", "state_code": "27", "pin": "411001", "phone": "+919800000001"}
+        | {"tax_id": "AAAPL1234C", "state_code": "27", "pin": "411001", "phone": "+919800000001"},
+        before=_addressed,
     ),
 }
 
