@@ -151,10 +151,10 @@ def resumed(text: str, *, tenant_id: UUID, environment: str) -> Statements[Posit
 
 # The events up to transactions that have ended, in the order of the stream.
 _FIRST = """
-SELECT position::text, id FROM events
-WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND position >= %(transaction)s::text::xid8
-  AND position < %(settled)s::text::xid8 AND id >= %(first)s AND id < %(end)s
-ORDER BY position, id LIMIT 1
+SELECT e.position::text, e.id FROM events e
+WHERE e.tenant_id = %(tenant_id)s AND e.environment = %(environment)s AND e.position >= %(transaction)s::text::xid8
+  AND e.position < %(settled)s::text::xid8 AND e.id >= %(first)s AND e.id < %(end)s
+ORDER BY e.position, e.id LIMIT 1
 """
 
 

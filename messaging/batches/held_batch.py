@@ -19,6 +19,7 @@ from uuid import UUID
 import orjson
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
+from django.db.models.functions import Now
 
 from gateway import ids
 from gateway.clock import isoformat, now
@@ -413,7 +414,7 @@ def release(held: Held, unsent: Sequence[ClaimedItem]) -> None:
         if batch.status == Batch.Status.CANCELLED:
             skip_unsent(batch)
             if batch.items.filter(status=BatchItem.Status.PENDING).exists():
-                Batch.objects.filter(pk=held.id).update(lease_until=now())
+                Batch.objects.filter(pk=held.id).update(lease_until=Now() - timedelta(microseconds=1))
             else:
                 complete(batch)
             return

@@ -153,7 +153,13 @@ class Batches(Machine):
         if held.lease == self.model.token:
             if (item.status, item.by) == ("pending", held.lease):
                 item.by = None
-            self.model.token = None
+            is_cancelled = self.model.status == "cancelled"
+            if is_cancelled:
+                self.model.skip_unclaimed()
+            if is_cancelled and any(item.status == "pending" for item in self.model.items):
+                self.model.expired = True
+            else:
+                self.model.token, self.model.ended = None, is_cancelled
 
     @precondition(lambda self: self.runners and all(item.status != "pending" for item in self.model.items))
     @rule(picked=PICKED)

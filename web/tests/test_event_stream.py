@@ -19,6 +19,7 @@ from asgiref.sync import async_to_sync
 from django.db import OperationalError, connection, transaction
 
 from gateway import ids
+from gateway.database.statements import run
 from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import assert_error, in_threads, wait_until
@@ -422,6 +423,19 @@ def test_a_place_before_any_event_passes_by_no_transaction_that_is_under_way(
         [quick] = in_threads(lambda: publish_one(tenant))
         again = listen(Last_Event_ID=stream.last_id)
     assert [again.event()["id"] for _ in range(2)] == [slow, quick]
+
+
+def test_a_place_before_any_event_goes_on_at_the_lowest_transaction(tenant: Tenant) -> None:
+    """As a text, 10 would be lower than 9."""
+    events = [UUID(str(ids.decode(ids.EVENT, publish_one(tenant)))) for _ in range(2)]
+    for event, transaction_id in zip(events, (10, 9), strict=True):
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE events SET position = %s::text::xid8 WHERE id = %s", [transaction_id, event]
+            )
+    place = f"5.{ids.encode(ids.EVENT, UUID(int=0))}"
+    found = run(reading.place_of(place, tenant_id=tenant.id, environment="live"))
+    assert found == reading.Position(9, UUID(int=events[1].int - 1))
 
 
 def test_an_open_stream_goes_on_in_a_new_epoch(listen: Open, tenant: Tenant) -> None:
