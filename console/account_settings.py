@@ -9,6 +9,7 @@ from django.shortcuts import redirect, render
 
 from console import lists
 from console.visit import Visit, require_active
+from gateway.api.errors import ServiceError
 from tenants import audit, tenant_settings
 from tenants.audit_labels import action_words, changes
 from tenants.labels import label
@@ -42,9 +43,13 @@ def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         require_active(visit)
         changes = {**form.cleaned_data, "billing_email": form.cleaned_data["billing_email"] or None}
-        tenant_settings.change(tenant_id=tenant.id, changes=changes, actor_user_id=visit.user.pk)
-        messages.success(request, "Saved.")
-        return redirect("console_settings")
+        try:
+            tenant_settings.change(tenant_id=tenant.id, changes=changes, actor_user_id=visit.user.pk)
+        except ServiceError as error:
+            form.add_error(None, error.text)
+        else:
+            messages.success(request, "Saved.")
+            return redirect("console_settings")
     return render(
         request,
         "console/settings.html",

@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from console.account_settings import people_by_id
 from console.keys import ENVIRONMENTS, SCOPES
 from console.visit import Visit, flash_errors, require_active
-from gateway.api.errors import Conflict
+from gateway.api.errors import ServiceError
 from gateway.roles import KeyScope, known_scopes
 from tenants.connected_apps import connections
 from tenants.connected_apps.views import AuthorizationRequest, Redirected, UnknownClient
@@ -90,7 +90,7 @@ def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
         if form.is_valid():
             try:
                 return _ToClient(asked.reply(code=_allow(visit, asked, form)))
-            except Conflict as error:
+            except ServiceError as error:
                 form.add_error(None, error.text)
     return _page(request, visit, asked, form)
 

@@ -18,7 +18,7 @@ from django.shortcuts import redirect, render
 from console.account_settings import people_by_id
 from console.lists import IdsField
 from console.visit import Visit, require_active
-from gateway.api.errors import Conflict, Forbidden, InvalidRequest
+from gateway.api.errors import Forbidden, ServiceError
 from gateway.clock import now
 from gateway.request_log import views as request_log
 from gateway.roles import KeyScope, known_scopes, scopes_of_role
@@ -139,7 +139,7 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
                     actor_user_id=visit.user.pk,
                     **form.chosen(),
                 )
-            except (Conflict, InvalidRequest) as error:
+            except ServiceError as error:
                 form.add_error(None, error.text.removeprefix("scopes: "))
             else:
                 return _list_page(request, visit, new=new)
@@ -180,7 +180,7 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
             "This key has scopes that your role cannot give to a key. An owner of the account can rotate it.",
         )
         return redirect("console_api_keys")
-    except Conflict as error:
+    except ServiceError as error:
         messages.error(request, error.text)
         return redirect("console_api_keys")
     return _list_page(request, visit, new=new)

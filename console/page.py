@@ -18,7 +18,7 @@ from django.utils.encoding import escape_uri_path
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from console.visit import LIVE, TEST, Visit, environment_key, visit_of
+from console.visit import LIVE, TEST, Visit, environment_key, flash_errors, visit_of
 from gateway import roles
 from gateway.clock import now
 from gateway.roles import Area
@@ -106,7 +106,7 @@ class Page:
         @wraps(view)
         def opened(request: HttpRequest, **parts: Any) -> HttpResponseBase:
             if self.methods == POST and request.method in READ:
-                return redirect(_page_above(request))
+                return redirect(_readable_page(request))
             return view(request, **parts)
 
         opened.console_page = self  # type: ignore[attr-defined]
@@ -116,7 +116,8 @@ class Page:
         """The view with its access checks.
 
         Raises PermissionDenied for people without a business, and for roles that may not read the area or, with an
-        unsafe method, may not change it. A form that was filled in for the other environment is rejected.
+        unsafe method, may not change it. A form that was filled in for the other environment is rejected. A service
+        error of a form is shown on the page of the form, unless the view shows it.
         """
 
         @wraps(self.view)
@@ -135,7 +136,11 @@ class Page:
                 visit = replace(visit, environment=self.environment)
             elif request.POST.get(FOR_ENVIRONMENT, visit.environment) != visit.environment:
                 return _switched_since(request)
-            return self.view(request, visit, **parts)
+            if request.method in READ:
+                return self.view(request, visit, **parts)
+            with flash_errors(request):
+                return self.view(request, visit, **parts)
+            return redirect(_readable_page(request))
 
         return checked
 
@@ -161,16 +166,16 @@ def page_of(request: HttpRequest) -> Page | None:
     return page
 
 
-def _page_above(request: HttpRequest) -> str:
-    """The URL of the nearest page above the requested path that can be read, with the same query."""
-    above = request.path
-    while above != "/console":
-        above = above.rpartition("/")[0] or "/console"
+def _readable_page(request: HttpRequest) -> str:
+    """The URL of the requested page if it can be read, else of the nearest page above it, with the same query."""
+    readable = request.path
+    while readable != "/console":
         with suppress(Resolver404):
-            if resolve(above).func.console_page.methods != POST:  # type: ignore[attr-defined]
+            if resolve(readable).func.console_page.methods != POST:  # type: ignore[attr-defined]
                 break
+        readable = readable.rpartition("/")[0] or "/console"
     query = request.META.get("QUERY_STRING")
-    return f"{escape_uri_path(above)}?{query}" if query else escape_uri_path(above)
+    return f"{escape_uri_path(readable)}?{query}" if query else escape_uri_path(readable)
 
 
 def _switched_since(request: HttpRequest) -> HttpResponse:

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 
 from console.log_in_and_passkeys import PASSWORD_HELP, SIGNED_UP_AS
 from console.visit import Visit, flash_errors, or_404, require_active
-from gateway.api.errors import Conflict
+from gateway.api.errors import ServiceError
 from gateway.roles import Role
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, Invitation, User
@@ -102,7 +102,7 @@ def team(request: HttpRequest, visit: Visit) -> HttpResponse:
                 sent = invitations.invite(
                     tenant_id=visit.tenant.id, actor_user_id=visit.user.pk, **form.cleaned_data
                 )
-            except Conflict as error:
+            except ServiceError as error:
                 form.add_error(None, error.text)
             else:
                 messages.success(request, f"The invitation is on its way to {sent.email}.")

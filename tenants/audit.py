@@ -17,8 +17,8 @@ from tenants.models import ApiKey, AuditEntry, User
 # --- The only writer of the audit log, called inside the transaction of the action that it records.
 #
 # Nobody can delete entries, so a tenant has a daily limit of entries. At the limit, the tenant's keys and members
-# cannot change anything. Three kinds of actions are always allowed: actions that revoke access, actions of staff, and
-# actions of the gateway.
+# cannot change anything. Four kinds of actions are always allowed: actions that revoke access, the acceptance of an
+# invitation, actions of staff, and actions of the gateway.
 
 DAY = timedelta(days=1)
 MOST_A_DAY = 5_000
@@ -37,6 +37,8 @@ ENDING = frozenset(
         "number.release",
     }
 )
+INVITED = frozenset({"team.join"})
+"""Actions of a person outside of the team, who cannot make room. The limit of invitations limits them."""
 AFTER_UPSTREAM = frozenset(
     {
         "number.deregister",
@@ -67,7 +69,7 @@ def record(
 
     For an API key, `details.acting_key` is the key's prefix. Raises RateLimited at the daily limit.
     """
-    if tenant_id is not None and action not in ENDING | AFTER_UPSTREAM:
+    if tenant_id is not None and action not in ENDING | INVITED | AFTER_UPSTREAM:
         require_room(tenant_id, actor_user_id=actor_user_id, acting_key_id=acting_key_id)
     if acting_key_id is not None:
         details = (details or {}) | {"acting_key": ApiKey.objects.get(pk=acting_key_id).prefix}

@@ -24,7 +24,7 @@ from console.tests.test_authorisation import Visitors
 from gateway.clock import now
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import BusinessAccount
-from tenants import platform_apps
+from tenants import audit, platform_apps
 from tenants.audit import GATEWAY
 from tenants.audit_labels import ACTIONS
 from tenants.credentials import api_keys, bearer_tokens
@@ -303,6 +303,24 @@ class TestEachOperation:
         path = reverse(name, kwargs=made)
         call = CONSOLE_CALLS.get(name, Call())
         check(page.audits, call, scene.member, scene.world, lambda body: browser.post(path, body or fields))
+
+    @pytest.mark.parametrize(
+        "name", [name for name, page in PAGES.items() if set(page.audits.split()) - audit.ENDING]
+    )
+    def test_of_the_console_names_the_daily_limit(
+        self, name: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        page, browser = PAGES[name], scene.visitors.browser("of live")
+        made, call = page.made(scene.world), CONSOLE_CALLS.get(name, Call())
+        call.before(scene.world)
+        own = call.body(scene.world) if callable(call.body) else call.body
+        body = own or {field: value.format(**made) for field, value in page.body.items()}
+        since = AuditEntry.objects.latest("id").pk
+        monkeypatch.setattr(audit, "MOST_A_DAY", 0)
+        answer = browser.post(reverse(name, kwargs=made), body, follow=True)
+        assert answer.status_code in {200, 400}
+        assert "which is the maximum" in answer.content.decode()
+        assert entries(since) == []
 
     @pytest.mark.parametrize("name", STAFF)
     def test_of_staff_leaves_its_entry(self, name: str, scene: Scene) -> None:

@@ -28,6 +28,7 @@ from tests.one_of_each import one_of_each
 from tests.pages import blocks
 from tests.receiver import Receiver
 from webhooks.delivery import dispatcher
+from webhooks.endpoints import lifecycle
 from webhooks.models import Delivery, Endpoint, Event, EventPayload, Figure
 from webhooks.requests import credentials, signed_request
 from webhooks.templatetags import delivery_errors
@@ -185,6 +186,21 @@ SETTINGS = {
     "uid": "shop-1",
     "metadata": "team: orders",
 }
+
+
+def test_an_endpoint_that_is_deleted_while_its_secret_is_rotated_is_not_found(
+    browser: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(browser, receiver)
+    row, rotate = Endpoint.objects.get(), lifecycle.rotate_secret
+
+    def deleted_first(**given: Any) -> Endpoint:
+        Endpoint.objects.for_environment(given["tenant_id"], given["environment"]).filter(pk=row.pk).delete()
+        return rotate(**given)
+
+    monkeypatch.setattr(lifecycle, "rotate_secret", deleted_first)
+    answer = browser.post(f"/console/webhooks/{row.pk}/secret", {"overlap_hours": "1"})
+    assert answer.status_code == 404
 
 
 def test_every_setting_is_stored_and_changed_one_by_one(browser: Client, receiver: Receiver) -> None:

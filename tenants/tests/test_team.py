@@ -13,7 +13,7 @@ from django.test import Client
 
 from gateway.api.errors import Conflict, Forbidden, NotFound
 from gateway.clock import now
-from tenants import mail
+from tenants import audit, mail
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import ApiKey, AppConnection, AuditEntry, Invitation, OutboundMail, Tenant, User
@@ -77,6 +77,17 @@ class TestInvitation:
             assert answer.status_code == 410
         actions = list(AuditEntry.objects.order_by("id").values_list("action", "actor_user_id"))
         assert actions == [("team.invite", User.objects.get(role="owner").pk), ("team.join", user.pk)]
+
+    def test_the_daily_limit_of_the_audit_log_keeps_no_invited_person_out(
+        self, browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        browser.post("/console/team", {"email": "ravi@traders.example", "role": "developer"})
+        monkeypatch.setattr(audit, "MOST_A_DAY", 0)
+        assert "Log in" in said(Client().post(link_in_last_mail(), {"password": PASSWORD}))
+        assert User.objects.get(email="ravi@traders.example").tenant == tenant
+        refused = browser.post("/console/team", {"email": "meera@traders.example", "role": "developer"})
+        assert "which is the maximum" in said(refused)
+        assert 'value="meera@traders.example"' in said(refused)
 
     def test_a_link_ends_with_its_day_its_successor_and_its_withdrawal(
         self, browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
