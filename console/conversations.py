@@ -38,6 +38,7 @@ from messaging.message_log.customers import Customer
 from phone_numbers.models import PhoneNumber
 from phone_numbers.senders_and_owners import required_sender
 from tenants.audit import Actor
+from tenants.models import Tenant
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
 
@@ -203,7 +204,7 @@ def _list(request: HttpRequest, visit: Visit, *, with_page: bool = True) -> dict
         "is_searched": bool(asked) or lists.before(request) is not None,
         "seen": _fingerprint(shown) if with_page else "",
         "may_turn_on": visit.may_change(Area.INTEGRATION) and visit.is_open(visit.environment),
-        "may_erase": visit.may_change(Area.SETTINGS),
+        "may_erase": visit.may_change(Area.SETTINGS) and visit.tenant.status == Tenant.Status.ACTIVE,
     }
 
 

@@ -29,7 +29,8 @@ def console_context(request: HttpRequest) -> dict[str, Any]:
     area = page.area if page else None
     role_changes = visit is not None and visit.may_change(area)
     environment = (page and page.environment) or (visit and visit.environment) or ""
-    is_closed = visit is not None and area == Area.INTEGRATION and not visit.is_open(environment)
+    closes = area in {Area.INTEGRATION, Area.CONVERSATIONS}
+    is_closed = visit is not None and closes and not visit.is_open(environment)
     return {
         "service": settings.SERVICE_NAME.capitalize(),
         "base_url": settings.BASE_URL,

@@ -656,6 +656,9 @@ def test_a_suspended_business_changes_no_settings(browser: Client, tenant: Tenan
         page = browser.get("/console/settings").content.decode()
         assert reason in page
         assert 'name="retention_days"' not in page, "a form that nobody can send"
+        page = browser.get("/console/settings/data").content.decode()
+        assert reason in page
+        assert 'name="customer"' not in page
 
 
 def test_the_outbox_shows_mails_in_development_alone(tenant: Tenant, settings: Settings) -> None:

@@ -264,6 +264,26 @@ def test_a_number_that_cannot_send_offers_no_form(
     assert "<textarea" not in page
 
 
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("suspended", "Your account is suspended: nothing is sent."),
+        ("rejected", "Your account is not active."),
+    ],
+)
+def test_an_account_that_is_not_active_offers_no_form_and_says_why(
+    tenant: Tenant, path: str, template: MessageTemplate, state: str, words: str
+) -> None:
+    inbound(tenant)
+    agent = browser_of(tenant, "agent")
+    assert "<textarea" in text(agent, path)
+    Tenant.objects.filter(pk=tenant.pk).update(status=state)
+    page = text(agent, path)
+    assert words in page
+    assert 'method="post"' not in page.partition("<main")[2]
+    assert "Quote" not in page
+
+
 @pytest.mark.e2e
 def test_conversations_are_accessible_fit_a_phone_and_show_what_comes_by_itself(
     tenant: Tenant, path: str, template: MessageTemplate, live_server: Any, in_chromium: Chromium

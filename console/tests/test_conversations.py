@@ -781,6 +781,7 @@ def test_only_who_may_turn_off_or_erase_is_offered_it(
     assert ("erase …" in text(member, THREAD)) is may_erase
     Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
     assert "Turn conversations off" not in text(member, LIST)
+    assert "erase …" not in text(member, THREAD)
     Endpoint.objects.all().delete()
     assert "An owner or a developer can turn them on." in text(member, LIST)
     Tenant.objects.filter(pk=tenant.pk).update(status="active")
