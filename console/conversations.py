@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import orjson
 from django.contrib import messages
+from django.core.cache import cache
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 
@@ -31,6 +32,7 @@ from gateway.upstream.calls import UpstreamUnreachable
 from messaging.conversations import drawing, list_and_search, read_marks
 from messaging.conversations.drawing import Line
 from messaging.conversations.list_and_search import Parties, Scope
+from messaging.idempotency import WINDOW
 from messaging.media import transfer, uploads
 from messaging.media.uploads import MAX_REQUEST_BYTES, Upload
 from messaging.message_log import customers
@@ -280,7 +282,7 @@ def _send(
     """Send a reply. Returns whether it was sent. If not, the form has the reason."""
     to = {"to": customer.wa_id} if customer.wa_id else {"recipient": customer.user_id}
     try:
-        media_id = _uploaded(visit, number, form)
+        media_id = _uploaded(request, visit, number, form)
         body = {
             "from": number.phone_number_id,
             "messaging_product": "whatsapp",
@@ -299,11 +301,22 @@ def _send(
     return sent.status < 300
 
 
-def _uploaded(visit: Visit, number: PhoneNumber, form: ReplyForm | TemplateReplyForm) -> str | None:
-    """Upload the reply's file and return its media id. Returns None for a reply without a file."""
+def _uploaded(
+    request: HttpRequest, visit: Visit, number: PhoneNumber, form: ReplyForm | TemplateReplyForm
+) -> str | None:
+    """Upload the reply's file and return its media id. Returns None for a reply without a file.
+
+    A form that is submitted again gets the same id for the same file, so its message is the same and is sent once.
+    """
     given = form.cleaned_data.get("file")
     if given is None:
         return None
+    digest = hashlib.file_digest(given.file, "sha256").hexdigest()
+    given.file.seek(0)
+    form_id = request.POST.get("form_id", "")[:64]
+    name = f"answer-file:{visit.tenant.id}:{number.phone_number_id}:{form_id}:{digest}"
+    if (known := cache.get(name)) is not None:
+        return str(known)
     mime_type = given.content_type or "application/octet-stream"
     sender = required_sender(**visit.scope, from_=number.phone_number_id)
     upload = Upload(given.file, given.size, given.name or "file", mime_type)
@@ -312,7 +325,9 @@ def _uploaded(visit: Visit, number: PhoneNumber, form: ReplyForm | TemplateReply
     uploaded = orjson.loads(answer.content)
     if answer.status_code >= 300:
         raise InvalidRequest(refusal_of(answer.content))
-    return str(uploaded["id"])
+    # Of two simultaneous submissions, both use the id of the first.
+    cache.add(name, str(uploaded["id"]), WINDOW.total_seconds())
+    return str(cache.get(name, uploaded["id"]))
 
 
 def _fingerprint(shown: object) -> str:

@@ -16,7 +16,7 @@ from console.error_codes import UNREACHABLE, upstream_meaning
 from console.template_forms import approved_templates, template_choices
 from console.visit import TEST, Visit, require_open, sending_numbers
 from gateway.api.errors import MetaUnreachable, Reply, ServiceError, error_reply
-from messaging.idempotency import InProgress
+from messaging.idempotency import DifferentBody, InProgress
 from messaging.message_log import customers
 from messaging.message_templates import parameters
 from messaging.models import MessageTemplate, MessageTemplateQuerySet
@@ -26,6 +26,9 @@ from phone_numbers.models import PhoneNumber
 from webhooks.events import envelope, search
 
 EVENTS_SHOWN = 20
+SENT_BEFORE = (
+    "This form was already sent, with other contents. Look for its message before you send it again."
+)
 EXAMPLE_CUSTOMER = "+91 98123 45678"
 """The recipient that forms suggest in the sandbox. Sandbox messages reach no real phone."""
 
@@ -212,6 +215,8 @@ def refusal_of(answer: bytes) -> str:
     known = upstream_meaning(str(error.get("code")))
     if known is not None:
         return f"It was not sent. {known.cause} {known.fix} (code {known.code})"
+    if error.get("code") == DifferentBody.code and error.get("message") != InProgress.message:
+        return SENT_BEFORE
     if _states_outcome(error):
         return str(error["message"])
     return f"It was not sent: {error.get('message') or 'WhatsApp gave no reason.'}"

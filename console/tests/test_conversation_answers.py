@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, expect
 from console.tests import conversing
 from console.tests.conversing import WA_ID, inbound, outbound, status
 from gateway.clock import now
+from messaging.media import uploads
 from messaging.message_templates import template_management
 from messaging.models import MessageTemplate
 from messaging.tests.message_templates.bodies import order_update
@@ -96,6 +97,47 @@ def test_an_answer_is_sent_once_however_often_its_form_is_sent(
     inbound(tenant)
     for _ in range(2):
         assert browser.post(path, form()).status_code == 302
+    assert len(sent_bodies(simulator, number)) == 1
+
+
+def test_an_answer_with_a_file_is_sent_once_however_often_its_form_is_sent(
+    tenant: Tenant, number: PhoneNumber, path: str, browser: Client, simulator: RunningSimulator
+) -> None:
+    inbound(tenant)
+    for _ in range(2):
+        file = SimpleUploadedFile("kite.jpg", b"\xff\xd8\xff content", content_type="image/jpeg")
+        assert browser.post(path, form(file=file)).status_code == 302
+    assert len(sent_bodies(simulator, number)) == 1
+    other = SimpleUploadedFile("kite.jpg", b"\xff\xd8\xff another", content_type="image/jpeg")
+    for changed in (form(file=other), form(text="Tomorrow.")):
+        page = browser.post(path, changed).content.decode()
+        assert "This form was already sent, with other contents." in page
+        assert "It was not sent" not in page
+    assert len(sent_bodies(simulator, number)) == 1
+
+
+def test_a_file_whose_form_is_sent_twice_at_once_is_sent_once(
+    tenant: Tenant,
+    number: PhoneNumber,
+    path: str,
+    browser: Client,
+    simulator: RunningSimulator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second submission ends while the first is uploading."""
+    inbound(tenant)
+    file = SimpleUploadedFile("kite.jpg", b"\xff\xd8\xff content", content_type="image/jpeg")
+    upload, answers = uploads.upload, []
+
+    def slow_upload(*given: Any) -> Any:
+        monkeypatch.setattr(uploads, "upload", upload)
+        again = SimpleUploadedFile("kite.jpg", b"\xff\xd8\xff content", content_type="image/jpeg")
+        answers.append(browser.post(path, form(file=again)).status_code)
+        return upload(*given)
+
+    monkeypatch.setattr(uploads, "upload", slow_upload)
+    answers.append(browser.post(path, form(file=file)).status_code)
+    assert answers == [302, 302]
     assert len(sent_bodies(simulator, number)) == 1
 
 

@@ -271,6 +271,10 @@ def test_a_message_that_may_have_been_sent_is_not_called_unsent(
             b'{"error": {"code": "idempotency_conflict", "message": "%b"}}' % InProgress.message.encode(),
             InProgress.message,
         ),
+        (
+            b'{"error": {"code": "idempotency_conflict", "message": "Used with a different body."}}',
+            "This form was already sent, with other contents.",
+        ),
         (b"{}", "It was not sent: WhatsApp gave no reason."),
         (b"<html>", "Meta did not answer."),
         (b"[]", "Meta did not answer."),

@@ -4,8 +4,8 @@ After a failed call, a process does not call Valkey for `ALONE_SECONDS`. A log-i
 hanging Valkey takes seconds to fail.
 
 Used by the log-in and sign-up limits (allauth), by the admin's search and first page, and by the console's forms of API
-keys. Nothing here is authoritative. Without Valkey the limits apply to each process, so an attacker's guesses are
-bounded by the limit times the number of processes.
+keys and of answers with a file. Nothing here is authoritative. Without Valkey the limits apply to each process, so an
+attacker's guesses are bounded by the limit times the number of processes.
 """
 
 import time
