@@ -25,7 +25,7 @@ class RequestFilter(lists.SpanForm):
     method = forms.ChoiceField(
         label="Method",
         required=False,
-        choices=[("", "Any"), *((name, name) for name in ("GET", "POST", "PATCH", "DELETE"))],
+        choices=[("", "Any"), *((name, name) for name in ("GET", "POST", "PUT", "PATCH", "DELETE"))],
     )
     error_code = forms.CharField(label="Error code", required=False, max_length=64)
     key_prefix = forms.CharField(label="Key begins with", required=False, max_length=16)

@@ -272,6 +272,9 @@ def test_the_request_log_shows_the_tenants_own_calls(
         assert own in page
         assert foreign not in page
     assert own not in browser.get("/console/requests?status_class=2").content.decode()
+    put = logged_call(tenant, method="PUT", route="/v1/numbers/{phone_number_id}/flow-endpoint").public_id
+    page = browser.get("/console/requests?method=PUT").content.decode()
+    assert (put in page, own in page) == (True, False)
     page = browser.get(f"/console/requests/{own}").content.decode()
     assert "curl -X POST" in page
     assert '<span class="badge">Gateway</span>' in page
