@@ -22,6 +22,8 @@ from tenants.models import SignUp, Tenant, User
 from tenants.names import check_name
 from tenants.signup import screening, sign_ups, tax_ids
 
+LONGEST_ADDRESS = 254
+"""The maximum number of characters of an email address."""
 SIGN_UP = "sign_up"
 """The session key of the sign-up's id in this browser. The id is None for an address that has an account."""
 
@@ -38,7 +40,7 @@ class ApplicationForm(forms.Form):
     )
     website = forms.CharField(
         label="Website",
-        max_length=255,
+        max_length=screening.LONGEST_WEBSITE,
         help_text="For example example.in.",
         widget=forms.TextInput(attrs={"autocomplete": "url", "inputmode": "url"}),
     )
@@ -124,7 +126,7 @@ class SignUpForm(ApplicationForm):
 
     email = forms.EmailField(
         label="Business email",
-        max_length=254,
+        max_length=LONGEST_ADDRESS,
         help_text="At your company's own domain. You log in with it.",
         widget=forms.EmailInput(attrs={"autocomplete": "username"}),
     )
@@ -144,7 +146,11 @@ class SignUpForm(ApplicationForm):
                 f"Please use an address at your company's own domain. Addresses at {domain or 'this domain'} "
                 "are open to everybody, so they do not show which company you act for."
             )
-        return f"{email.rpartition('@')[0]}@{domain}"
+        address = f"{email.rpartition('@')[0]}@{domain}"
+        # The domain in ASCII may be longer than the domain as it was typed.
+        if len(address) > LONGEST_ADDRESS:
+            raise ValidationError("This address is too long.")
+        return address
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

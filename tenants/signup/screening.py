@@ -34,6 +34,7 @@ from tenants.signup import tax_ids
 _HOST = re.compile(
     r"(?=.{4,253}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
 )
+LONGEST_WEBSITE = 255
 ROLE_NAMES = frozenset(
     [
         "admin",
@@ -112,7 +113,9 @@ def _self_and_parents(domain: str) -> list[str]:
 
 
 def parse_website(text: str) -> str:
-    """A website as `https://host/path`. Accepts a bare domain. Raises `InvalidWebsiteError`."""
+    """A website as `https://host/path`, of at most `LONGEST_WEBSITE` characters. Accepts a bare domain. Raises
+    `InvalidWebsiteError`.
+    """
     text = text.strip()
     problem = InvalidWebsiteError("Give the address of your website, e.g. example.in.")
     try:
@@ -125,7 +128,10 @@ def parse_website(text: str) -> str:
     host = ascii_host(parts.hostname or "")
     if host is None or not registrable(host):
         raise InvalidWebsiteError("This is not your own website: give a domain name, e.g. example.in.")
-    return f"https://{host}{parts.path.rstrip('/')}"
+    website = f"https://{host}{parts.path.rstrip('/')}"
+    if len(website) > LONGEST_WEBSITE:
+        raise InvalidWebsiteError("This address is too long: give only the domain name, e.g. example.in.")
+    return website
 
 
 def website_domain(website: str) -> str:
