@@ -118,6 +118,7 @@ def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id
         "reply": reply,
         "template_form": template,
         "form_id": uuid4(),
+        "may_open_messages": visit.may_read(Area.INTEGRATION),
         "can_send": number.connection_state == PhoneNumber.State.CONNECTED,
     }
     context["quoted"] = _quoted(context["days"], reply["quote"].value() or request.GET.get("quote"))

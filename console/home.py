@@ -1,6 +1,7 @@
 """The home page: warnings, the first steps, and the state of conversations, numbers, messages and bills."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import structlog
@@ -14,7 +15,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 
-from console import analytics, warnings
+from console import analytics, navigation, warnings
 from console.conversations import CONVERSATIONS_PER_PAGE
 from console.first_steps import WAY, WAYS, steps_of, way_of
 from console.personal_settings import TIME_ZONES
@@ -96,9 +97,12 @@ def _first_steps(request: HttpRequest, visit: Visit) -> dict[str, Any]:
 
 
 def _warnings(visit: Visit) -> list[HomeWarning]:
-    """The warnings for this member, most urgent first."""
+    """The warnings for this visit, most urgent first. In a support view, some have no link."""
     found = [
-        warning for area, warns in WARNINGS if visit.may_read(area) for warning in _isolated(warns, visit)
+        warning if navigation.opens(visit, warning.url) else replace(warning, url="")
+        for area, warns in WARNINGS
+        if visit.may_read(area)
+        for warning in _isolated(warns, visit)
     ]
     return sorted(found, key=lambda warning: warning.level != "bad")
 

@@ -159,6 +159,9 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
     """Explain the effect of rotating the key. POST rotates it."""
     key = _key(visit.tenant, key_id)
     if request.method != "POST":
+        if api_keys.has_ended(key):
+            messages.error(request, "A revoked or expired key cannot be rotated.")
+            return redirect("console_api_keys")
         ends_at = api_keys.end_after_rotation(key)
         context = {
             "tenant": visit.tenant,

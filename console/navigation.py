@@ -1,9 +1,11 @@
 """The navigation, and the other values that the frame of every page needs."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.http import HttpRequest
+from django.urls import resolve
 from django.utils.module_loading import import_string
 
 from console.page import Entry, Section, page_of
@@ -21,6 +23,16 @@ def entries_of(visit: Visit) -> list[Entry]:
             entry for entry in entries if entry.url_name in support_view.SHOWN_PAGES or entry.area is None
         ]
     return [entry for entry in entries if visit.may_read(entry.area)]
+
+
+def opens(visit: Visit, url: str) -> bool:
+    """Whether the visit opens the page of a URL, whose area it may read. The person's own pages are outside the
+    console, and always open.
+    """
+    if not visit.is_support:
+        return True
+    match = resolve(urlsplit(url).path)
+    return not hasattr(match.func, "console_page") or support_view.allows(match.url_name or "", is_read=True)
 
 
 def console_context(request: HttpRequest) -> dict[str, Any]:

@@ -4,13 +4,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from urllib.parse import urlsplit
 
 from django.apps import apps
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import resolve, reverse
+from django.urls import reverse
 from django.utils.http import urlencode
 
 from console import navigation
@@ -23,9 +22,9 @@ from messaging.message_log import message_search
 from messaging.models import Batch, MessageTemplate
 from messaging.sending.outbound import typed_number
 from phone_numbers.models import PhoneNumber
+from tenants.credentials import api_keys
 from tenants.credentials.api_keys import PREFIX_CHARACTERS
 from tenants.models import ApiKey
-from tenants.staff import support_view
 from webhooks.models import Delivery, Endpoint, Event
 
 MOST_HITS = 5
@@ -56,14 +55,8 @@ def find(visit: Visit, text: str) -> list[Hit]:
         for area, finder in FINDERS
         if visit.may_read(area)
         for hit in islice(finder(visit, wanted), MOST_HITS)
-        if not visit.is_support or _is_shown(hit)
+        if navigation.opens(visit, hit.url)
     ]
-
-
-def _is_shown(hit: Hit) -> bool:
-    """Whether a support view opens a hit's page. The person's own pages are outside the console, and always open."""
-    match = resolve(urlsplit(hit.url).path)
-    return not hasattr(match.func, "console_page") or support_view.allows(match.url_name or "", is_read=True)
 
 
 def search_page(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -91,7 +84,10 @@ def _keys(visit: Visit, text: str) -> Iterator[Hit]:
     if text.startswith("wb_"):
         prefix = text[:PREFIX_CHARACTERS]
         for key in ApiKey.objects.for_tenant(visit.tenant.id).filter(prefix__startswith=prefix):
-            yield Hit("API key", f"{key.prefix}… {key.name}", reverse("console_rotate_key", args=[key.pk]))
+            page = reverse("console_rotate_key", args=[key.pk])
+            if api_keys.has_ended(key):
+                page = f"{reverse('console_api_keys')}?ended=yes#key-{key.pk}"
+            yield Hit("API key", f"{key.prefix}… {key.name}", page)
 
 
 def _requests(visit: Visit, text: str) -> Iterator[Hit]:

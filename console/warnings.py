@@ -18,7 +18,7 @@ MOST_WARNINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class HomeWarning:
-    """A warning: a sentence, and the page on which its cause can be fixed."""
+    """A warning: a sentence, and the page on which its cause can be fixed. `url` is empty where that page is closed."""
 
     text: str
     button: str

@@ -256,6 +256,22 @@ def test_an_expired_key_is_shown_as_expired(browser: Client, tenant: Tenant) -> 
     assert "Show revoked and expired keys" in browser.get("/console/api-keys").content.decode()
 
 
+@pytest.mark.parametrize("ended", ["revoked_at", "expires_at"])
+def test_a_key_that_has_ended_is_found_in_the_list_and_not_offered_for_rotation(
+    browser: Client, tenant: Tenant, ended: str
+) -> None:
+    key = api_keys.create(name="old", environment="live", tenant=tenant)
+    ApiKey.objects.filter(pk=key.row.pk).update(**{ended: now() - timedelta(minutes=1)})
+    answer = browser.get("/console/search", {"q": key.key})
+    assert answer["Location"] == f"/console/api-keys?ended=yes#key-{key.row.pk}"
+    assert f'id="key-{key.row.pk}"' in browser.get(answer["Location"]).content.decode()
+    answer = browser.get(f"/console/api-keys/{key.row.pk}/rotate", follow=True)
+    page = answer.content.decode()
+    assert answer.redirect_chain == [("/console/api-keys", 302)]
+    assert "A revoked or expired key cannot be rotated." in page
+    assert "keeps working" not in page
+
+
 def logged_call(tenant: Tenant, **values: Any) -> ApiRequest:
     """A row of the request log, of a GET that was answered 200."""
     answered = {"environment": "live", "method": "GET", "status": 200, "own_ms": 1, "upstream_ms": 0}

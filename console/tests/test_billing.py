@@ -454,6 +454,13 @@ def test_home_warns_of_a_mandate_in_its_last_month_or_below_the_next_invoice(
     assert [words for words in ("mandate ends on", "is above the limit") if words in page] == warnings
 
 
+def _support_view(tenant: Tenant) -> Client:
+    client = logged_in(User.objects.create_superuser("boss@service.example"))
+    path = reverse("admin:tenants_tenant_see_as", args=[tenant.pk])
+    client.post(path, {"reason": "ticket 7", "_form_submitted": "on"})
+    return client
+
+
 @pytest.mark.parametrize(
     ("at", "is_connected", "warns"),
     [
@@ -475,6 +482,10 @@ def test_home_warns_of_missing_details_from_ten_days_before_an_invoice(
     if is_connected:
         connected(payer, "1", (ist(2026, 11, 3), None))
     assert ("lacks details that the next invoice needs" in text(customer, "/console")) is warns
+    assert ("Complete it" in text(customer, "/console")) is warns
+    seen_by_support = text(_support_view(payer), "/console")
+    assert ("lacks details that the next invoice needs" in seen_by_support) is warns
+    assert "Complete it" not in seen_by_support
     buyers.change(tenant_id=payer.id, changes=PROFILE)
     assert "lacks details" not in text(customer, "/console")
 

@@ -762,6 +762,19 @@ def test_a_thread_is_divided_by_the_days_of_the_member(
     assert ["".join(each) for each in found] == [days[0], "One", days[1], "Two", "Three", days[2], "Four"]
 
 
+@pytest.mark.parametrize(("role", "is_link"), [("owner", True), ("agent", False)])
+@pytest.mark.django_db
+def test_the_ad_of_a_customer_links_to_its_messages_for_who_may_open_them(
+    tenant: Tenant, here: PhoneNumber, role: str, is_link: bool
+) -> None:
+    inbound(tenant, referral_source_type="ad", referral_source_id="502")
+    member = browser_of(tenant, role)
+    page = text(member, THREAD)
+    assert "an ad" in page
+    assert ("/console/messages?referral=502" in page) is is_link
+    assert (member.get("/console/messages?referral=502").status_code == 200) is is_link
+
+
 @pytest.mark.parametrize(
     ("role", "may_turn_off", "may_erase"),
     [

@@ -247,6 +247,11 @@ def _store(row: ApiKey, *, actor_user_id: int | None, acting_key_id: UUID | None
     return NewKey(row, key)
 
 
+def has_ended(key: ApiKey) -> bool:
+    """Whether a key is revoked or expired."""
+    return key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now())
+
+
 def end_after_rotation(key: ApiKey) -> datetime:
     """The time at which the old key stops working if it is rotated now: in 24 hours, or at its expiry if that is
     earlier.
@@ -284,7 +289,7 @@ def rotate(
     """
     with transaction.atomic():
         old = _locked(keys, key_id)
-        if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now()):
+        if has_ended(old):
             raise Conflict("A revoked or expired key cannot be rotated.")
         numbers, ends_at = old.phone_number_ids, own_end(old)
         within.require_scopes(known_scopes(old.scopes))
