@@ -248,7 +248,9 @@ class TestAuditEntries:
         self.change(tenant)
         assert api.delete(f"/v1/api-keys/{key.row.id}").status_code == 200
 
-    def test_only_the_ends_of_an_access_have_room_at_the_limit(self, tenant: Tenant) -> None:
+    def test_only_the_ends_of_an_access_and_invited_people_have_room_at_the_limit(
+        self, tenant: Tenant
+    ) -> None:
         """What Meta has already done has room too. Its flows ask for room before they call Meta."""
         owner, written = User.objects.create_user("owner@traders.example", "pw", tenant=tenant), set()
         for _ in range(3 - AuditEntry.objects.count()):
@@ -257,8 +259,8 @@ class TestAuditEntries:
             with suppress(ServiceError):
                 self.record(tenant, action, actor_user_id=owner.pk)
                 written.add(action)
-        ends = {"revoke", "disconnect", "remove", "withdraw", "release"}
-        assert written == {action for action in audit_labels.ACTIONS if action.rpartition(".")[2] in ends}
+        named = {"revoke", "disconnect", "remove", "withdraw", "release", "join"}
+        assert written == {action for action in audit_labels.ACTIONS if action.rpartition(".")[2] in named}
 
     def test_a_day_later_there_is_room(
         self, tenant: Tenant, key: api_keys.NewKey, settings: Settings, monkeypatch: pytest.MonkeyPatch
