@@ -170,12 +170,14 @@ log = structlog.get_logger(__name__)
 
 BATCH = 500
 
-Rotation = Callable[[], int]
+Rotation = Callable[[], tuple[int, int]]
 _rotations: list[Rotation] = []
 
 
 def register(rotation: Rotation) -> Rotation:
-    """Add a function that rotates ciphertext outside of EncryptedTextField columns, and returns how many it changed."""
+    """Add a function that rotates ciphertext outside of EncryptedTextField columns. It returns what `rotate_column`
+    returns, and logs secrets that no key can decrypt with `log_unreadable`.
+    """
     _rotations.append(rotation)
     return rotation
 
@@ -186,13 +188,18 @@ def rotate_all() -> int:
     A secret that no key can decrypt is logged and left unchanged, and InvalidToken is raised at the end. The older keys
     must stay until such a secret is repaired.
     """
-    columns = [rotate_column(field) for field in encrypted_fields()]
-    changed = sum(changed for changed, _ in columns) + sum(rotation() for rotation in _rotations)
-    if unreadable := sum(unreadable for _, unreadable in columns):
+    counts = [rotate_column(field) for field in encrypted_fields()] + [rotation() for rotation in _rotations]
+    changed = sum(changed for changed, _ in counts)
+    if unreadable := sum(unreadable for _, unreadable in counts):
         raise InvalidToken(
             f"{changed} secrets re-encrypted; no key decrypts {unreadable} others (see the log)."
         )
     return changed
+
+
+def log_unreadable(*, table: str, column: str, key: object) -> None:
+    """Log a secret that no key can decrypt. The operator finds it by its table, column and primary key."""
+    log.error("secret_unreadable", table=table, column=column, key=str(key))
 
 
 def encrypted_fields() -> Iterator[EncryptedTextField]:
@@ -230,7 +237,7 @@ def rotate_column(field: EncryptedTextField) -> tuple[int, int]:
                     fresh = rotated(ciphertext, purpose=field.purpose)
                 except InvalidToken:
                     unreadable += 1
-                    log.error("secret_unreadable", table=meta.db_table, column=field.column, key=str(pk))
+                    log_unreadable(table=meta.db_table, column=str(field.column), key=pk)
                     continue
                 if fresh:
                     cursor.execute(update, [fresh, pk, ciphertext])

@@ -19,6 +19,7 @@ from allauth.account.models import EmailAddress
 from allauth.core import ratelimit
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
+from cryptography.fernet import InvalidToken
 from django.conf import settings
 from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.core.exceptions import ValidationError
@@ -171,27 +172,35 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
 
 @encryption.register
-def rotate_second_factors() -> int:
-    """Re-encrypt authenticator secrets and the seeds of recovery codes (`manage.py rotate_encryption`). Returns their
-    number.
+def rotate_second_factors() -> tuple[int, int]:
+    """Re-encrypt authenticator secrets and the seeds of recovery codes (`manage.py rotate_encryption`). Returns the
+    number of changed secrets, and the number of secrets that no key can decrypt.
     """
-    changed = 0
+    changed = unreadable = 0
     for key in Authenticator.objects.values_list("pk", flat=True):
         with transaction.atomic():
             authenticator = Authenticator.objects.select_for_update().filter(pk=key).first()
             if authenticator is None:
                 continue
-            fresh = {
-                name: encrypted
-                for name in ("secret", "seed")
-                if (stored := authenticator.data.get(name))
-                and (encrypted := rotated(stored, purpose=PURPOSE))
-            }
+            fresh = {}
+            for name in ("secret", "seed"):
+                if not (stored := authenticator.data.get(name)):
+                    continue
+                try:
+                    encrypted = rotated(stored, purpose=PURPOSE)
+                except InvalidToken:
+                    unreadable += 1
+                    encryption.log_unreadable(
+                        table=Authenticator._meta.db_table, column=f"data.{name}", key=key
+                    )
+                    continue
+                if encrypted:
+                    fresh[name] = encrypted
             if fresh:
                 authenticator.data |= fresh
                 authenticator.save(update_fields=["data"])
                 changed += len(fresh)
-    return changed
+    return changed, unreadable
 
 
 def has_second_factor(user: User, *, besides: Authenticator | None = None) -> bool:

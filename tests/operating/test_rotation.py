@@ -10,6 +10,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.fernet import Fernet, InvalidToken
 from django.core.management import call_command
 from django.db import connection
+from structlog.testing import capture_logs
 
 from gateway import encryption
 from gateway.encryption import SALT_BYTES, FileCipher, decrypt, encrypt
@@ -93,6 +94,25 @@ def test_a_secret_that_no_key_opens_stops_no_other(settings: Any, secrets: None,
     assert endpoint.previous_secret == "whsec_old"
     with pytest.raises(InvalidToken):
         str(endpoint.secret)
+
+
+def test_a_second_factor_that_no_key_opens_stops_no_other(settings: Any, secrets: None) -> None:
+    broken = Authenticator.objects.get(type=Authenticator.Type.TOTP)
+    Authenticator.objects.filter(pk=broken.pk).update(data={"secret": "gAAAAbroken"})
+    settings.ENCRYPTION_KEYS = [NEW, OLD]
+    with (
+        capture_logs() as logged,
+        pytest.raises(InvalidToken, match="6 secrets re-encrypted; no key decrypts 1"),
+    ):
+        rotate()
+    assert [(entry["event"], entry["table"], entry["key"]) for entry in logged] == [
+        ("secret_unreadable", "mfa_authenticator", str(broken.pk))
+    ]
+    broken.refresh_from_db()
+    assert broken.data == {"secret": "gAAAAbroken"}
+    settings.ENCRYPTION_KEYS = [NEW]
+    codes = Authenticator.objects.get(type=Authenticator.Type.RECOVERY_CODES)
+    assert SecondFactorAdapter().decrypt(codes.data["seed"]) == "SEED"
 
 
 def test_saving_a_row_keeps_a_secret_that_no_key_opens(settings: Any, secrets: None) -> None:
