@@ -8,6 +8,7 @@ import yaml
 
 import gateway.urls  # noqa: F401 - what a web process imports registers the metrics
 import messaging.sending.journal_replay  # noqa: F401 - started by name in a web process
+import web.routes  # noqa: F401 - the front of a web process
 from gateway.monitoring import metrics
 from tests.pages import ROOT, headings
 
