@@ -168,7 +168,9 @@ class ApiKeysView(ResourceViewSet):
         responses=ApiKeyOut(many=True),
     )
     def list(self, request: Request) -> Response:
-        return _key_page(request, _of_own_environment(request, _tenant_keys(request)))
+        keys = _tenant_keys(request)
+        # A sandbox tenant has only one environment, whatever its keys say.
+        return _key_page(request, keys if tenant_of(request).sandbox else _of_own_environment(request, keys))
 
     @extend_schema(
         operation_id="create_api_key",
@@ -263,12 +265,7 @@ def _manageable(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
 
 
 def _of_own_environment(request: Request, keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-    """The keys of the caller's environment. For a sandbox tenant, these are all keys, because it has only one
-    environment.
-    """
-    caller = caller_of(request)
-    is_sandbox = caller.tenant is not None and caller.tenant.sandbox
-    return keys if is_sandbox else keys.filter(environment=caller.environment)
+    return keys.filter(environment=caller_of(request).environment)
 
 
 def _actor(request: Request) -> dict[str, Any]:

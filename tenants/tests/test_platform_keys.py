@@ -4,6 +4,7 @@ from io import StringIO
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
@@ -12,6 +13,7 @@ from tenants import platform_apps
 from tenants.credentials import api_keys
 from tenants.credentials.bearer_tokens import open_session
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
+from tenants.staff.roles import SUPPORT
 from tests.fixtures import Api, assert_error
 
 pytestmark = pytest.mark.django_db
@@ -53,6 +55,9 @@ def test_a_test_platform_key_manages_test_keys_only(
     assert [row["id"] for row in api.get("/v1/platform-keys").json()["data"]] == [str(made.row.id)]
     live = Api(app_key.key).get("/v1/platform-keys").json()["data"]
     assert [row["id"] for row in live] == [str(app_key.row.id)], "a live key lists live keys"
+    sandbox = Tenant.objects.create(name="Try", app=platform_app, sandbox=True, status="active")
+    in_sandbox = Api(app_key.key, **{"X-Service-Tenant": str(sandbox.id)})
+    assert in_sandbox.get("/v1/platform-keys").json()["data"] == live, "whatever tenant the header names"
     assert_error(api.delete(f"/v1/platform-keys/{app_key.row.id}"), 404, "not_found")
     assert_error(api.post(f"/v1/platform-keys/{app_key.row.id}/rotate"), 404, "not_found")
 
@@ -96,7 +101,9 @@ def test_staff_find_a_leaked_key_by_its_prefix_and_revoke_it(
 
 
 def test_who_may_only_look_revokes_nothing(key: api_keys.NewKey, platform_app: PlatformApp) -> None:
-    looker = Api(open_session(User.objects.create_user("l@service.example", "pw", is_staff=True)).token)
+    person = User.objects.create_user("l@service.example", "pw", is_staff=True)
+    person.groups.add(Group.objects.get(name=SUPPORT))
+    looker = Api(open_session(person).token)
     for path in (f"/v1/admin/api-keys/{key.row.id}", f"/v1/admin/apps/{platform_app.id}/keys/{key.row.id}"):
         assert_error(looker.delete(path), 403, "forbidden")
     assert_error(looker.post(f"/v1/admin/apps/{platform_app.id}/keys/{key.row.id}/rotate"), 403, "forbidden")
