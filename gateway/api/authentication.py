@@ -106,6 +106,8 @@ class Caller:
     user_id: int | None = None
     role: str | None = None
     """The role of the member who calls, or for whom an app calls (`gateway.roles`). Keys and staff have no role."""
+    has_staff_role: bool = False
+    """Whether the staff member who calls has a role of staff. Without one, staff see no tenant and no figure."""
     is_authenticated: bool = True
 
     @property
@@ -402,9 +404,14 @@ class ConsoleCaller(BasePermission):
 
 
 class StaffCaller(BasePermission):
-    """A caller with a console session token of a staff member."""
+    """A caller with a console session token of a staff member who has a role."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        if _caller(request).kind != "staff":
+        caller = _caller(request)
+        if caller.kind != "staff":
             raise Forbidden("This operation is for service staff.")
+        if not caller.has_staff_role:
+            raise Forbidden(
+                "You have no role yet.", hint="A superuser gives you one in the admin, under People."
+            )
         return True

@@ -1,7 +1,7 @@
 """Callers behind bearer tokens: API keys from the key cache, console tokens from the database.
 
 A console token is `wbc_` and 43 characters. It lasts 12 hours and ends when the password changes. Only its hash is
-stored. Tokens of staff open `/v1/admin/*`. A member's token works like a live key of the tenant (decision
+stored. Tokens of staff with a role open `/v1/admin/*`. A member's token works like a live key of the tenant (decision
 "Authentication").
 """
 
@@ -73,7 +73,8 @@ def console_caller_for(token: str) -> Caller | None:
         return None
     user = session.user
     if user.is_staff:
-        return Caller("staff", "live", user_id=user.pk)
+        # Every role of staff has this permission.
+        return Caller("staff", "live", user_id=user.pk, has_staff_role=user.has_perm("tenants.view_tenant"))
     tenant = key_cache.tenant_by_id(user.tenant_id) if user.tenant_id else None
     if tenant is None:
         return None

@@ -26,7 +26,7 @@ PERMISSIONS = {
     "DELETE /v1/admin/apps/{app_id}/keys/{key_id}": HAS_APPS,
     "POST /v1/admin/apps/{app_id}/keys/{key_id}/rotate": HAS_APPS,
 }
-"""The permission that each operation needs. Operations that only read need none."""
+"""The permission that each operation needs. Operations that only read need a role alone."""
 GROUPS = {
     SUPPORT: {"tenants.add_tenantnote"},
     REVIEWER: {"tenants.add_tenantnote", DECIDES, REVOKES},
@@ -99,7 +99,7 @@ class TestEachOperation:
             ids = row.ids(staff_of_each_group.world) if row.ids else {}
             body = None if route.method == "GET" else dict(row.body)
             answer = api.request(route.method, route.path.format(**ids), body)
-            if permission is None or permission in PEOPLE[name]:
+            if name != "no group" and (permission is None or permission in PEOPLE[name]):
                 assert answer.status_code in {200, 201, 400, 404, 409}, (name, answer.content)
             else:
                 assert_error(answer, 403, "forbidden")
