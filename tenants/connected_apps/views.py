@@ -4,6 +4,7 @@ Errors have OAuth's form, `{"error", "error_description"}`, because OAuth client
 decides belongs to the console (`console/connected_apps.py`); it shows an `AuthorizationRequest`.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -29,7 +30,8 @@ MOST_REDIRECT_URIS = 10
 LONGEST_REDIRECT_URI = 500
 LONGEST_NAME = 100
 LONGEST_STATE = 2_000
-CHALLENGE_CHARACTERS = 43
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+"""Base64url of a SHA-256, without padding (PKCE, S256)."""
 _GRANT_TYPES = ["authorization_code", "refresh_token"]
 
 View = Callable[[HttpRequest], HttpResponse]
@@ -265,8 +267,11 @@ class AuthorizationRequest:
             if _one(given, "response_type") != "code":
                 raise OAuthError("unsupported_response_type", "response_type must be code.")
             challenge = _one(given, "code_challenge")
-            if _one(given, "code_challenge_method") != "S256" or len(challenge) != CHALLENGE_CHARACTERS:
-                raise OAuthError("invalid_request", "code_challenge_method must be S256.")
+            if _one(given, "code_challenge_method") != "S256" or not CHALLENGE.fullmatch(challenge):
+                raise OAuthError(
+                    "invalid_request",
+                    "code_challenge_method must be S256, and code_challenge 43 characters of base64url.",
+                )
         except OAuthError as error:
             raise Redirected(
                 reply_to(redirect_uri, state, error=error.code, error_description=error.description)

@@ -203,6 +203,8 @@ def test_the_page_sends_nobody_to_an_address_that_is_not_registered(member: User
         ({"code_challenge_method": "plain"}, "invalid_request"),
         ({"code_challenge": ""}, "invalid_request"),
         ({"code_challenge": "short"}, "invalid_request"),
+        ({"code_challenge": "é" * 43}, "invalid_request"),
+        ({"code_challenge": f"{CHALLENGE}="}, "invalid_request"),
         ({"resource": "https://other.example/mcp"}, "invalid_target"),
     ],
 )
