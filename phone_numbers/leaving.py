@@ -18,6 +18,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, Tak
 from phone_numbers.tokens import FAILURES, accepted, graph_of
 from tenants import audit, mail, tenant_status
 from tenants.audit import Actor
+from tenants.connected_apps import connections
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, AppConnection, Tenant
 from tenants.signals import tenant_closing
@@ -213,7 +214,9 @@ def close(*, tenant_id: UUID, actor_user_id: int | None = None, delete_data: boo
     open_keys = list(keys.filter(revoked_at__isnull=True).values_list("pk", flat=True))
     for key_id in open_keys:
         api_keys.revoke(keys=keys, key_id=key_id, actor_user_id=actor_user_id)
-    AppConnection.objects.for_tenant(tenant.id).delete()
+    connections.end_all(
+        AppConnection.objects.for_tenant(tenant.id), reason="account_closed", actor_user_id=actor_user_id
+    )
     people = members.remove_all(tenant_id=tenant.id, actor_user_id=actor_user_id)
     staff = Actor(user_id=actor_user_id)
     held = list(Endpoint.objects.filter(tenant=tenant).values_list("environment", "pk"))

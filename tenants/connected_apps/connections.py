@@ -18,16 +18,17 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from gateway.api import authentication
 from gateway.api.authentication import Caller, credential_digest
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
-from gateway.database.partitions import delete_free
+from gateway.database.partitions import BATCH_ROWS, delete_free
 from gateway.roles import Area, KeyScope, Role, known_scopes, may_change, may_read
 from tenants import audit
 from tenants.credentials import key_cache
-from tenants.credentials.bearer_tokens import password_fingerprint
+from tenants.credentials.bearer_tokens import password_fingerprint, password_fingerprints
 from tenants.models import ApiKey, AppConnection, ConnectedAppClient, Tenant, User
 
 SCOPES = (KeyScope.MESSAGES, KeyScope.NUMBERS, KeyScope.TEMPLATES, KeyScope.WEBHOOKS, KeyScope.EVENTS)
@@ -250,9 +251,21 @@ def caller_for(token: str) -> Caller | None:
     )
 
 
+def end_all(rows: QuerySet[AppConnection], *, reason: str, actor_user_id: int | None) -> None:
+    """End these connections of one tenant now."""
+    with transaction.atomic():
+        locked = rows.select_for_update(of=("self",)).select_related("client").order_by("pk")
+        _end(*locked, reason=reason, actor_user_id=actor_user_id)
+
+
 def prune_expired() -> int:
-    """Delete expired connections and clients without connections. Returns the number of rows."""
-    over = delete_free(AppConnection.objects.filter(expires_at__lte=now()))
+    """End expired connections, and delete clients without connections. Returns the number of rows."""
+    with transaction.atomic():
+        free = AppConnection.objects.select_for_update(of=("self",), skip_locked=True).select_related(
+            "client"
+        )
+        expired = free.filter(expires_at__lte=now())[:BATCH_ROWS]
+        over = _end(*expired, reason="expired")
     unused = ConnectedAppClient.objects.filter(
         connections__isnull=True, created_at__lte=now() - UNUSED_CLIENT_LIFETIME
     )
@@ -274,7 +287,7 @@ def _is_open(connection: AppConnection) -> bool:
 
 
 def _has_same_password(connection: AppConnection) -> bool:
-    return compare_digest(password_fingerprint(connection.user), connection.password_fingerprint)
+    return connection.password_fingerprint in password_fingerprints(connection.user)
 
 
 def _issue(connection: AppConnection, *, family: str) -> Tokens:
@@ -285,6 +298,8 @@ def _issue(connection: AppConnection, *, family: str) -> Tokens:
         authentication.drop_credential(connection.access_hash)
     connection.access_hash, connection.refresh_hash = credential_digest(access), credential_digest(new)
     connection.family_hash = credential_digest(family)
+    # After a rotation of SECRET_KEY, a connection in use needs the former key no longer.
+    connection.password_fingerprint = password_fingerprint(connection.user)
     connection.last_used_at = now()
     connection.access_expires_at = min(now() + ACCESS_LIFETIME, connection.expires_at)
     connection.save()
@@ -296,11 +311,14 @@ def _locked(**known_by: str) -> AppConnection | None:
     return rows.filter(**known_by).first()
 
 
-def _end(connection: AppConnection, *, reason: str, actor_user_id: int | None = None) -> None:
-    _record("connected_app.disconnect", connection, actor_user_id=actor_user_id, reason=reason)
-    if connection.access_hash:
-        authentication.drop_credential(connection.access_hash)
-    AppConnection.objects.filter(pk=connection.pk).delete()
+def _end(*ended: AppConnection, reason: str, actor_user_id: int | None = None) -> int:
+    """Delete locked connections, and record their end. Returns their number."""
+    for connection in ended:
+        _record("connected_app.disconnect", connection, actor_user_id=actor_user_id, reason=reason)
+        if connection.access_hash:
+            authentication.drop_credential(connection.access_hash)
+    AppConnection.objects.filter(pk__in=[connection.pk for connection in ended]).delete()
+    return len(ended)
 
 
 def _record(action: str, connection: AppConnection, *, actor_user_id: int | None, **more: str) -> None:

@@ -89,7 +89,16 @@ def password_fingerprint(user: User) -> str:
     """A hash that changes with the password. Sessions and connections store it, so they end when the
     password changes.
     """
-    return hashlib.sha256(user.get_session_auth_hash().encode()).hexdigest()
+    return _fingerprint(user.get_session_auth_hash())
+
+
+def password_fingerprints(user: User) -> list[str]:
+    """The hashes of `password_fingerprint` with SECRET_KEY and with each of SECRET_KEY_FALLBACKS."""
+    return [password_fingerprint(user), *map(_fingerprint, user.get_session_auth_fallback_hash())]
+
+
+def _fingerprint(auth_hash: str) -> str:
+    return hashlib.sha256(auth_hash.encode()).hexdigest()
 
 
 _NEW_KEY = (

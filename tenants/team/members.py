@@ -14,6 +14,7 @@ from gateway.api.errors import Conflict, Forbidden, NotFound
 from gateway.clock import now
 from gateway.roles import Role
 from tenants import audit
+from tenants.connected_apps import connections
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, AppConnection, Invitation, Tenant, User
 
@@ -98,7 +99,11 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
             _require_another_owner(member)
         _take_over_mails(tenant, member)
         Invitation.objects.for_tenant(tenant_id).open().filter(invited_by=member).update(ended_at=now())
-        AppConnection.objects.for_tenant(tenant_id).filter(user=member).delete()
+        connections.end_all(
+            AppConnection.objects.for_tenant(tenant_id).filter(user=member),
+            reason="member_removed",
+            actor_user_id=actor_user_id,
+        )
         made = list(api_keys.made_by(tenant_id=tenant_id, user_id=user_id).order_by("id"))
         ended = [key for key in made if key.pk in ending_keys]
         for key in ended:

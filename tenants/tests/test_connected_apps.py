@@ -438,6 +438,38 @@ def test_expired_connections_are_pruned_with_their_codes(member: User) -> None:
     assert connections.prune_expired() == 1
     assert not AppConnection.objects.filter(pk=over.pk).exists()
     assert callers(kept) != [None]
+    [entry] = AuditEntry.objects.filter(action="connected_app.disconnect")
+    assert (entry.tenant_id, entry.target_id, entry.details["reason"]) == (
+        over.tenant_id,
+        str(over.pk),
+        "expired",
+    )
+
+
+def test_connected_apps_outlive_a_new_secret_key(member: User, settings: Settings) -> None:
+    used, unused = client_of(), client_of()
+    first, second = tokens_of(member, used), tokens_of(member, unused)
+    former, settings.SECRET_KEY = settings.SECRET_KEY, "x" * 60
+    settings.SECRET_KEY_FALLBACKS = [former]
+    assert None not in callers(first, second)
+    renewed = connections.refresh(client_id=str(used.id), token=first.refresh)
+    settings.SECRET_KEY_FALLBACKS = []
+    [caller, ended] = callers(renewed, second)
+    assert caller is not None, "the refresh needs the former key no longer"
+    assert ended is None
+    with pytest.raises(InvalidGrant):
+        connections.refresh(client_id=str(unused.id), token=second.refresh)
+
+
+def test_a_new_password_ends_an_app_also_while_the_secret_key_changes(
+    member: User, settings: Settings
+) -> None:
+    tokens = tokens_of(member)
+    former, settings.SECRET_KEY = settings.SECRET_KEY, "x" * 60
+    settings.SECRET_KEY_FALLBACKS = [former]
+    member.set_password("another long password")
+    member.save(update_fields=["password"])
+    assert callers(tokens) == [None]
 
 
 def test_tokens_are_of_one_client(member: User) -> None:

@@ -292,6 +292,9 @@ class TestMembers:
         members.remove(tenant_id=tenant.id, user_id=leaver.pk, actor_user_id=owner.pk)
         assert [row.invited_by for row in Invitation.objects.open()] == [owner]
         assert list(AppConnection.objects.all()) == [kept]
+        [ended] = AuditEntry.objects.filter(action="connected_app.disconnect")
+        assert (ended.tenant_id, ended.actor_user_id) == (tenant.id, owner.pk)
+        assert (ended.details["name"], ended.details["reason"]) == ("Assistant", "member_removed")
         tenant.refresh_from_db()
         assert (tenant.contact_email, tenant.billing_email) == ("office@t.example", "b@t.example")
         assert User.objects.filter(pk=developer.pk).exists()

@@ -61,8 +61,10 @@ def test_a_closed_tenant_has_no_key_endpoint_or_number_and_keeps_its_events(
     entry = AuditEntry.objects.get(action="tenant.close")
     assert (entry.tenant_id, entry.actor_user_id, entry.details["numbers"]) == (tenant.id, staff.pk, 2)
     of_staff = AuditEntry.objects.filter(tenant_id=tenant.id, actor_user_id=staff.pk)
-    ended = {"tenant.suspend", "api_key.revoke", "team.remove", "webhook_endpoint.delete", "account.release"}
+    ended = {"tenant.suspend", "api_key.revoke", "connected_app.disconnect", "team.remove"}
+    ended |= {"webhook_endpoint.delete", "account.release"}
     assert set(of_staff.values_list("action", flat=True)) == {*ended, "tenant.close"}
+    assert of_staff.get(action="connected_app.disconnect").target_id == str(app.pk)
     assert other_api.get("/v1/numbers").json()["data"][0]["connection_state"] != "disconnected"
     assert subscribed(simulator, theirs)
     assert ApiKey.objects.filter(tenant=other_tenant, revoked_at__isnull=True).exists()
