@@ -46,6 +46,7 @@ from tenants.staff.read_only_admin import (
     tenant_link,
 )
 from tenants.staff.site import NavigationLink, register_navigation
+from tenants.team import members
 
 register_navigation(
     "Businesses",
@@ -404,10 +405,15 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
         return done(request, said, change_url(User, object_id))
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        has_new_address = change and "email" in form.changed_data
         if not change:
             obj.set_unusable_password()
+        if has_new_address and obj.tenant_id is not None:
+            members.change_mails(
+                tenant_id=obj.tenant_id, former=form.initial["email"], address=form.cleaned_data["email"]
+            )
         super().save_model(request, obj, form, change)
-        if change and "email" in form.changed_data:
+        if has_new_address:
             log_in.use_address(obj)
         details = {field: str(form.cleaned_data[field]) for field in form.changed_data}
         if "groups" in form.changed_data:

@@ -172,6 +172,15 @@ def _take_over_mails(tenant: Tenant, member: User) -> None:
     tenant.save(update_fields=["contact_email", "billing_email"])
 
 
+def change_mails(*, tenant_id: UUID, former: str, address: str) -> None:
+    """Send a tenant's mails to a member's new address instead of the former one. Call it in the transaction that stores
+    the address, before the member's row is changed: the tenant is locked first everywhere.
+    """
+    tenant = Tenant.objects.filter(pk=tenant_id)
+    tenant.filter(contact_email__iexact=former).update(contact_email=address)
+    tenant.filter(billing_email__iexact=former).update(billing_email=address)
+
+
 def _require_another_owner(member: User) -> None:
     assert member.tenant_id is not None  # noqa: S101 - `find` asks for a tenant
     if not _owners(member.tenant_id).exclude(pk=member.pk).exists():

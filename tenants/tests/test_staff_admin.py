@@ -354,6 +354,35 @@ def test_only_the_address_that_staff_store_last_logs_a_person_in(browser: Client
     assert "does not work" in answer.content.decode()
 
 
+@pytest.mark.parametrize(
+    ("contact", "bills", "contact_after", "bills_after"),
+    [
+        ("Asha@traders.example", None, "asha@shop.example", None),
+        ("asha@traders.example", "asha@traders.example", "asha@shop.example", "asha@shop.example"),
+        ("office@traders.example", "asha@traders.example", "office@traders.example", "asha@shop.example"),
+        ("asha@traders.example", "books@traders.example", "asha@shop.example", "books@traders.example"),
+    ],
+)
+def test_a_businesss_mails_follow_the_address_that_staff_change(
+    browser: Client,
+    tenant: Tenant,
+    other_tenant: Tenant,
+    contact: str,
+    bills: str | None,
+    contact_after: str,
+    bills_after: str | None,
+) -> None:
+    person = User.objects.create_user("asha@traders.example", tenant=tenant)
+    owners = Tenant.objects.filter(pk__in=[tenant.pk, other_tenant.pk])
+    owners.update(contact_email=contact, billing_email=bills)
+    form = {"email": "asha@shop.example", "tenant": str(tenant.pk), "role": "owner", "is_active": "on"}
+    assert browser.post(f"/admin/tenants/user/{person.pk}/change/", form).status_code == 302
+    tenant.refresh_from_db()
+    assert (tenant.contact_email, tenant.billing_email) == (contact_after, bills_after)
+    other_tenant.refresh_from_db()
+    assert (other_tenant.contact_email, other_tenant.billing_email) == (contact, bills)
+
+
 def test_the_upgrade_deletes_addresses_that_people_had_before(tenant: Tenant) -> None:
     person = User.objects.create_user("asha@shop.example", tenant=tenant)
     log_in.use_address(person)
