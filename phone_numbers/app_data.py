@@ -38,15 +38,18 @@ log = structlog.get_logger(__name__)
 
 
 def begin(number: PhoneNumber) -> None:
-    """Schedule both syncs of a coexistence number. A sync that has already begun is not changed. Does nothing for other
-    numbers.
+    """Schedule both syncs of a coexistence number. A sync that expired is scheduled again, because a new onboarding
+    opens the 24 hours again. Another sync that has already begun is not changed. Does nothing for other numbers.
     """
     if not number.coexistence:
         return
     ends_at = now() + OPEN_FOR
-    AppData.objects.bulk_create(
-        [AppData(number=number, kind=kind, ends_at=ends_at) for kind in Kind.values], ignore_conflicts=True
-    )
+    with transaction.atomic():
+        AppData.objects.filter(number=number, status=Status.EXPIRED).delete()
+        AppData.objects.bulk_create(
+            [AppData(number=number, kind=kind, ends_at=ends_at) for kind in Kind.values],
+            ignore_conflicts=True,
+        )
     transaction.on_commit(lambda: enqueue("phone_numbers.tasks.request_app_data"), robust=True)
 
 

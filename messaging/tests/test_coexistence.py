@@ -127,6 +127,30 @@ def test_a_refused_request_is_made_again_until_the_24_hours_are_over(
     assert (rows()[CONTACTS].status, rows()[HISTORY].status) == ("expired", "requested")
 
 
+@pytest.mark.parametrize("status", AppData.Status.values)
+def test_connecting_again_repeats_only_a_sync_that_expired(
+    api: Api, tenant: Tenant, simulator: RunningSimulator, status: str
+) -> None:
+    account = simulator.account([{"coexistence": True}])
+    body = {"waba_id": account.waba_id, "access_token": account.access_token}
+    assert api.post("/v1/numbers/connect", body).status_code == 200
+    number = PhoneNumber.objects.get(phone_number_id=account.phone_number_ids[0])
+    earlier = now() - timedelta(days=2)
+    AppData.objects.filter(kind=CONTACTS).update(status="requested", ends_at=earlier)
+    AppData.objects.filter(kind=HISTORY).update(
+        status=status, ends_at=earlier, attempts=9, error_code=2593108
+    )
+    assert api.post("/v1/numbers/connect", body).status_code == 200
+    after = shown(api, number)
+    assert after["contacts"]["status"] == "requested"
+    assert after["history"]["status"] == ("pending" if status == "expired" else status)
+    assert (rows()[HISTORY].ends_at > now()) is (status == "expired")
+    if status == "expired":
+        assert app_data.request_due() == 1
+        assert asked(simulator, number) == [HISTORY]
+        assert shown(api, number)["history"]["status"] == "requested"
+
+
 def test_each_refusal_doubles_the_wait_up_to_half_an_hour(
     number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
