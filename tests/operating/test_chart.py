@@ -32,6 +32,14 @@ def test_its_settings_exist() -> None:
     assert set(set_by_the_chart) <= known
 
 
+def test_a_change_of_any_setting_restarts_the_processes() -> None:
+    settings = (CHART / "templates/settings.yaml").read_text()
+    processes = (CHART / "templates/processes.yaml").read_text()
+    [given] = re.findall(r"^data: \{\{ include \"(\S+)\"", settings, re.MULTILINE)
+    [hashed] = re.findall(r"checksum/settings: \{\{ include \"(\S+)\" \$ \| sha256sum \}\}", processes)
+    assert hashed == given
+
+
 def test_it_asks_for_every_secret_that_a_process_needs() -> None:
     template = (CHART / "templates/settings.yaml").read_text()
     asked = [set(re.findall(r'"([A-Z_]+)"', line)) for line in re.findall(r"\$needed :?= .*", template)]
