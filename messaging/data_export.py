@@ -1,7 +1,7 @@
 """Data exports: all data of one customer, or of a whole account, as lines of JSON.
 
 Each line is `{"kind": …, "data": {…}}`. The order is: business, numbers, endpoints, templates, opt-outs, scheduled
-messages, events, message log. An event has the form in which webhooks deliver it. If its body is erased or past
+messages, message log, events. An event has the form in which webhooks deliver it. If its body is erased or past
 retention, the line has only the fields of the event's row. Events and messages start with the newest. A message also
 has the ad that led to it. No export has secrets.
 
@@ -11,6 +11,9 @@ deletes the file earlier.
 
 import gzip
 from collections.abc import Iterator
+from heapq import merge
+from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -25,9 +28,10 @@ from gateway.api.pagination import represent
 from gateway.task_queue import enqueue
 from messaging import opt_outs
 from messaging.batches.serializers import ScheduledOut
-from messaging.erasure import Names, names_of
+from messaging.erasure import Names, names_of, scheduled_to
 from messaging.message_log.serializers import MessageOut, OptedOutCustomerOut
 from messaging.models import MessageTemplate, ScheduledMessage
+from messaging.retention import NAMELESS, customers_in_bodies
 from phone_numbers.models import PhoneNumber
 from phone_numbers.serializers import NumberOut
 from tenants.audit import Actor
@@ -89,11 +93,12 @@ def lines(export: Export) -> Iterator[bytes]:
         yield from _account(export.tenant_id, export.environment)
     names = names_of(export.tenant_id, export.query) if export.kind == CUSTOMER else None
     yield from _marks(export, names)
-    yield from _events(export, names)
     scope = {"tenant_id": export.tenant_id, "environment": export.environment}
-    for page in _pages(Message.objects.filter(_of(names), **scope)):
+    sent = {"event_id__isnull": False, "direction": "outbound"}
+    for page in _pages_of(names, Message.objects.filter(**scope), event_id="event_id", **sent):
         for shown in represent(MessageOut, page):
             yield _line("message", shown)
+    yield from _events(export, names)
 
 
 def _account(tenant_id: UUID, environment: str) -> Iterator[bytes]:
@@ -112,15 +117,41 @@ def _marks(export: Export, names: Names | None) -> Iterator[bytes]:
     scope: dict[str, Any] = {"tenant_id": export.tenant_id, "environment": export.environment}
     for opt_out in opt_outs.opted_out(**scope).filter(_of(names)).order_by("id").iterator():
         yield _line("opt_out", OptedOutCustomerOut(opt_out).data)
-    waiting = ScheduledMessage.objects.filter(status=ScheduledMessage.Status.SCHEDULED, **scope)
-    for scheduled in waiting.order_by("id").iterator():
-        body = bytes(scheduled.body)
-        if names is None or names.is_recipient(orjson.loads(body)):
-            yield _line("scheduled_message", {**ScheduledOut(scheduled).data, "body": orjson.Fragment(body)})
+    rows = ScheduledMessage.objects.filter(**scope)
+    for scheduled, customers in scheduled_to(rows, export.tenant_id):
+        if names is None or not names.all.isdisjoint(customers):
+            body = orjson.Fragment(bytes(scheduled.body))
+            yield _line("scheduled_message", {**ScheduledOut(scheduled).data, "body": body})
 
 
 def _of(names: Names | None) -> Q:
     return names.condition if names is not None else Q()
+
+
+def _pages_of(
+    names: Names | None, rows: QuerySet[Row], *, event_id: str, **outbound: Any
+) -> Iterator[list[Row]]:
+    """Pages of a customer's rows, newest row first. Without names, pages of all rows.
+
+    `event_id` is the column with the id of the row's event. `outbound` are the conditions for outbound messages.
+    """
+    if names is None:
+        yield from _pages(rows)
+        return
+    named = chain.from_iterable(_pages(rows.filter(names.condition)))
+    nameless = _named_by_body(names, rows.filter(NAMELESS, **outbound), event_id)
+    found = merge(named, nameless, key=attrgetter("id"), reverse=True)
+    while page := list(islice(found, PAGE)):
+        yield page
+
+
+def _named_by_body(names: Names, nameless: QuerySet[Row], event_id: str) -> Iterator[Row]:
+    for page in _pages(nameless):
+        event_ids = [getattr(row, event_id) for row in page]
+        customers = customers_in_bodies(event_ids, tenant_id=page[0].tenant_id)
+        for row, of_row in zip(page, event_ids, strict=True):
+            if not names.all.isdisjoint(customers.get(of_row, ())):
+                yield row
 
 
 def _pages(rows: QuerySet[Row]) -> Iterator[list[Row]]:
@@ -133,7 +164,7 @@ def _pages(rows: QuerySet[Row]) -> Iterator[list[Row]]:
 
 def _events(export: Export, names: Names | None) -> Iterator[bytes]:
     rows = Event.objects.for_environment(export.tenant_id, export.environment)
-    for page in _pages(rows.filter(_of(names))):
+    for page in _pages_of(names, rows, event_id="id", type="message.outbound"):
         bodies = envelope.load([event.id for event in page], tenant_id=export.tenant_id)
         for event in page:
             body = bodies[event.id]

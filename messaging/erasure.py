@@ -15,7 +15,7 @@ logged. After the restore of an older backup, `manage.py expunge --again` finds 
 erases them again.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -23,8 +23,9 @@ from uuid import UUID
 
 import orjson
 import structlog
+from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils.crypto import salted_hmac
 
 from gateway.api.errors import Conflict, NotFound
@@ -32,10 +33,11 @@ from gateway.clock import now
 from gateway.database.transactions import concerns_all
 from gateway.task_queue import enqueue
 from messaging.batches import lifecycle, scheduled_messages
+from messaging.batches.body import customers_of
 from messaging.conversations.read_marks import key_of
 from messaging.models import Batch, Erasure, KnownMedia, OptOut, ReadMark, ScheduledMessage
-from messaging.retention import expunge
-from messaging.sending.outbound import wa_ids_of
+from messaging.retention import NAMELESS, customers_in_bodies, expunge
+from messaging.sending.customer_hours import country_code
 from phone_numbers.models import PhoneNumber
 from tenants.audit import Actor
 from tenants.models import Export
@@ -68,11 +70,6 @@ class Names:
     wa_ids: frozenset[str]
     user_ids: frozenset[str]
 
-    def is_recipient(self, message: Mapping[str, Any]) -> bool:
-        """Whether a message's body is addressed to the customer."""
-        to = "".join(filter(str.isdigit, str(message.get("to"))))
-        return not self.wa_ids.isdisjoint(wa_ids_of(to)) or message.get("recipient") in self.user_ids
-
     @property
     def all(self) -> frozenset[str]:
         """All ids."""
@@ -84,9 +81,9 @@ class Names:
         return Q(wa_id__in=self.wa_ids) | Q(user_id__in=self.user_ids)
 
 
-def hash_of(tenant_id: UUID, customer_id: str) -> str:
-    """The keyed hash that replaces a tenant's customer in receipts and logs."""
-    return salted_hmac("erasure", f"{tenant_id}:{customer_id}", algorithm="sha256").hexdigest()
+def hash_of(tenant_id: UUID, customer_id: str, *, secret: str | None = None) -> str:
+    """The keyed hash that replaces a tenant's customer in receipts and logs. The key is SECRET_KEY, or `secret`."""
+    return salted_hmac("erasure", f"{tenant_id}:{customer_id}", secret, algorithm="sha256").hexdigest()
 
 
 def request(*, tenant_id: UUID, customer_id: str, actor: Actor) -> Erasure:
@@ -215,17 +212,25 @@ def _media_in(value: Any) -> Iterator[str]:
 def _cancel_scheduled(tenant_id: UUID, names: Names | None) -> int:
     """Cancel the scheduled messages to a customer. Without names, cancel all scheduled messages of the tenant."""
     cancelled = 0
-    waiting = ScheduledMessage.objects.for_tenant(tenant_id).filter(
-        status=scheduled_messages.Status.SCHEDULED
-    )
-    for message in waiting.iterator():
-        if names is None or names.is_recipient(orjson.loads(bytes(message.body))):
+    for message, customers in scheduled_to(ScheduledMessage.objects.for_tenant(tenant_id), tenant_id):
+        if names is None or not names.all.isdisjoint(customers):
             try:
                 scheduled_messages.cancel(message)
                 cancelled += 1
             except Conflict:
                 continue  # the message became due in the meantime
     return cancelled
+
+
+def scheduled_to(
+    rows: QuerySet[ScheduledMessage], tenant_id: UUID
+) -> Iterator[tuple[ScheduledMessage, set[str]]]:
+    """The messages of `rows` that wait for their time, each with the possible ids of its customer."""
+    numbers = PhoneNumber.objects.for_tenant(tenant_id).values_list("phone_number_id", "digits")
+    codes = {number: country_code(digits) for number, digits in numbers}
+    for message in rows.filter(status=scheduled_messages.Status.SCHEDULED).order_by("id").iterator():
+        code = codes.get(message.phone_number_id, "")
+        yield message, customers_of(bytes(message.body), country_code=code)
 
 
 def _erase_answers(tenant_id: UUID, names: Names) -> int:
@@ -239,15 +244,38 @@ def _erase_answers(tenant_id: UUID, names: Names) -> int:
 # --- After a restore, the hashes in the log are the only record of erasures since the backup.
 
 
-def erase_again(tenant_id: UUID, hashes: Collection[str]) -> int:
-    """Request erasures of the tenant's customers with the given hashes. Returns how many were found."""
-    rows = events.remaining(tenant_id)
-    found = 0
-    for column in ("wa_id", "user_id"):
-        for name in rows.filter(**{f"{column}__isnull": False}).values_list(column, flat=True).distinct():
-            if name is not None and hash_of(tenant_id, name) in hashes:
-                request(tenant_id=tenant_id, customer_id=name, actor=Actor())
-                found += 1
+def erase_again(tenant_id: UUID, hashes: Set[str]) -> tuple[int, set[str]]:
+    """Request erasures of the tenant's customers with the given hashes. Returns how many customers were found, and the
+    hashes of no customer.
+
+    A hash may have been made with an earlier SECRET_KEY that is in SECRET_KEY_FALLBACKS.
+    """
+    customers, unknown = 0, set(hashes)
+    for name in _customers(tenant_id):
+        own = {
+            hash_of(tenant_id, name, secret=key)
+            for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+        } & hashes
+        if own:
+            request(tenant_id=tenant_id, customer_id=name, actor=Actor())
+            customers += 1
+            unknown -= own
+    return customers, unknown
+
+
+def _customers(tenant_id: UUID) -> set[str]:
+    """The ids of all customers that a tenant's events, opt-outs and scheduled messages name."""
+    found: set[str] = set()
+    for model in (Event, OptOut):
+        for column in ("wa_id", "user_id"):
+            named = model.objects.filter(**{"tenant_id": tenant_id, f"{column}__isnull": False})
+            found.update(named.values_list(column, flat=True).distinct())
+    for _, customers in scheduled_to(ScheduledMessage.objects.for_tenant(tenant_id), tenant_id):
+        found |= customers
+    nameless = events.remaining(tenant_id).filter(NAMELESS, type="message.outbound")
+    for some in events.in_batches(nameless):
+        bodies = customers_in_bodies([event.id for event in some], tenant_id=tenant_id)
+        found = found.union(*bodies.values())
     return found
 
 

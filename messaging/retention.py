@@ -1,20 +1,24 @@
 """Retention of the message flows' rows: hourly deletion, and expunging at a tenant's request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from django.db import connection, transaction
+from django.db.models import Q
+from msgspec import Raw, Struct
 
 from gateway import ids
 from gateway.clock import now
 from gateway.database.distribution import of_tenant
 from gateway.database.partitions import delete_before, delete_free
-from gateway.upstream.notifications.lossless_json import loads
 from messaging import csv_batches
+from messaging.batches.body import customers_of
 from messaging.idempotency import WINDOW
 from messaging.models import Batch, BatchFile, IdempotencyRecord, KeptNotification, OptOut
+from messaging.sending.customer_hours import country_code
 from webhooks.events import envelope
 from webhooks.events import retention as events
 from webhooks.models import EXPUNGED, Event
@@ -115,6 +119,21 @@ WHERE s.tenant_id = %s AND e.id = s.event_id AND e.tenant_id = s.tenant_id AND s
 """
 
 
+NAMELESS = Q(wa_id=None, user_id=None)
+"""The rows without a customer. For a message that Meta rejected or did not answer, only the body names the customer."""
+
+
+class _Sent(Struct):
+    class Data(Struct):
+        request: Raw = Raw(b"{}")
+
+    data: Data
+    display_phone_number: str | None
+
+
+_decode_sent = msgspec.json.Decoder(_Sent).decode
+
+
 def expunge(
     *, tenant_id: UUID, wa_id: str | None = None, user_id: str | None = None, before: datetime | None = None
 ) -> int:
@@ -133,7 +152,7 @@ def expunge(
         named = named.filter(user_id=user_id)
     expunged = events.expunge(named)
     if wa_id is not None or user_id is not None:
-        nameless = rows.filter(type="message.outbound", wa_id=None, user_id=None)
+        nameless = rows.filter(NAMELESS, type="message.outbound")
         for some in events.in_batches(nameless):
             expunged += events.expunge_events(_sent_to(some, wa_id=wa_id, user_id=user_id))
     _expunge_answers(tenant_id)
@@ -144,14 +163,20 @@ def expunge(
 
 def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -> list[Event]:
     """The events of the rejected messages to the customer. Only the bodies of these events name the recipient."""
-    bodies = envelope.load([event.id for event in some], tenant_id=some[0].tenant_id)
-    found = []
-    for event in some:
-        body = bodies[event.id]
-        request = loads(body.data)["request"] if body is not None else {}
-        to = "".join(filter(str.isdigit, str(request.get("to"))))
-        if (wa_id is None or to == wa_id) and (user_id is None or request.get("recipient") == user_id):
-            found.append(event)
+    customers = customers_in_bodies([event.id for event in some], tenant_id=some[0].tenant_id)
+    wanted = {name for name in (wa_id, user_id) if name is not None}
+    return [event for event in some if wanted <= customers[event.id]]
+
+
+def customers_in_bodies(event_ids: Iterable[UUID], *, tenant_id: UUID) -> dict[UUID, set[str]]:
+    """The possible ids of the customers to whom the messages of outbound events are addressed. Empty for an event whose
+    body is gone.
+    """
+    found = {}
+    for event_id, body in envelope.load(event_ids, tenant_id=tenant_id).items():
+        sent = _decode_sent(body.body()) if body is not None else None
+        code = country_code(sent.display_phone_number or "") if sent is not None else ""
+        found[event_id] = customers_of(bytes(sent.data.request), country_code=code) if sent else set()
     return found
 
 

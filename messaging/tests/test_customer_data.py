@@ -12,6 +12,7 @@ import orjson
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from pytest_django import Settings
 
 from console import exports
 from gateway import ids
@@ -448,17 +449,70 @@ def test_a_customers_file_has_the_customers_events_as_delivered(
     scheduled(tenant, {"to": OTHER})
     found = lines(api, {"customer_id": WA_ID})
     kinds = [line["kind"] for line in found]
-    assert kinds == ["opt_out"] + ["scheduled_message"] * 2 + ["event"] * 5 + ["message"]
+    assert kinds == ["opt_out"] + ["scheduled_message"] * 2 + ["message"] + ["event"] * 5
     data = [line["data"] for line in found]
     newest_first = sorted((event.public_id for event in [*events, by_ad]), reverse=True)
-    assert [row["id"] for row in data[3:8]] == newest_first
-    assert data[4] == api.get(f"/v1/events/{newest_first[1]}").json()["event"]
+    assert [row["id"] for row in data[4:9]] == newest_first
+    assert data[5] == api.get(f"/v1/events/{newest_first[1]}").json()["event"]
     assert (data[0]["wa_id"], data[0]["opted_out_source"]) == (WA_ID, "stop_word")
     assert (data[2]["id"], data[2]["body"]["recipient"]) == (waiting.public_id, USER_ID)
-    assert (data[8]["id"], data[8]["referral"]["source_id"]) == ("wamid.ad", "ad-1")
+    assert (data[3]["id"], data[3]["referral"]["source_id"]) == ("wamid.ad", "ad-1")
     erase(api)
     assert not ExportPart.objects.exists()
     assert lines(api, {"customer_id": WA_ID}) == []
+
+
+def refused(tenant: Tenant, request: dict[str, Any], **values: Any) -> Event:
+    """A message that Meta rejected. Only its body names the customer."""
+    facts = MessageFacts("outbound", "failed", is_message=True, error_code=131030)
+    data = orjson.dumps({"request": request, "response": {"error": {"code": 131030}}, "http_status": 400})
+    values |= {"wamid": None, "display_phone_number": "919800000001", "message": facts, "data": data}
+    return make(tenant, "message.outbound", raw=None, **values)[0]
+
+
+def test_a_customers_file_has_the_messages_of_which_only_the_body_names_the_customer(
+    tenant: Tenant, other_tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messaging.data_export.PAGE", 2)
+    (received,) = make(tenant, wa_id=WA_ID, message=BY_AD)
+    own = [refused(tenant, {"to": to}) for to in (f"+{WA_ID}", "98123 45678", "+91 98123-45678")]
+    own.append(refused(tenant, {"recipient": USER_ID}))
+    refused(tenant, {"to": OTHER})
+    refused(tenant, {"to": WA_ID}, environment="test")
+    refused(other_tenant, {"to": WA_ID})
+    make(tenant, "message.echo", message=MessageFacts("outbound", "sent", is_message=True))
+    opted_out(tenant, user_id=USER_ID)
+    found = lines(api, {"customer_id": WA_ID})
+    newest_first = [event.public_id for event in [*reversed(own), received]]
+    for kind, member in (("event", "id"), ("message", "event_id")):
+        assert [line["data"][member] for line in found if line["kind"] == kind] == newest_first
+    assert erase(api)["erased"]["events"] == len(newest_first) + 1, "the export is of one environment"
+
+
+def test_of_a_file_that_is_too_long_the_oldest_events_are_left_out(
+    tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _old, new = (make(tenant, wa_id=WA_ID, wamid=f"wamid.{n}", message=BY_AD)[0] for n in range(2))
+    monkeypatch.setattr(exports, "MOST_ROWS", 3)
+    found = lines(api, {"customer_id": WA_ID})
+    assert [(line["kind"], line["data"]["id"]) for line in found] == [
+        ("message", "wamid.1"),
+        ("message", "wamid.0"),
+        ("event", new.public_id),
+    ]
+
+
+def test_scheduled_messages_are_the_customers_in_every_form_of_the_number(
+    tenant: Tenant, number: PhoneNumber, api: Api
+) -> None:
+    PhoneNumber.objects.update(digits="919800000001")
+    own = scheduled(tenant, {"to": "98123 45678"})
+    of_another = scheduled(tenant, {"to": "+98 1234 5678"})
+    ScheduledMessage.objects.update(phone_number_id=number.phone_number_id)
+    assert [line["data"]["id"] for line in lines(api, {"customer_id": WA_ID})] == [own.public_id]
+    assert erase(api)["erased"]["scheduled_messages"] == 1
+    status = dict(ScheduledMessage.objects.values_list("pk", "status"))
+    assert status == {own.pk: "cancelled", of_another.pk: "scheduled"}
 
 
 def test_the_accounts_file_has_everything_but_secrets(tenant: Tenant, number: PhoneNumber, api: Api) -> None:
@@ -507,13 +561,13 @@ def test_the_accounts_file_is_of_one_tenant_and_environment(
         make(owner, environment=environment, wamid=f"wamid.{place}", message=BY_AD)
         opted_out(owner, environment=environment)
         scheduled(owner, {"to": WA_ID}, environment)
-    kinds = ["business", "number", "webhook", "template", "opt_out", "scheduled_message", "event", "message"]
+    kinds = ["business", "number", "webhook", "template", "opt_out", "scheduled_message", "message", "event"]
     caller = api_keys.create(name="t", environment="test", tenant=tenant).key
     for place, caller_of in ((0, api), (1, Api(caller))):
         found = lines(caller_of, {})
         assert [line["kind"] for line in found] == kinds
         assert found[3]["data"] == {"id": str(place)}
-        assert [found[-2]["data"]["wamid"], found[-1]["data"]["id"]] == [f"wamid.{place}"] * 2
+        assert [found[-1]["data"]["wamid"], found[-2]["data"]["id"]] == [f"wamid.{place}"] * 2
 
 
 def test_after_a_restore_the_hashes_of_the_log_erase_again(tenant: Tenant, api: Api, tmp_path: Path) -> None:
@@ -530,3 +584,28 @@ def test_after_a_restore_the_hashes_of_the_log_erase_again(tenant: Tenant, api: 
     written.write_text("nonsense\n")
     with pytest.raises(CommandError, match="nonsense"):
         call_command("expunge", "--again", str(written))
+
+
+def test_after_a_restore_customers_without_events_and_hashes_of_earlier_secrets_are_found(
+    tenant: Tenant, other_tenant: Tenant, number: PhoneNumber, tmp_path: Path, settings: Settings
+) -> None:
+    PhoneNumber.objects.update(digits="919800000001")
+    waiting = scheduled(tenant, {"to": "98123 45678"})
+    ScheduledMessage.objects.update(phone_number_id=number.phone_number_id)
+    theirs = scheduled(other_tenant, {"to": WA_ID})
+    opted_out(tenant, wa_id=None, user_id=USER_ID)
+    of_refused = refused(tenant, {"to": f"+{OTHER}"})
+    absent = "919800000099"
+    names = (WA_ID, USER_ID, OTHER, absent)
+    written = tmp_path / "erased.txt"
+    written.write_text("".join(f"{tenant.id} {erasure.hash_of(tenant.id, name)}\n" for name in names))
+    unknown = f"No data was found for {tenant.id} {erasure.hash_of(tenant.id, absent)}.\n"
+    settings.SECRET_KEY_FALLBACKS = ["older", settings.SECRET_KEY]
+    settings.SECRET_KEY = "newer"
+    out, err = StringIO(), StringIO()
+    call_command("expunge", "--again", str(written), stdout=out, stderr=err)
+    assert (out.getvalue(), err.getvalue()) == ("Erased 3 customers again.\n", unknown)
+    status = dict(ScheduledMessage.objects.values_list("pk", "status"))
+    assert status == {waiting.pk: "cancelled", theirs.pk: "scheduled"}
+    assert not OptOut.objects.exists()
+    assert readable(of_refused) == [False]

@@ -189,3 +189,29 @@ def test_a_customer_is_found_by_the_user_id_that_a_refused_message_names(
     assert readable(*refused) == [False, True, True, True]
     assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 2 events.\n"
     assert readable(*refused) == [False, True, False, False]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("sender", "to", "wa_id"),
+    [
+        ("5511900000001", "+55 11 98765-4321", "551187654321"),
+        ("5215512345678", "+52 1 55 1234 5678", "525512345678"),
+        ("919800000001", "98123 45678", "919812345678"),
+    ],
+)
+def test_a_refused_message_is_the_customers_in_every_form_of_the_number(
+    tenant: Tenant, sender: str, to: str, wa_id: str
+) -> None:
+    refused, other = (
+        make(
+            tenant,
+            "message.outbound",
+            raw=None,
+            display_phone_number=sender,
+            data=orjson.dumps({"request": {"to": each}, "response": {"error": {}}, "http_status": 400}),
+        )[0]
+        for each in (to, "+4915112345678")
+    )
+    assert expunge(tenant, "--wa-id", wa_id) == "Expunged 1 events.\n"
+    assert readable(refused, other) == [False, True]

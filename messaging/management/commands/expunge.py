@@ -39,7 +39,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["again"] is not None:
-            self.stdout.write(f"Erased {_erase_again(options['again'])} customers again.")
+            customers, unknown = _erase_again(options["again"])
+            self.stdout.write(f"Erased {customers} customers again.")
+            for tenant_id, customer_hash in unknown:
+                self.stderr.write(f"No data was found for {tenant_id} {customer_hash}.")
             return
         if not Tenant.objects.filter(pk=options["tenant"]).exists():
             raise CommandError("There is no such tenant.")
@@ -60,9 +63,9 @@ class Command(BaseCommand):
         self.stdout.write(f"Expunged {count} events.")
 
 
-def _erase_again(path: Path) -> int:
+def _erase_again(path: Path) -> tuple[int, list[tuple[UUID, str]]]:
     """Erase the customers in a file. Each line of the file has a tenant's id and a hash. Returns the number of
-    customers.
+    customers, and the lines for which no customer was found.
     """
     hashes: defaultdict[UUID, set[str]] = defaultdict(set)
     for line in path.read_text().splitlines():
@@ -72,9 +75,13 @@ def _erase_again(path: Path) -> int:
         except (IndexError, ValueError):
             raise CommandError(f"Not a tenant_id and a customer_hash: {line[:120]}") from None
         hashes[tenant_id].add(customer_hash)
-    found = sum(erasure.erase_again(tenant_id, some) for tenant_id, some in hashes.items())
+    erased, unknown = 0, []
+    for tenant_id, some in hashes.items():
+        customers, without = erasure.erase_again(tenant_id, some)
+        erased += customers
+        unknown += [(tenant_id, customer_hash) for customer_hash in sorted(without)]
     erasure.run_open()
-    return found
+    return erased, unknown
 
 
 def _moment(text: str) -> datetime:
