@@ -8,14 +8,18 @@ from django.db import connection
 from messaging.models import Batch
 from webhooks.models import PRECEDENCE
 
-# Uses the index `message_by_batch`. Reads at most 10,000 rows, in the partitions of a month or two.
+# Uses the index `message_by_batch`. Reads the rows of at most 10,000 messages, in the partitions of a month or two. A
+# message that was sent again by `retry` has a row for each time, and only its newest row counts.
 _COUNTS = """
 SELECT CASE {cases} END AS status, CASE WHEN failed_at IS NOT NULL THEN error_code END AS code, count(*)
-FROM messages
-WHERE batch_id = %(batch_id)s AND tenant_id = %(tenant_id)s AND environment = %(environment)s
-  AND direction = 'outbound'
+FROM (
+    SELECT DISTINCT ON (idx) * FROM messages
+    WHERE batch_id = %(batch_id)s AND tenant_id = %(tenant_id)s AND environment = %(environment)s
+      AND direction = 'outbound'
+    ORDER BY idx, id DESC
+) newest
 GROUP BY 1, 2
-""".format(
+""".format(  # noqa: S608 - only column names are formatted in
     cases=" ".join(f"WHEN {column} IS NOT NULL THEN '{status}'" for status, column in PRECEDENCE.items())
 )
 

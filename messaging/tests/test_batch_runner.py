@@ -345,6 +345,8 @@ def test_what_found_no_connection_for_long_is_failed_and_can_be_sent_again(
     assert api.post(f"{PATH}/{batch_id}/retry").status_code == 202
     runner.run()
     assert (row(batch_id).accepted, row(batch_id).failed) == (5, 0)
+    outcomes = api.get(f"{PATH}/{batch_id}").json()["outcomes"]
+    assert sum(outcomes.values()) == outcomes["accepted"] == 5, "each message counts once"
 
 
 def test_the_pace_is_the_numbers(

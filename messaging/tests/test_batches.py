@@ -4,7 +4,7 @@ import json
 import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import orjson
@@ -361,9 +361,12 @@ def test_outcomes_count_the_causes_and_may_change_until_a_message_arrives(
     row: dict[str, Any] = {"tenant_id": batch.tenant_id, "environment": "live", "batch_id": batch.id}
     row |= {"direction": "outbound", "accepted_at": now()}
 
+    places = count()
+
     def add(**columns: Any) -> None:
         key = ids.uuid7()
-        Message.objects.create(id=key, key=key.hex, month=ids.month_of(key), **{**row, **columns})
+        own = {"idx": next(places), **row, **columns}
+        Message.objects.create(id=key, key=key.hex, month=ids.month_of(key), **own)
 
     for code in (131026, 131047, None, 131047):
         add(failed_at=now(), error_code=code)
