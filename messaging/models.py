@@ -312,6 +312,7 @@ class MessageReference(models.Model):
     batch_id = models.UUIDField()
     idx = models.PositiveIntegerField()
     created_at = models.DateTimeField(default=now)
+    """When the batch was created, or its `send_at` if that is later. The 30 days count from here."""
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["created_at"], name="message_reference_by_age")]

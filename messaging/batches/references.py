@@ -1,5 +1,7 @@
 """References of messages. If several batch items have the same `message_ref`, only one is sent within 30 days.
 
+The 30 days count from the time at which the batch begins: its creation, or a later `send_at`.
+
 So a caller can send the rows of an interrupted job again, in any batch, and no customer gets a message twice. A
 reference belongs to the first item stored with it. If that item is skipped before it was sent, the reference is
 released. A failed item keeps its reference even after Meta's rejection, because `retry` may still send the item.
@@ -31,7 +33,7 @@ class Place(NamedTuple):
 # in the same order, so concurrent batches and cancellations with the same references wait instead of deadlocking.
 _ACQUIRE = """
 INSERT INTO messaging_messagereference AS known (tenant_id, environment, ref_hash, batch_id, idx, created_at)
-SELECT %(tenant_id)s, %(environment)s, r.ref_hash, %(batch_id)s, r.idx, now()
+SELECT %(tenant_id)s, %(environment)s, r.ref_hash, %(batch_id)s, r.idx, GREATEST(now(), %(send_at)s)
 FROM unnest(%(hashes)s::bytea[], %(places)s::int[]) AS r (ref_hash, idx)
 ORDER BY r.ref_hash
 ON CONFLICT (tenant_id, environment, ref_hash) DO UPDATE
@@ -39,6 +41,18 @@ SET batch_id = CASE WHEN known.created_at < %(expired)s THEN excluded.batch_id E
     idx = CASE WHEN known.created_at < %(expired)s THEN excluded.idx ELSE known.idx END,
     created_at = CASE WHEN known.created_at < %(expired)s THEN excluded.created_at ELSE known.created_at END
 RETURNING ref_hash, batch_id, idx
+"""
+
+_MOVE = """
+UPDATE messaging_messagereference r SET created_at = GREATEST(now(), %(send_at)s)
+FROM (
+    SELECT ref_hash FROM messaging_messagereference
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND batch_id = %(batch_id)s
+      AND ref_hash = ANY(%(hashes)s::bytea[])
+    ORDER BY ref_hash
+    FOR UPDATE
+) own
+WHERE r.tenant_id = %(tenant_id)s AND r.environment = %(environment)s AND r.ref_hash = own.ref_hash
 """
 
 _RELEASE = """
@@ -72,6 +86,7 @@ def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
                 "tenant_id": batch.tenant_id,
                 "environment": batch.environment,
                 "batch_id": batch.id,
+                "send_at": batch.send_at,
                 "hashes": list(places),
                 "places": [own[0] for own in places.values()],
                 "expired": now() - REMEMBERED,
@@ -84,6 +99,23 @@ def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
         for idx in places[ref_hash]
         if owner != (batch.id, idx)
     }
+
+
+def move(batch: Batch) -> None:
+    """Count the 30 days of a batch's references from its changed `send_at`. Runs inside a transaction."""
+    named = batch.items.filter(message_ref__isnull=False).values_list("message_ref", flat=True)
+    if hashes := [_hash(reference) for reference in named if reference is not None]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _MOVE,
+                {
+                    "tenant_id": batch.tenant_id,
+                    "environment": batch.environment,
+                    "batch_id": batch.id,
+                    "send_at": batch.send_at,
+                    "hashes": hashes,
+                },
+            )
 
 
 def release(references: Iterable[str], *, tenant_id: UUID, environment: str, batch_id: UUID) -> None:
@@ -102,7 +134,7 @@ def release(references: Iterable[str], *, tenant_id: UUID, environment: str, bat
 
 
 def prune_references() -> int:
-    """Delete references older than 30 days. Returns the number of references."""
+    """Delete references whose 30 days are over. Returns the number of references."""
     return delete_before(MessageReference, "created_at", now() - REMEMBERED)
 
 

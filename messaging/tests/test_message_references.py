@@ -150,6 +150,34 @@ def test_a_reference_is_remembered_for_thirty_days(api: Api, number: PhoneNumber
     assert references.prune_references() == 2
 
 
+@pytest.mark.parametrize("kind", ["sent later", "moved", "in the customers' hours"])
+def test_the_thirty_days_of_a_batch_that_is_sent_later_begin_when_it_is_sent(
+    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    send_at, days = now() + timedelta(days=60), timedelta(days=1)
+    body: dict[str, Any] = {"from": number.phone_number_id, "messages": [message("visit-1"), message(None)]}
+    if kind == "in the customers' hours":
+        send_at = send_at.replace(hour=0, minute=0)
+        body["customer_hours"] = {"from": 9, "to": 20}
+    at_first = now() + days if kind == "moved" else send_at
+    first = api.post(PATH, {**body, "send_at": at_first.isoformat()}).json()["id"]
+    if kind == "moved":
+        assert api.patch(f"{PATH}/{first}", {"send_at": send_at.isoformat()}).status_code == 200
+    begins = Batch.objects.get().send_at
+    assert begins is not None
+    assert (begins > send_at) is (kind == "in the customers' hours")
+    assert MessageReference.objects.get().created_at == begins
+    for moment, is_known in ((send_at + 29 * days, True), (send_at + 31 * days, False)):
+        monkeypatch.setattr(references, "now", lambda moment=moment: moment)
+        assert references.prune_references() == (not is_known)
+        again = items(api, store(api, number, "visit-1"))
+        assert again == [
+            ("skipped", "visit-1", {"batch_id": first, "idx": 0})
+            if is_known
+            else ("pending", "visit-1", None)
+        ]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_of_batches_at_once_one_sends_each_reference(
     tenant: Tenant, key: api_keys.NewKey, account: SimulatedAccount, monkeypatch: pytest.MonkeyPatch
