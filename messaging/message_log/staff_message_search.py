@@ -15,8 +15,6 @@ from webhooks.models import Message
 
 MOST_TENANTS = 5_000
 """How many tenants a search covers. If there are more, only the newest tenants are searched."""
-LOOK_BACK = timedelta(days=60)
-"""How far back a customer's messages are searched. The whole first month is included."""
 
 # One index look-up for each tenant, newest first, because no index covers all tenants. Citus does not support a limit
 # for each tenant.
@@ -43,11 +41,14 @@ def find(key: str) -> list[Message]:
 
 
 def find_of_customer(wa_ids: Sequence[str]) -> list[Message]:
-    """The newest messages with a customer at any tenant, back to `LOOK_BACK`.
+    """The newest messages with a customer at any tenant, in this month and the two months before.
 
     Empty when the database takes longer than three seconds.
     """
-    first_month = (now() - LOOK_BACK).date().replace(day=1)
+    first_month = now().date()
+    for _ in range(2):
+        first_month = first_month.replace(day=1) - timedelta(days=1)
+    first_month = first_month.replace(day=1)
     return _everywhere(_OF_CUSTOMER_EVERYWHERE, wa_ids=list(wa_ids), first_month=first_month)
 
 

@@ -94,12 +94,18 @@ def test_of_several_messages_each_is_a_line_with_its_status(support: User, tenan
     assert page.count("Failed (131026): text to +91") == 2
 
 
-def test_a_customers_messages_are_found_back_to_the_start_of_the_month_sixty_days_ago(
-    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("today", "begin"),
+    [
+        (datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 9, 1, tzinfo=UTC)),
+        (datetime(2026, 7, 31, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)),
+        (datetime(2026, 1, 30, tzinfo=UTC), datetime(2025, 11, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_customers_messages_are_found_in_this_month_and_the_two_months_before(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch, today: datetime, begin: datetime
 ) -> None:
-    today = now().replace(day=20)
     monkeypatch.setattr(staff_message_search, "now", lambda: today)
-    begin = (today - timedelta(days=60)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     ages = (timedelta(), timedelta(days=12), timedelta(days=40), -timedelta(seconds=1))
     written = [failed(tenant, at=begin + age).id for age in ages]
     found = staff_message_search.find_of_customer(["919812345678", "919812345679"])
