@@ -36,7 +36,7 @@ from messaging.batches import lifecycle, scheduled_messages
 from messaging.batches.body import customers_of
 from messaging.conversations.read_marks import key_of
 from messaging.models import Batch, Erasure, KnownMedia, OptOut, ReadMark, ScheduledMessage
-from messaging.retention import NAMELESS, customers_in_bodies, expunge
+from messaging.retention import NAMELESS, customers_in_bodies, delete_opt_outs, expunge
 from messaging.sending.customer_hours import country_code
 from phone_numbers.models import PhoneNumber
 from tenants.audit import Actor
@@ -279,14 +279,14 @@ def _customers(tenant_id: UUID) -> set[str]:
     return found
 
 
-# --- Closing an account ends its open batches and scheduled messages. If asked, it also deletes the contents of
-# events.
+# --- Closing an account ends its open batches and scheduled messages. If asked, it also deletes the contents of events,
+# opt-outs and export files.
 
 
 def on_tenant_closing(*, tenant_id: UUID, delete_data: bool, **_: Any) -> dict[str, int]:
     """Receiver of `tenants.signals.tenant_closing`: cancel open batches and scheduled messages.
 
-    With `delete_data`, also delete the contents of events. Returns the counts by kind.
+    With `delete_data`, also delete the contents of events, opt-outs and export files. Returns the counts by kind.
     """
     batches = 0
     for batch in Batch.objects.for_tenant(tenant_id).filter(status=Batch.Status.QUEUED):
@@ -298,4 +298,7 @@ def on_tenant_closing(*, tenant_id: UUID, delete_data: bool, **_: Any) -> dict[s
     ended = {"batches": batches, "scheduled messages": _cancel_scheduled(tenant_id, None)}
     if delete_data:
         ended["events"] = expunge(tenant_id=tenant_id)
+        ended["opt-outs"] = delete_opt_outs(tenant_id)
+        exports = Export.objects.filter(tenant_id=tenant_id)
+        ended["export files"] = exports.delete()[1].get("tenants.Export", 0)
     return ended

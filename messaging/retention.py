@@ -1,6 +1,6 @@
 """Retention of the message flows' rows: hourly deletion, and expunging at a tenant's request."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -140,7 +140,7 @@ def expunge(
     """Delete bodies of a tenant's events: those of one customer, those older than a time, or all. Returns the number of
     events.
 
-    The batch items of these events keep only status and times. Without `before`, opt-outs are deleted too.
+    The batch items of these events keep only status and times.
     """
     rows = events.remaining(tenant_id)
     if before is not None:
@@ -156,8 +156,6 @@ def expunge(
         for some in events.in_batches(nameless):
             expunged += events.expunge_events(_sent_to(some, wa_id=wa_id, user_id=user_id))
     _expunge_answers(tenant_id)
-    if before is None:
-        _delete_opt_outs(tenant_id, {"wa_id": wa_id, "user_id": user_id})
     return expunged
 
 
@@ -180,9 +178,9 @@ def customers_in_bodies(event_ids: Iterable[UUID], *, tenant_id: UUID) -> dict[U
     return found
 
 
-def _delete_opt_outs(tenant_id: UUID, customer: Mapping[str, str | None]) -> None:
-    rows = OptOut.objects.filter(tenant_id=tenant_id)
-    rows.filter(**{name: value for name, value in customer.items() if value is not None}).delete()
+def delete_opt_outs(tenant_id: UUID, **customer: str) -> int:
+    """Delete the opt-outs of a tenant's customer, by `wa_id` or `user_id`, or those of all. Returns their number."""
+    return OptOut.objects.filter(tenant_id=tenant_id, **customer).delete()[0]
 
 
 def _expunge_answers(tenant_id: UUID) -> None:

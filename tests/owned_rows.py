@@ -41,7 +41,7 @@ EVERYWHERE = {
     "messaging/erasure.py:names_of": BOTH,
     "messaging/erasure.py:on_tenant_closing": BOTH,
     "messaging/erasure.py:scheduled_to": BOTH,
-    "messaging/retention.py:_delete_opt_outs": BOTH,
+    "messaging/retention.py:delete_opt_outs": BOTH,
     "messaging/retention.py:_expunge_answers": BOTH,
     "messaging/message_templates/parameters.py:_Mirrored.__init__": ONE_OWNER,
     "messaging/message_templates/parameters.py:_Mirrored.is_fresh": ONE_OWNER,

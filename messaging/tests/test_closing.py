@@ -5,10 +5,11 @@ from uuid import uuid4
 
 import pytest
 
+from gateway import ids
 from gateway.clock import now
-from messaging.models import Batch, ScheduledMessage
+from messaging.models import Batch, OptOut, ScheduledMessage
 from phone_numbers import leaving
-from tenants.models import Tenant
+from tenants.models import Export, Tenant
 from webhooks.tests.publishing import make, readable
 
 pytestmark = pytest.mark.django_db
@@ -39,6 +40,20 @@ def test_a_closed_tenant_sends_nothing_more_and_its_contents_go_when_asked(
             send_at=now() + timedelta(days=1),
             body=b"{}",
         )
+    for owner in (tenant, other_tenant):
+        for kind in ("account", "messages"):
+            # A key or staff asked for the file, so it does not end with the access of a member.
+            Export.objects.create(tenant=owner, environment="test", kind=kind, query="", rows=1)
+        OptOut.objects.create(
+            tenant_id=owner.id,
+            environment="live",
+            phone_number_id="1",
+            customer="91",
+            id=ids.uuid7(),
+            wa_id="91",
+            wrote_stop=True,
+            wrote_at=now(),
+        )
     (event,), (foreign,) = make(tenant, wa_id="91"), make(other_tenant, wa_id="91")
     receipt = leaving.close(tenant_id=tenant.id, delete_data=delete_data)
     status = {batch.pk: batch.status for batch in Batch.objects.all()}
@@ -52,4 +67,10 @@ def test_a_closed_tenant_sends_nothing_more_and_its_contents_go_when_asked(
     assert readable(event, foreign) == [not delete_data, True]
     assert (receipt.data_until is None) is delete_data
     assert ("events" in receipt.ended) is delete_data
+    deleted = [receipt.ended.get(name) for name in ("opt-outs", "export files")]
+    assert deleted == ([1, 2] if delete_data else [None, None])
+    assert [model.objects.filter(tenant_id=tenant.id).count() for model in (OptOut, Export)] == (
+        [0, 0] if delete_data else [1, 2]
+    )
+    assert [model.objects.filter(tenant_id=other_tenant.id).count() for model in (OptOut, Export)] == [1, 2]
     assert leaving.close(tenant_id=tenant.id).ended["batches"] == 0

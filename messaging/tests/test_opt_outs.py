@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from typing import Any
 
 import orjson
@@ -297,10 +298,13 @@ def test_expunging_a_customer_deletes_the_opt_out(api: Api, here: PhoneNumber, t
     report("stop", wa_id="919812345679")
     call_command("expunge", "--tenant", str(tenant.id), "--wa-id", WA_ID, "--before", "2999-01-01")
     assert OptOut.objects.count() == 3, "an opt-out outlives the messages before a moment"
-    call_command("expunge", "--tenant", str(tenant.id), "--wa-id", WA_ID)
+    out = StringIO()
+    call_command("expunge", "--tenant", str(tenant.id), "--wa-id", WA_ID, stdout=out)
     assert [row.customer for row in OptOut.objects.all()] == ["919812345679"]
-    call_command("expunge", "--tenant", str(tenant.id), "--all")
+    assert out.getvalue().splitlines()[1:] == ["Deleted 2 opt-outs."]
+    call_command("expunge", "--tenant", str(tenant.id), "--all", stdout=out)
     assert not OptOut.objects.exists()
+    assert out.getvalue().splitlines()[3:] == ["Deleted 1 opt-outs."]
 
 
 @pytest.mark.parametrize(

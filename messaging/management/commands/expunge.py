@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
 from messaging import erasure
-from messaging.retention import expunge
+from messaging.retention import delete_opt_outs, expunge
 from tenants import audit
 from tenants.models import Tenant
 
@@ -19,7 +19,8 @@ class Command(BaseCommand):
     help = (
         "Delete bodies of a tenant's events before their retention ends, when the tenant asks for it. Choose the "
         "events of one customer (--wa-id, --user-id), those before a moment (--before), or all (--all). The rest of "
-        "each event is kept, without the customer's ids."
+        "each event is kept, without the customer's ids. Without --before, the opt-outs of the customer, or all "
+        "opt-outs, are deleted too."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -52,6 +53,7 @@ class Command(BaseCommand):
         if "before" in chosen:
             chosen["before"] = _moment(chosen["before"])
         count = expunge(tenant_id=options["tenant"], **chosen)
+        opt_outs = 0 if "before" in chosen else delete_opt_outs(options["tenant"], **chosen)
         # The log must not name the customer whose events are deleted.
         audit.record(
             action="tenant.expunge",
@@ -61,6 +63,8 @@ class Command(BaseCommand):
             details={"events": count, "by": sorted(chosen) or ["all"]},
         )
         self.stdout.write(f"Expunged {count} events.")
+        if opt_outs:
+            self.stdout.write(f"Deleted {opt_outs} opt-outs.")
 
 
 def _erase_again(path: Path) -> tuple[int, list[tuple[UUID, str]]]:
