@@ -145,6 +145,8 @@ async def send_at_graph_path(send: GraphSend, request: Request) -> Reply:
         raw = await request.body(limit=API_BODY_BYTES)
     call = graph_sends.send_call(send, query=query, content_type=content_type, body=raw)
     if call.path == "/v1/messages/read":
+        # A read mark must not be counted as a send.
+        request.route = call.path
         return await read_receipts.mark_read(**reach_of(caller), body=call.members)
     return await flow.send(
         SendRequest(

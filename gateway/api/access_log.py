@@ -80,7 +80,13 @@ def count(method: str, route: str | None, path: str, status: int, own_ms: float)
         OWN_SECONDS.observe(own_ms / 1000)
 
 
-SEND_ROUTES = ("/v1/messages", "/{node}/messages", "/{version}/{node}/messages")
+SEND_ROUTES = (
+    "/v1/messages",
+    "/{node}/messages",
+    "/{version}/{node}/messages",
+    "/{node}/marketing_messages",
+    "/{version}/{node}/marketing_messages",
+)
 _API_ROUTES = ("/v1/", "/{version}", "/{node}", "/upload:", "/mcp", "/internal/", "/upstream/")
 
 

@@ -323,6 +323,34 @@ def test_single_sends_that_were_not_accepted_are_counted_from_the_request_log(
     assert api.get("/v1/ledger").json()["sends"]["refused"] is None
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("prefix", ["", "/v23.0"])
+def test_every_cloud_api_path_of_a_send_is_counted_and_a_read_mark_is_not(
+    api: Api,
+    tenant: Tenant,
+    simulator: RunningSimulator,
+    log_calls: Callable[[], None],
+    settings: Settings,
+    prefix: str,
+) -> None:
+    number = f"{prefix}/{connected_number(tenant, simulator.account()).phone_number_id}"
+    settings.META_GRAPH_URL = "http://127.0.0.1:9"
+    message = {"messaging_product": "whatsapp", "to": "919812345678", "type": "text", "text": {"body": "x"}}
+    read = {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.1"}
+    sends_and_mark = [("messages", message), *[("marketing_messages", message)] * 2, ("messages", read)]
+    for edge, body in sends_and_mark:
+        assert api.post(f"{number}/{edge}", body).status_code == 502
+    log_calls()
+    sends = api.get("/v1/ledger").json()["sends"]
+    assert (sends["refused"], sends["unanswered"]) == (0, 3)
+    version = "/{version}" if prefix else ""
+    assert [call["route"] for call in api.get("/v1/requests?method=POST").json()["data"]] == [
+        "/v1/messages/read",
+        *[version + "/{node}/marketing_messages"] * 2,
+        version + "/{node}/messages",
+    ]
+
+
 def test_of_a_day_that_the_request_log_covers_in_part_no_refused_sends_are_counted(
     api: Api, tenant: Tenant, settings: Settings
 ) -> None:
