@@ -296,20 +296,22 @@ def recipient_of(content: bytes) -> str | None:
 
 
 def customers_of(content: bytes, *, country_code: str) -> set[str]:
-    """The possible ids of the customer of a body made by `outgoing`: digits, or a business-scoped user id. Empty for a
-    group.
+    """The possible ids of the customer of a body made by `outgoing`: digits, a business-scoped user id, or both. Empty
+    for a group.
 
     A phone number without `+` may lack the business number's `country_code`, so the result has both forms. Each also
     has its form in WhatsApp (`wa_ids_of`).
     """
     written = recipient_of(content)
-    if written is None or outbound.is_user_id(written):
-        return set() if written is None else {written}
+    if written is None:
+        return set()
+    beside = _text(_decode_recipient(content).recipient) or written
+    user_ids = {name for name in (written, beside) if outbound.is_user_id(name)}
     digits = phone_digits(written)
     if digits is None:
-        return set()
+        return user_ids
     numbers = {digits} if written.lstrip().startswith("+") else {digits, country_code + digits}
-    return set().union(*map(outbound.wa_ids_of, numbers))
+    return user_ids.union(*map(outbound.wa_ids_of, numbers))
 
 
 def messages_hash(raw: bytes) -> bytes:

@@ -476,7 +476,7 @@ def test_a_customers_file_has_the_messages_of_which_only_the_body_names_the_cust
     monkeypatch.setattr("messaging.data_export.PAGE", 2)
     (received,) = make(tenant, wa_id=WA_ID, message=BY_AD)
     own = [refused(tenant, {"to": to}) for to in (f"+{WA_ID}", "98123 45678", "+91 98123-45678")]
-    own.append(refused(tenant, {"recipient": USER_ID}))
+    own += [refused(tenant, {"recipient": USER_ID, **to}) for to in ({}, {"to": "+4915112345678"})]
     refused(tenant, {"to": OTHER})
     refused(tenant, {"to": WA_ID}, environment="test")
     refused(other_tenant, {"to": WA_ID})
