@@ -1,5 +1,7 @@
 """Keys with limited scopes or numbers, for all requests of messages and events: `/v1`, Graph paths, `/mcp`."""
 
+from urllib.parse import urlencode
+
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
@@ -192,6 +194,39 @@ class TestGraphPaths:
         flow = templates.post(f"/v25.0/{number.account.waba_id}/flows", body).json()["id"]
         assert templates.get(f"/v25.0/{flow}").json()["id"] == flow
         error_of(Api(with_scopes(tenant, "messages", "numbers")).get(f"/v25.0/{flow}?fields=id"), 403, 10)
+
+    @pytest.mark.parametrize("edge", ["/deregister", "/register", "?fields=template", ""])
+    def test_no_parameter_of_a_command_changes_its_scope(
+        self, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator, edge: str
+    ) -> None:
+        api = Api(with_scopes(tenant, "templates"))
+        body = {"fields": "template", "pin": "123456"}
+        error = error_of(api.post(f"/v25.0/{number.phone_number_id}{edge}", body), 403, 10)
+        assert "numbers" in error["message"]
+        assert simulator.control("GET", f"requests?node={number.phone_number_id}")["data"] == []
+
+    @pytest.mark.parametrize(
+        ("fields", "needed"),
+        [
+            ("message_templates", {"templates"}),
+            ("message_templates.limit(5){name,status}, flows{id}", {"templates"}),
+            ('["message_templates","flows"]', {"templates"}),
+            ("message_templates,phone_numbers", {"numbers", "templates"}),
+            ('["message_templates","phone_numbers"]', {"numbers", "templates"}),
+            ("phone_numbers{message_template_count}", {"numbers", "templates"}),
+            ('message_templates.name("("),phone_numbers.name(")")', {"numbers", "templates"}),
+            ("message_templates.phone_numbers", {"numbers", "templates"}),
+            ("Message_Templates", {"templates"}),
+            ("id,name", {"numbers"}),
+        ],
+    )
+    def test_a_read_needs_the_scope_of_each_field(
+        self, tenant: Tenant, number: PhoneNumber, fields: str, needed: set[str]
+    ) -> None:
+        path = f"/v25.0/{number.account.waba_id}?{urlencode({'fields': fields})}"
+        for scopes in ({"numbers"}, {"templates"}, {"numbers", "templates"}):
+            is_refused = Api(with_scopes(tenant, *scopes)).get(path).status_code == 403
+            assert is_refused == bool(needed - scopes), scopes
 
 
 class TestAgents:
