@@ -7,7 +7,7 @@ must be Meta's own. Any other address is rejected before anything is sent.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from django.conf import settings
 
@@ -111,8 +111,9 @@ class MediaGraph:
         )
 
 
-def media_url(media_id: str) -> str:
+def media_url(media_id: str, phone_number_id: str | None = None) -> str:
     """The service's own address of a media's bytes, for a key of the tenant. It replaces Meta's address, which
-    requires the account's token.
+    requires the account's token. The number is needed for media that the service has not recorded.
     """
-    return f"{settings.BASE_URL}/{settings.META_GRAPH_VERSION}/{media_id}/content"
+    query = f"?{urlencode({'phone_number_id': phone_number_id})}" if phone_number_id else ""
+    return f"{settings.BASE_URL}/{settings.META_GRAPH_VERSION}/{media_id}/content{query}"

@@ -4,8 +4,9 @@ Sends, read marks and uploads run through `/v1`, so idempotency, pacing, events,
 in both APIs. All other calls go to `nodes.py`, which passes them to the upstream.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
@@ -201,7 +202,8 @@ def _dispatch(request: HttpRequest, node: str, edge: str | None) -> HttpResponse
     if request.method == "POST" and edge == "media":
         return _upload(request, node, given)
     if edge == "content" and request.method != "POST":
-        return _v1(request, f"/v1/media/{node}")
+        number = given.text("phone_number_id")
+        return _v1(request, f"/v1/media/{node}", {"from": number} if number else {})
     return _called(NodeView.as_view(), request, node=node, edge=edge)
 
 
@@ -216,10 +218,10 @@ def _upload(request: HttpRequest, number: str, given: Parameters) -> HttpRespons
     return _v1(request, "/v1/media")
 
 
-def _v1(request: HttpRequest, path: str) -> HttpResponseBase:
+def _v1(request: HttpRequest, path: str, query: Mapping[str, str] | None = None) -> HttpResponseBase:
     """Call `/v1` as the same caller."""
     request.path = request.path_info = path
-    _set_query(request, QueryDict())
+    _set_query(request, QueryDict(urlencode(query or {})))
     found = resolve(path)
     return _called(found.func, request, **found.kwargs)
 
@@ -232,6 +234,6 @@ def _called(view: Any, request: HttpRequest, **named: Any) -> HttpResponseBase:
 
 
 def _set_query(request: HttpRequest, query: QueryDict) -> None:
-    if request.META.get("QUERY_STRING"):
+    if query or request.META.get("QUERY_STRING"):
         request.GET = query  # type: ignore[assignment]
         request.META["QUERY_STRING"] = query.urlencode()

@@ -389,18 +389,20 @@ def _media(request: Request, media_id: str, edge: str | None, given: Parameters)
     except NotFound:
         raise NotFound(UNKNOWN_NODE) from None
     if response.status_code == 200:
-        response.content = orjson.dumps({**orjson.loads(response.content), "url": media_url(media_id)})
+        response.content = orjson.dumps({**orjson.loads(response.content), "url": media_url(media_id, named)})
     return response
 
 
 def _without_token(answer: GraphAnswer, content: bytes, token: str, request: Request) -> bytes:
-    """The answer's bytes without the token. Links to other pages point to the gateway."""
-    paging = answer.json().get("paging")
-    if isinstance(paging, dict) and {"next", "previous"} & paging.keys():
+    """The answer's bytes without the token. Links to other pages point to the gateway, at any depth."""
+    if b'"paging"' in content and any(_links_in(row) for row in _rows_with("paging", answer.json())):
         # Uses Python's own parser, because it keeps integers of any size.
         body = json.loads(content)
-        for direction in {"next", "previous"} & paging.keys():
-            body["paging"][direction] = _link(request, str(paging[direction]))
+        for row in _rows_with("paging", body):
+            for direction, url in _links_in(row).items():
+                # An expanded list has pages of its own, below the object that holds it.
+                path = request._request.path if row is body else urlsplit(url).path
+                row["paging"][direction] = _link(request, path, url)
         content = _compact(body)
     return content.replace(token.encode(), b"") if token else content
 
@@ -431,7 +433,15 @@ def _rows_with(member: str, value: Any) -> Iterator[dict[str, Any]]:
             yield from _rows_with(member, each)
 
 
-def _link(request: Request, upstream_url: str) -> str:
+def _links_in(row: dict[str, Any]) -> dict[str, str]:
+    """The links of a list to its other pages, by their names in `paging`."""
+    paging = row["paging"]
+    if not isinstance(paging, dict):
+        return {}
+    return {direction: str(paging[direction]) for direction in ("next", "previous") if direction in paging}
+
+
+def _link(request: Request, path: str, upstream_url: str) -> str:
     """The URL of another page at the gateway, with the upstream's cursor."""
     kept = {
         name: value
@@ -441,7 +451,7 @@ def _link(request: Request, upstream_url: str) -> str:
     if key := getattr(request._request, KEY_IN_QUERY, None):
         # A caller that sent its key in the query can follow the link without a header.
         kept["access_token"] = key
-    return f"{settings.BASE_URL}{request._request.path}?{urlencode(kept)}"
+    return f"{settings.BASE_URL}{path}?{urlencode(kept)}"
 
 
 def _json(body: dict[str, Any]) -> HttpResponse:

@@ -25,7 +25,8 @@ from gateway.clock import now
 from gateway.database import statements
 from messaging import known_nodes
 from messaging.cloud_api import errors
-from messaging.models import TemplateMirror
+from messaging.models import KnownMedia, TemplateMirror
+from messaging.tests.conftest import connected_number
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import AuditEntry, Tenant
@@ -241,11 +242,25 @@ class TestMedia:
         media = answer.json()["id"]
         described = api.get(f"/v25.0/{media}?phone_number_id={number.phone_number_id}").json()
         assert described["mime_type"] == "image/jpeg"
-        assert described["url"] == f"{settings.BASE_URL}/v25.0/{media}/content"
+        address = f"{settings.BASE_URL}/v25.0/{media}/content"
+        assert described["url"] == f"{address}?phone_number_id={number.phone_number_id}"
+        assert api.get(f"/v25.0/{media}").json()["url"] == address
         content = api.get(described["url"].removeprefix(settings.BASE_URL))
         assert b"".join(content.streaming_content) == b"\xff\xd8\xffdata"
         assert api.delete(f"/v25.0/{media}").json() == {"success": True}
         error_of(api.get(f"/v25.0/{media}"), 400, 100, 33)
+
+    def test_a_file_that_no_message_brought_comes_down_at_the_address_of_its_description(
+        self, api: Api, tenant: Tenant, simulator: RunningSimulator, number: PhoneNumber, settings: Settings
+    ) -> None:
+        media = self.upload(api, number, messaging_product="whatsapp").json()["id"]
+        KnownMedia.objects.all().delete()
+        latest = connected_number(tenant, simulator.account(), last_event_at=now())
+        described = api.get(f"/v25.0/{media}?phone_number_id={number.phone_number_id}").json()
+        content = api.get(described["url"].removeprefix(settings.BASE_URL))
+        assert b"".join(content.streaming_content) == b"\xff\xd8\xffdata"
+        other = f"/v25.0/{media}/content?phone_number_id={latest.phone_number_id}"
+        error_of(api.get(other), 400, 100, 33)
 
     def test_a_file_may_be_as_large_as_on_v1_and_a_message_may_not(self) -> None:
         assert limits.limit_of(resolve("/v25.0/123456/media").func) == limits.limit_of(
@@ -290,6 +305,24 @@ class TestPassThrough:
         assert account.access_token not in answer.content.decode()
         found = Client().get(f"{path}?access_token={key.key}").json()["paging"]
         assert found["next"] == f"{link}&access_token={key.key}", "a key in the query opens the next page too"
+
+    def test_links_of_expanded_lists_are_the_gateways_too(
+        self,
+        api: Api,
+        account: SimulatedAccount,
+        number: PhoneNumber,
+        graph: ScriptedGraph,
+        settings: Settings,
+    ) -> None:
+        page_of_meta = f"https://graph.example/v25.0/{account.waba_id}/phone_numbers?access_token=t&after=abc"
+        expanded = {"data": [{"id": "1"}], "paging": {"cursors": {"after": "abc"}, "next": page_of_meta}}
+        odd = {"paging": ["next"]}
+        answer = {"id": account.waba_id, "phone_numbers": expanded, "flows": {"data": [odd]}}
+        graph.answers("GET", f"/{account.waba_id}", answer)
+        shown = api.get(f"/v25.0/{account.waba_id}?fields=phone_numbers.limit(1),flows").json()
+        link = f"{settings.BASE_URL}/v25.0/{account.waba_id}/phone_numbers?after=abc"
+        assert shown["phone_numbers"]["paging"] == {"cursors": {"after": "abc"}, "next": link}
+        assert shown["flows"] == {"data": [odd]}
 
     def test_a_change_of_templates_is_read_again_soon(
         self, api: Api, account: SimulatedAccount, number: PhoneNumber
