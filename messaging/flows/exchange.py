@@ -137,15 +137,16 @@ class FlowExchange:
             read_limit=MAX_BODY_BYTES,
         )
         is_object = _is_object(answer.body)
-        if answer.ok and is_object:
-            return opened.answered(answer.body), None
-        error = answer.error or "no_json_object"
+        is_used = (answer.ok and is_object) or answer.status == TOKEN_INVALID
+        error = None if is_used else answer.error or "no_json_object"
+        if opened.is_error_notification:
+            return opened.answered(_ACKNOWLEDGED), error
         if answer.status == TOKEN_INVALID:
             # WhatsApp shows the `error_msg` in this body to the customer.
             shown = answer.body if is_object else b"{}"
             return Reply(TOKEN_INVALID, {"Content-Type": "application/json"}, shown), None
-        if opened.is_error_notification:
-            return opened.answered(_ACKNOWLEDGED), error
+        if error is None:
+            return opened.answered(answer.body), None
         number = opened.endpoint.number.phone_number_id
         log.info("flow_exchange_failed", phone_number_id=number, error=error, ms=answer.ms)
         return _text(504 if error == "timeout" else 502), error

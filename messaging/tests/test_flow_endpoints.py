@@ -127,13 +127,23 @@ def test_pings_are_answered_by_the_gateway_alone(hosted: Hosted, receiver: Recei
     assert receiver.received == []
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "error"),
+    [
+        (500, {}, "http_5xx"),
+        (200, {"screen": "DATES", "data": {}}, None),
+        (200, [], "no_json_object"),
+        (427, {"error_msg": "Over."}, None),
+    ],
+)
 def test_an_error_notification_is_forwarded_and_acknowledged_whatever_the_server_says(
-    hosted: Hosted, receiver: Receiver
+    api: Api, hosted: Hosted, receiver: Receiver, status: int, said: Any, error: str | None
 ) -> None:
-    receiver.answer = lambda request: web.Response(status=500)
+    receiver.answer = lambda request: web.json_response(said, status=status)
     notice = {**ASKED, "data": {"error": "invalid-screen-transition", "error_message": "No such screen."}}
     assert hosted.ask(notice) == {"status": 200, "answer": {"data": {"acknowledged": True}}}
     assert receiver.wait_for(1)[0].json == notice
+    assert api.get(path_of(hosted.number)).json()["last_error"] == error
 
 
 def test_an_error_notification_has_both_members_and_its_failure_is_shown(
