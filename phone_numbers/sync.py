@@ -305,7 +305,7 @@ def _account_update(account: BusinessAccount, value: Mapping[str, Any], _: str |
         case "PARTNER_APP_UNINSTALLED" if _of_our_app(account, value):
             _take_away(account, TakenAway.ACCOUNT_REMOVED)
         case "ACCOUNT_RECONNECTED":
-            _release(account, TakenAway.ACCOUNT_REMOVED)
+            _release(account, TakenAway.ACCOUNT_REMOVED, digits_of(str(value.get("phone_number") or "")))
         case "DISABLED_UPDATE":
             ban = value.get("ban_info")
             states = ban.get("waba_ban_state") if isinstance(ban, Mapping) else None
@@ -350,10 +350,15 @@ def _take_away(account: BusinessAccount, why: TakenAway) -> None:
     BusinessAccount.objects.filter(pk=account.pk).update(taken_away=why, facts_changed_at=now())
 
 
-def _release(account: BusinessAccount, why: TakenAway) -> None:
+def _release(account: BusinessAccount, why: TakenAway, named: str = "") -> None:
+    """Give back an account with all its numbers, or only the number that the event names."""
     back = {"taken_away": None, "facts_changed_at": now()}
-    BusinessAccount.objects.filter(pk=account.pk, taken_away=why).update(**back)
-    PhoneNumber.objects.filter(account=account, taken_away=why).update(**back)
+    numbers = PhoneNumber.objects.filter(account=account, taken_away=why)
+    if named:
+        numbers = numbers.filter(digits=named)
+    else:
+        BusinessAccount.objects.filter(pk=account.pk, taken_away=why).update(**back)
+    numbers.update(**back)
 
 
 def _quality(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:

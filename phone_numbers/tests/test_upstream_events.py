@@ -135,6 +135,7 @@ def test_a_notification_changes_nothing_of_other_accounts(
     [
         ("account_update", {"event": "PARTNER_REMOVED", "phone_number": "+91 98000 00001"}),
         ("account_update", {"event": "ACCOUNT_OFFBOARDED", "phone_number": "919800000001"}),
+        ("account_update", {"event": "ACCOUNT_RECONNECTED", "phone_number": "+91 98000 00001"}),
         ("phone_number_quality_update", {"current_limit": "TIER_10K"}),
         ("phone_number_name_update", {"decision": "APPROVED", "requested_verified_name": "Asha"}),
     ],
@@ -144,13 +145,15 @@ def test_a_notification_about_one_number_changes_no_other_of_its_account(
 ) -> None:
     sibling = make_number(number.account, "919800000002")
     AppData.objects.create(number=sibling, kind="history", ends_at=now())
-    PhoneNumber.objects.update(coexistence=True)
+    gone = "account_removed" if value.get("event") == "ACCOUNT_RECONNECTED" else None
+    PhoneNumber.objects.update(coexistence=True, taken_away=gone)
+    BusinessAccount.objects.update(taken_away=gone)
     state.recompute(tenant_id=tenant.id)
     before, own = rows_besides(number), PhoneNumber.objects.filter(pk=number.pk).values().get()
     notify(number, value, field)
     assert rows_besides(number) == before
     assert PhoneNumber.objects.filter(pk=number.pk).values().get() != own
-    assert BusinessAccount.objects.get().taken_away is None
+    assert BusinessAccount.objects.get().taken_away == gone
 
 
 def test_a_removal_that_names_no_number_takes_all_with_their_app_data(number: PhoneNumber) -> None:
