@@ -174,13 +174,18 @@ class Media(NamedTuple):
 
 
 def media_ids(change: Change) -> Iterable[str]:
-    """The ids of media files in inbound messages and in messages sent from the WhatsApp Business app."""
+    """The ids of media files in inbound messages, in messages sent from the WhatsApp Business app or by Meta's agent,
+    and in their edits.
+    """
     value = change.value or {}
-    for _, message in objects(value, "messages") or objects(value, "message_echoes"):
-        for kind in MEDIA_TYPES & message.keys():
-            media_id = member(message, kind).get("id")
-            if isinstance(media_id, str) and MEDIA_ID.fullmatch(media_id):
-                yield media_id
+    for holder in (value, member(value, "standby")):
+        for _, message in objects(holder, "messages") or objects(holder, "message_echoes"):
+            # An edit, and an echo of Meta's agent, have the message one level deeper.
+            for content in (message, member(message, "message"), member(member(message, "edit"), "message")):
+                for kind in MEDIA_TYPES & content.keys():
+                    media_id = member(content, kind).get("id")
+                    if isinstance(media_id, str) and MEDIA_ID.fullmatch(media_id):
+                        yield media_id
 
 
 def record_media(media: Sequence[Media]) -> Statements[None]:

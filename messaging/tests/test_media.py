@@ -8,6 +8,7 @@ import resource
 import tempfile
 from datetime import timedelta
 from typing import IO, Any
+from urllib.parse import parse_qs
 
 import orjson
 import pytest
@@ -172,6 +173,46 @@ def test_media_ids_of_any_shape_do_no_harm_to_their_notification(number: PhoneNu
     assert post(notification((number.account.waba_id, [change]))).status_code == 200
     assert len(events_of(tenant)) == 8
     assert not KnownMedia.objects.exists()
+
+
+_HEAD = {"from": "919812345678", "id": "wamid.1", "timestamp": "1793500000"}
+_EDITED = {"original_message_id": "wamid.O", "message": {"type": "image", "image": {"id": "77777"}}}
+_EDIT = {**_HEAD, "type": "edit", "edit": _EDITED}
+_IMAGE = {**_HEAD, "type": "image", "image": {"id": "77777"}}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("messages", {"messages": [_EDIT]}),
+        ("smb_message_echoes", {"message_echoes": [_EDIT]}),
+        ("standby", {"standby": {"messages": [_IMAGE]}}),
+        ("standby", {"standby": {"messages": [_EDIT]}}),
+        ("standby", {"standby": {"message_echoes": [{**_HEAD, "message": _IMAGE}]}}),
+    ],
+)
+def test_media_of_edits_and_of_chats_of_metas_agent_belong_to_their_number(
+    api: Api,
+    tenant: Tenant,
+    simulator: RunningSimulator,
+    number: PhoneNumber,
+    graph: ScriptedGraph,
+    field: str,
+    value: dict[str, Any],
+) -> None:
+    """Another number had the latest event, so the file's number cannot be guessed."""
+    change = text_change(number.phone_number_id, "wamid.1")
+    del change["value"]["messages"]
+    change |= {"field": field, "value": change["value"] | value}
+    assert post(notification((number.account.waba_id, [change]))).status_code == 200
+    connected_number(tenant, simulator.account(), last_event_at=now() + timedelta(hours=1))
+    graph.always_answers({"id": "77777", "mime_type": "image/png"})
+    for path in ("/v25.0/77777", f"{PATH}/77777?meta=true"):
+        assert api.get(path).json()["mime_type"] == "image/png"
+    assert len(graph.received) == 2
+    for request in graph.received:
+        assert parse_qs(request.query)["phone_number_id"] == [number.phone_number_id]
 
 
 def test_media_that_meta_no_longer_keeps_are_pruned(tenant: Tenant) -> None:
