@@ -19,6 +19,7 @@ from messaging.tests.message_templates.bodies import PNG
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tokens import Refused
 from tests.browsers import text
+from tests.fixtures import Api
 from tests.simulated import RunningSimulator
 
 pytestmark = pytest.mark.django_db
@@ -67,9 +68,9 @@ def test_a_template_is_previewed_and_submitted(
     [made] = submitted(simulator, number)
     assert made["name"] == "order_update"
     assert [each["type"] for each in made["components"]] == ["HEADER", "BODY", "FOOTER", "BUTTONS"]
-    assert [each["type"] for each in made["components"][3]["buttons"]] == ["QUICK_REPLY", "URL"]
+    assert [each["type"] for each in made["components"][3]["buttons"]] == ["URL", "QUICK_REPLY"]
     page = text(browser, f"/console/templates/{row.template_id}")
-    for words in ("your order {{2}} is on its way", "Body {{1}}", "Button 2: end of the link"):
+    for words in ("your order {{2}} is on its way", "Body {{1}}", "Button 1: end of the link"):
         assert words in page
 
 
@@ -203,6 +204,47 @@ def test_each_kind_of_template_is_taken_and_stays_as_it_is_when_it_is_edited_unc
     [after] = submitted(simulator, number)
     for member in ("name", "language", "category", "components", "parameter_format"):
         assert after[member] == before[member]
+
+
+def test_an_edit_keeps_the_places_of_buttons_and_the_examples_of_names(
+    api: Api, browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    given = [{"param_name": "order", "example": "A-17"}, {"param_name": "name", "example": "Asha"}]
+    text = "Hi {{name}}, your order {{order}} is on its way."
+    body = {"type": "BODY", "text": text, "example": {"body_text_named_params": given}}
+    url = {
+        "type": "URL",
+        "text": "Track",
+        "url": "https://shop.example/{{1}}",
+        "example": ["https://shop.example/A"],
+    }
+    replies = [{"type": "QUICK_REPLY", "text": word} for word in ("Stop", "Help")]
+    template = {
+        "name": "order_update",
+        "language": "en_US",
+        "category": "UTILITY",
+        "parameter_format": "NAMED",
+    }
+    components = [body, {"type": "BUTTONS", "buttons": [url, *replies]}]
+    assert api.post("/v1/templates", {**template, "components": components}).status_code == 200
+    path = f"/console/templates/{approved(browser, number, simulator)}/edit"
+    answer = browser.post(path, {**filled_in(browser, path), "do": "submit"})
+    assert answer.status_code == 302, html.unescape(answer.content.decode())
+    [after] = submitted(simulator, number)
+    kept = {each["type"]: each for each in after["components"]}
+    assert kept["BUTTONS"]["buttons"] == [url, *replies]
+    assert kept["BODY"]["example"]["body_text_named_params"] == given[::-1], "in the order of the text"
+
+
+def test_quick_replies_that_are_apart_come_first(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    apart = {"button-0-kind": "QUICK_REPLY", "button-2-kind": "QUICK_REPLY", "button-2-text": "Help"}
+    link = {"button-1-kind": "URL", "button-1-value": "https://shop.example/", "button-1-text": "Open"}
+    browser.post("/console/templates/new", form(number, **apart, **link))
+    [made] = submitted(simulator, number)
+    [buttons] = [each["buttons"] for each in made["components"] if each["type"] == "BUTTONS"]
+    assert [each["text"] for each in buttons] == ["Track", "Help", "Open"]
 
 
 def approved(client: Client, number: PhoneNumber, simulator: RunningSimulator) -> str:

@@ -108,8 +108,12 @@ class Draft:
         return [{"type": "FOOTER", "text": self.footer}] if self.footer else []
 
     def _buttons(self) -> list[dict[str, Any]]:
-        # Meta requires all quick replies to be next to each other.
-        ordered = sorted(self.buttons, key=lambda button: button.kind != "QUICK_REPLY")
+        # Meta requires all quick replies to be next to each other. If they are, the buttons keep their order, because a
+        # send names a button by its index.
+        ordered = list(self.buttons)
+        places = [place for place, button in enumerate(ordered) if button.kind == "QUICK_REPLY"]
+        if places and places[-1] - places[0] >= len(places):
+            ordered.sort(key=lambda button: button.kind != "QUICK_REPLY")
         return [{"type": "BUTTONS", "buttons": [_button(each) for each in ordered]}] if ordered else []
 
 
@@ -232,13 +236,14 @@ def _button_of(button: Mapping[str, Any]) -> Button:
 
 
 def _examples(component: Mapping[str, Any], name: str) -> list[str]:
-    """The examples of a text's variables. Meta lists them by position (for a body, in a list of lists) or by
-    name.
+    """The examples of a text's variables, in the order of the variables. Meta lists them by position (for a body, in a
+    list of lists) or by name.
     """
     example = component.get("example") or {}
     named = example.get(f"{name}_named_params")
     if named:
-        return [str(each.get("example", "")) for each in named]
+        by_name = {each.get("param_name"): str(each.get("example", "")) for each in named}
+        return [by_name.get(variable, "") for variable in variables(component.get("text", ""))]
     return list(_flat(example.get(name) or []))
 
 
