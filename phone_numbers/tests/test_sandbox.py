@@ -267,6 +267,10 @@ def test_a_template_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -
             "fields"
         ]
         assert list(fields) == ["reason"]
+    deleted = {"template_id": template_id, "event": "DELETED"}
+    assert api.post("/v1/test/templates", deleted).json()["status"] == "DELETED"
+    assert api.post("/v1/templates/sync").status_code == 200
+    assert api.get("/v1/templates").json()["data"] == []
 
 
 def test_a_number_can_be_decided_about(tenant: Tenant, other_tenant: Tenant) -> None:

@@ -26,13 +26,7 @@ def find_template(state: State, waba_id: str, source: Mapping[str, Any]) -> Temp
     """The template that a send names. Raises an error if it may not be sent."""
     name, language = source["name"], source["language"]["code"]
     template = state.template_index.get((waba_id, name, language))
-    if template is None or template.status in {
-        "PENDING",
-        "REJECTED",
-        "PENDING_DELETION",
-        "DELETED",
-        "IN_APPEAL",
-    }:
+    if template is None or template.status in {"PENDING", "REJECTED", "PENDING_DELETION", "IN_APPEAL"}:
         raise GraphError(132001, f"template name ({name}) does not exist in {language}")
     if template.status == "PAUSED":
         raise GraphError(132015, f"template ({name}) is paused due to low quality")

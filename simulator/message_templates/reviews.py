@@ -98,6 +98,8 @@ class Reviews:
             }
         value.update(more)
         self._publish(template, "message_template_status_update", value)
+        if event == "DELETED":
+            self._state.drop_template(template)
 
     def set_quality(self, template: Template, score: str) -> None:
         """Set a new quality score. Raises `ValueError`."""

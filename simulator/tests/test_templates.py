@@ -185,6 +185,15 @@ async def test_paused_and_disabled_templates_cannot_be_sent(graph: Graph, gatewa
     assert (await send(graph, [texts("a", "b")]))[0] == 200
 
 
+async def test_a_template_that_meta_deleted_is_announced_and_gone(graph: Graph, gateway: Gateway) -> None:
+    template_id = await approved(graph)
+    await graph.control("POST", f"templates/{template_id}", {"event": "DELETED"})
+    await until(lambda: [c["value"].get("event") for c in gateway.changes] == ["APPROVED", "DELETED"])
+    assert (await graph.call("GET", template_id))[1]["error"]["error_subcode"] == 33
+    assert (await graph.call("GET", f"{WABA}/message_templates"))[1]["data"] == []
+    assert (await send(graph, [texts("a", "b")]))[1]["error"]["code"] == 132001
+
+
 async def test_quality_and_category_are_announced(graph: Graph, gateway: Gateway) -> None:
     template_id = await approved(graph)
     await graph.control("POST", f"templates/{template_id}", {"quality": "YELLOW"})
