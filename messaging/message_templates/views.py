@@ -150,7 +150,8 @@ class TemplatesView(UpstreamCallsView):
         raw = request._request.body or b"{}"
         members = object_of(request)
         template = _template(request, template_id)
-        return passed_through(template_management.edit(template, body=raw, members=members))
+        body = outbound.without(raw, "waba_id", "from")
+        return passed_through(template_management.edit(template, body=body, members=members))
 
     @extend_schema(
         operation_id="delete_template",

@@ -302,8 +302,11 @@ def test_an_edit_passes_through_and_shows(api: Api, number: PhoneNumber, simulat
     template_id = created(api, order_update())
     simulator.control("POST", f"templates/{template_id}", {"event": "APPROVED"})
     components = [{"type": "BODY", "text": "Your order {{1}} left.", "example": {"body_text": [["17"]]}}]
-    answer = api.post(f"/v1/templates/{template_id}", {"components": components})
+    named = {"waba_id": number.account.waba_id, "from": number.phone_number_id}
+    answer = api.post(f"/v1/templates/{template_id}", {"components": components, **named})
     assert answer.status_code == 200
+    [row] = simulator.control("GET", f"requests?node={template_id}")["data"]
+    assert orjson.loads(row["body"]) == {"components": components}, "the account is not passed on"
     assert answer.json()["success"] is True
     [listed] = api.get("/v1/templates").json()["data"]
     assert (listed["status"], listed["components"]) == ("PENDING", components)
