@@ -342,6 +342,25 @@ def test_a_search_finds_a_name_a_number_by_its_start_and_a_text(
         assert [row.split()[0] for row in rows(browser, q=typed)] == ["Asha"], typed
 
 
+def test_customers_of_other_numbers_use_up_no_page_of_a_search_by_number(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "CONVERSATIONS_PER_PAGE", 2)
+    second = "200300400500601"
+    number_of(tenant, waba_id="100200300400501", phone_number_id=second, digits="919800000077")
+    for place in range(3):
+        inbound(tenant, name="Second", phone_number_id=second, wa_id=f"91981234560{place}")
+        inbound(tenant, name=f"Here{place}", wa_id=f"91981234567{place}")
+    found = rows(browser, q="98123", number=PNID)
+    assert [row.split()[0] for row in found] == ["Here1", "Here0"], (
+        "a page of the first customers, the newest first"
+    )
+    monkeypatch.setattr(list_and_search, "MOST_SEARCHED", 4)
+    assert [row.split()[0] for row in rows(browser, q="98123", number=PNID)] == ["Here0"], (
+        "the walk is bounded"
+    )
+
+
 def test_a_conversation_loads_the_list_that_it_was_opened_from(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:

@@ -33,7 +33,7 @@ NEWEST = 100
 not know the customer's name or the window.
 """
 MOST_SEARCHED = 1_000
-"""How many messages one page of a search reads."""
+"""How many messages one page of a search reads, or how many customers a search by their number."""
 _DIGITS = re.compile(r"\+?[0-9][0-9\s().-]{2,30}")
 _LONGEST_NUMBER = 20
 _PLAIN = re.compile(r"[a-z0-9 ,.!?]+")
@@ -120,7 +120,9 @@ FROM walk CROSS JOIN LATERAL (
 WHERE holds ORDER BY place, kind, id DESC
 """  # noqa: S608 - only column names are formatted in
 # Customers whose number begins with a prefix: each step through the index of customers finds the next number. Every
-# collation sorts digits in the same way.
+# collation sorts digits in the same way. The steps do not look for messages with the scope's number, because a step
+# could then read all messages with other numbers. Instead, the newest such message of each customer is looked up in a
+# nested loop, which takes the steps one by one and ends when the page is full or `walked` customers were read.
 _BY_NUMBER = """
 WITH RECURSIVE found (wa_id) AS (
     (SELECT m.wa_id FROM messages m
@@ -135,15 +137,18 @@ WITH RECURSIVE found (wa_id) AS (
         ORDER BY m.wa_id LIMIT 1
     ) FROM found WHERE found.wa_id IS NOT NULL
 )
-SELECT newest.id, newest.phone_number_id, newest.wa_id, newest.user_id
-FROM (SELECT wa_id FROM found WHERE wa_id IS NOT NULL LIMIT %(limit)s) AS found
-CROSS JOIN LATERAL (
-    SELECT m.id, m.phone_number_id, m.wa_id, m.user_id FROM messages m
-    WHERE m.tenant_id = %(tenant_id)s AND m.wa_id = found.wa_id AND m.environment = %(environment)s
-      AND (%(number)s::text IS NULL OR m.phone_number_id = %(number)s) AND m.phone_number_id IS NOT NULL
-    ORDER BY m.id DESC LIMIT 1
-) AS newest
-ORDER BY newest.id DESC
+SELECT id, phone_number_id, wa_id, user_id FROM (
+    SELECT newest.*
+    FROM (SELECT wa_id FROM found WHERE wa_id IS NOT NULL LIMIT %(walked)s) AS found
+    CROSS JOIN LATERAL (
+        SELECT m.id, m.phone_number_id, m.wa_id, m.user_id FROM messages m
+        WHERE m.tenant_id = %(tenant_id)s AND m.wa_id = found.wa_id AND m.environment = %(environment)s
+          AND (%(number)s::text IS NULL OR m.phone_number_id = %(number)s) AND m.phone_number_id IS NOT NULL
+        ORDER BY m.id DESC LIMIT 1
+    ) AS newest
+    LIMIT %(limit)s
+) AS found
+ORDER BY id DESC
 """
 # The newest messages with their bodies, for a search in their texts.
 _NEWEST_OF_ALL = f"""
@@ -260,7 +265,8 @@ def by_number(scope: Scope, typed: str, *, since: datetime, limit: int) -> Page:
     found: dict[Head, None] = {}
     for prefix in prefixes:
         low, high = prefix, prefix.ljust(_LONGEST_NUMBER, "9")
-        found |= dict.fromkeys(_read(_BY_NUMBER, {**scope.values, "low": low, "high": high, "limit": limit}))
+        values = {**scope.values, "low": low, "high": high, "limit": limit, "walked": MOST_SEARCHED}
+        found |= dict.fromkeys(_read(_BY_NUMBER, values))
     return Page(_conversations(scope, list(found)[:limit], since), None)
 
 
