@@ -351,7 +351,7 @@ def _take_away(account: BusinessAccount, why: TakenAway) -> None:
 
 
 def _release(account: BusinessAccount, why: TakenAway, named: str = "") -> None:
-    """Give back an account with all its numbers, or only the number that the event names."""
+    """Store that `why` no longer applies to an account with its numbers, or only to the number that an event names."""
     back = {"taken_away": None, "facts_changed_at": now()}
     numbers = PhoneNumber.objects.filter(account=account, taken_away=why)
     if named:
