@@ -76,6 +76,8 @@ _OF_TEMPLATES = re.compile(r"template|flow", re.IGNORECASE)
 """Matches kinds, edges and fields that concern templates or flows."""
 _EXPANSION = re.compile(r"""(?:\.\w+)?\([^(){}"'\\]*\)|\{[^(){}"'\\]*\}""")
 """Matches an innermost modifier or expansion of a field. Without quotes, because a quoted bracket closes nothing."""
+_ACCOUNT = "whatsapp_business_account"
+"""The part of a path that leads from an object to its account."""
 KEY_IN_QUERY = "key_in_query"
 """The request attribute that holds a key given as `access_token`."""
 UNKNOWN_NODE = "The object does not exist, or it is not this business's."
@@ -166,23 +168,26 @@ class NodeView(GraphView):
 
 def _check_scope(request: Request, found: Node, edge: str | None, given: Parameters) -> None:
     """Require the scopes for an object. A key limited to certain numbers must include the object's number."""
-    caller = caller_of(request)
-    for scope in _scopes(request, found, edge, given.values.get("fields") or ""):
+    caller, kind = caller_of(request), found.kind
+    _, through, rest = (edge or "").lower().rpartition(_ACCOUNT)
+    if through:
+        kind, edge = "account", rest.strip("/") or None
+    for scope in _scopes(request, kind, edge, given.values.get("fields") or ""):
         check_scope(caller, scope, method=request.method or "")
-    if not caller.reaches(found.id if found.kind == "number" else None):
+    if not caller.reaches(found.id if kind == "number" else None):
         raise NotFound(UNKNOWN_NODE)
 
 
-def _scopes(request: Request, found: Node, edge: str | None, fields: str | list[str]) -> list[KeyScope]:
+def _scopes(request: Request, kind: str, edge: str | None, fields: str | list[str]) -> list[KeyScope]:
     """The scopes that a call needs: that of its kind and edge and, for a read, that of templates if a field names
     templates or flows. A read of an account or number that names nothing else needs only the latter.
     """
-    if _OF_TEMPLATES.search(f"{found.kind} {edge or ''}"):
+    if _OF_TEMPLATES.search(f"{kind} {edge or ''}"):
         return [KeyScope.TEMPLATES]
     named = fields if isinstance(fields, str) else ",".join(fields)
     if request.method not in {"GET", "HEAD"} or not _OF_TEMPLATES.search(named):
         return [KeyScope.NUMBERS]
-    is_whole = edge is None and found.kind in {"account", "number"}
+    is_whole = edge is None and kind in {"account", "number"}
     if is_whole and all(map(_OF_TEMPLATES.search, _names(named))):
         return [KeyScope.TEMPLATES]
     return [KeyScope.TEMPLATES, KeyScope.NUMBERS]

@@ -157,6 +157,8 @@ class TestNumbers:
         assert answer.status_code == 400
         for node in (foreign.phone_number_id, number.account.waba_id):
             error_of(limited.get(f"/v25.0/{node}?fields=id"), 400, 100, 33)
+        for path in ("whatsapp_business_account", "whatsapp_business_account/phone_numbers"):
+            error_of(limited.get(f"/v25.0/{number.phone_number_id}/{path}"), 400, 100, 33)
         assert limited.get(f"/v25.0/{number.phone_number_id}?fields=id").status_code == 200
         assert limited.get(f"/v25.0/{number.account.waba_id}/subscribed_apps").status_code == 403
         assert sent_by(simulator, foreign) == []

@@ -107,6 +107,8 @@ CALLS = [
     Call("GET", "{account}/flows", _T),
     Call("GET", "{template}", _T),
     Call("DELETE", "{flow}", _T),
+    Call("GET", "{flow}/whatsapp_business_account/phone_numbers", _N),
+    Call("GET", "{number}/whatsapp_business_account/flows", _T),
     Call("GET", "{group}", _N),
     Call("GET", "{catalog}", _N),
     Call("GET", "signups/{signup}", _N),
