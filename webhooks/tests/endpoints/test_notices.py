@@ -11,6 +11,7 @@ from django.db import transaction
 
 from gateway import ids
 from gateway.clock import isoformat, now
+from tenants.mail import links_in
 from tenants.models import OutboundMail, Tenant
 from tests.fixtures import Api, in_threads
 from tests.receiver import Receiver
@@ -246,6 +247,27 @@ def test_endpoints_that_fail_together_make_one_mail(
     assert mails() == ["4 webhook endpoints of “Asha Traders” are failing"]
     text = OutboundMail.objects.get().text
     assert all(endpoint.url in text for endpoint in (broken, *more))
+
+
+def test_a_mail_says_how_each_endpoint_is_retried_and_links_each_environment(
+    tenant: Tenant, broken: Endpoint, receiver: Receiver, settings: Any
+) -> None:
+    impatient = make(tenant, receiver, "broken/test", environment="test", retry_schedule="5 30")
+    for endpoint in (broken, impatient):
+        publish_one(tenant, endpoint.environment, environment=endpoint.environment)
+    dispatcher.run()
+    Endpoint.objects.update(failing_since=now() - LONG_AGO)
+    assert notify_changes() == 2
+    Endpoint.objects.update(failing_since=None, last_success_at=now())
+    assert notify_changes() == 2
+    failing, recovered = OutboundMail.objects.order_by("id")
+    kept, given_up = failing.text.partition(impatient.url)[::2]
+    assert ("three days" in kept, "given up" in kept) == (True, False)
+    assert ("three days" in given_up, "then an event is given up" in given_up) == (False, True)
+    for mail, page in ((failing, "webhooks"), (recovered, "deliveries")):
+        pages = [f"{settings.APP_URL}/console/{page}?in={name}" for name in ("live", "test")]
+        assert links_in(mail.text)[-2:] == pages
+        assert [f'href="{link}"' in mail.html for link in pages] == [True, True]
 
 
 def test_the_other_environment_and_other_tenants_receive_nothing(
