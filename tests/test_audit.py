@@ -40,6 +40,7 @@ from tests.staff.test_authorisation import path_of
 from webhooks.delivery import recorder
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
+from webhooks.tests.delivering import publish_one
 from webhooks.tests.publishing import endpoint_of
 
 Fields = Mapping[str, Any]
@@ -60,6 +61,11 @@ def _status(status: str) -> Callable[[World], object]:
 
 def _endpoint(**fields: object) -> Callable[[World], object]:
     return lambda world: Endpoint.objects.filter(tenant=world.tenant).update(**fields)
+
+
+def _delivered(world: World) -> None:
+    endpoint_of(world.tenant)
+    publish_one(world.tenant, "audited")
 
 
 def _account(world: World) -> BusinessAccount:
@@ -158,7 +164,7 @@ STAFF = {
     "tenants_tenant_see_as": ("support.view", Call(REASON)),
     "webhooks_endpoint_verify": ("webhook_endpoint.verify", Call()),
     "webhooks_endpoint_resume": ("webhook_endpoint.resume", Call(before=PAUSED)),
-    "webhooks_delivery_send_again": ("webhook_delivery.replay", Call()),
+    "webhooks_delivery_send_again": ("webhook_delivery.replay", Call(before=_delivered)),
     "numbers_businessaccount_release": ("account.release", Call()),
     "numbers_phonenumber_release": ("number.release account.release", Call()),
     "billing_billingprofile_switch_sez": ("billing.profile", Call({"evidence": "L 7"}, _gstin)),

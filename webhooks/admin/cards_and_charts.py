@@ -88,11 +88,12 @@ SELECT {_HOUR}, status IN ('failed', 'dead'), count(*) FROM webhook_deliveries W
 
 @register_cards
 def _cards(report: dict[str, Any]) -> list[Card]:
-    deliveries = reverse("admin:webhooks_delivery_changelist")
+    # The list's period is that of the creation. A retry schedule may last 7 days, and its delays are spread.
+    deliveries = f"{reverse('admin:webhooks_delivery_changelist')}?period=30"
     due = report["oldest_due_retry_at"]
     return [
         Card(
-            "Dead deliveries", report["dead_24h"], "last 24 hours", f"{deliveries}?status__exact=dead", True
+            "Dead deliveries", report["dead_24h"], "last 24 hours", f"{deliveries}&status__exact=dead", True
         ),
         Card(
             "Open circuits",
@@ -105,7 +106,7 @@ def _cards(report: dict[str, Any]) -> list[Card]:
             "Retries due",
             report["retries_due"],
             f"oldest since {due}" if due else "none late",
-            f"{deliveries}?status__exact=failed",
+            f"{deliveries}&status__exact=failed",
             False,
         ),
     ]

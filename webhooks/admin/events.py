@@ -172,15 +172,15 @@ class DeliveryAdmin(HistoryAdmin):
     )
     def send_again(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
         delivery = get_object_or_404(Delivery, pk=object_id)
+        made = replay.replay_delivery(
+            tenant_id=delivery.tenant_id, environment=delivery.environment, delivery_id=delivery.id
+        )
         audit.record(
             action="webhook_delivery.replay",
             target_type="webhook_delivery",
             target_id=delivery.public_id,
             tenant_id=delivery.tenant_id,
             actor_user_id=request.user.pk,
-        )
-        made = replay.replay_delivery(
-            tenant_id=delivery.tenant_id, environment=delivery.environment, delivery_id=delivery.id
         )
         said = f"The new delivery is {made.get_status_display().lower()}."
         return done(request, said, change_url(Delivery, made.pk))

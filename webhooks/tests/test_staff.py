@@ -184,6 +184,29 @@ def test_staff_send_again_verify_and_resume_under_their_own_name(
     ]
 
 
+def test_a_delivery_that_was_not_sent_again_is_not_recorded_as_such(staff: User, failed: Delivery) -> None:
+    Endpoint.objects.update(status="disabled")
+    assert "HX-Redirect" not in press(staff, Delivery, "send_again", failed.pk)
+    assert not AuditEntry.objects.filter(action="webhook_delivery.replay").exists()
+
+
+def test_the_first_page_leads_to_the_deliveries_that_it_counts(staff: User, tenant: Tenant) -> None:
+    endpoint, [event] = endpoint_of(tenant), make(tenant)
+    Delivery.objects.all().delete()
+    created = now() - timedelta(days=8)
+    dead = dead_delivery(endpoint, event, id=uuid_at(created), dead_at=now())
+    late = dead_delivery(endpoint, event, id=uuid_at(created))
+    Delivery.objects.filter(pk=late.pk).update(status="failed", next_attempt_at=now() - timedelta(hours=1))
+    cache.delete(dashboard.CACHE_KEY)
+    browser = logged_in(staff)
+    page = html.unescape(text(browser, "/admin/"))
+    cache.delete(dashboard.CACHE_KEY)
+    path = reverse("admin:webhooks_delivery_changelist")
+    for status, counted in (("dead", dead), ("failed", late)):
+        [link] = re.findall(rf'href="({path}\?[^"]*={status})"', page)
+        assert counted.public_id in text(browser, link)
+
+
 def test_a_flows_refusal_is_shown(staff: User, failed: Delivery, api: Api) -> None:
     Endpoint.objects.update(status="pending", verified_at=None)
     answer = press(staff, Endpoint, "resume", failed.endpoint_id)
