@@ -116,7 +116,7 @@ def test_a_business_made_today_can_be_backdated_and_billed_in_development(
         billing_status="trialing", trial_ends_at=now() + timedelta(days=20), approved_at=now()
     )
     User.objects.create_user("owner@shop.example", "a long enough password", tenant=tenant)
-    backdate = ("backdate_business", "owner@shop.example", str(Period.of(now()).previous))
+    backdate = ("backdate_business", "Owner@Shop.example", str(Period.of(now()).previous))
     with pytest.raises(CommandError, match="connected"):
         call_command(*backdate)
     connected(tenant, "1", (now(), None))

@@ -36,7 +36,7 @@ class Command(BaseCommand):
             raise CommandError("Write the month as 2026-09.") from None
         if first >= Period.of(now()):
             raise CommandError("The month must be over, because only past months are billed.")
-        tenant = Tenant.objects.filter(users__email=options["email"]).first()
+        tenant = Tenant.objects.filter(users__email=options["email"].lower()).first()
         if tenant is None:
             raise CommandError("No member of a business has this address.")
         numbers = _backdate(tenant, first)

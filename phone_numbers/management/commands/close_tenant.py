@@ -32,7 +32,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        staff = User.objects.filter(email=options["staff"], is_staff=True, is_active=True).first()
+        staff = User.objects.filter(email=options["staff"].lower(), is_staff=True, is_active=True).first()
         if staff is None:
             raise CommandError(f"{options['staff']} is not an active member of staff.")
         try:

@@ -94,7 +94,7 @@ def test_a_closing_reports_what_becomes_of_the_data(
         contact_email="owner@shop.example", status="suspended", suspended_reason="billing", retention_days=9
     )
     options = ["--delete-data"] if delete_data else []
-    call_command("close_tenant", str(tenant.id), "--staff", staff.email, *options)
+    call_command("close_tenant", str(tenant.id), "--staff", staff.email.upper(), *options)
     until = (now() + timedelta(days=9)).date()
     said = capsys.readouterr().out
     assert said.endswith(f"Its stored contents: {'deleted' if delete_data else f'kept until {until}'}.\n")
