@@ -294,6 +294,9 @@ def test_flows_are_turned_on_changed_and_turned_off(browser: Client, number: Pho
     assert (row.url, row.secret) == ("https://example.com/more", second)
     assert second != secret
     assert row.key_uploaded_at != uploaded
+    assert "the previous secret also signs until" in text(browser, path)
+    FlowEndpoint.objects.update(previous_secret_expires_at=now())
+    assert "previous secret" not in text(browser, path)
     assert "Nothing was changed." in posted("nonsense")[0]
     assert "Flows are turned off for this number." in posted("delete")[0]
     assert not FlowEndpoint.objects.exists()

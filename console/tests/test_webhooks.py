@@ -171,6 +171,9 @@ def test_pause_resume_change_rotate_and_delete(browser: Client, receiver: Receiv
     assert row.secret != old
     assert f"WEBHOOK_SECRET='{row.secret}' python" in html.unescape(page)
     assert row.previous_secret == old
+    assert "The old secret also signs" in text(browser, f"/console/webhooks/{row.id}")
+    Endpoint.objects.update(previous_secret_expires_at=now())
+    assert "The old secret" not in text(browser, f"/console/webhooks/{row.id}")
     browser.post(f"/console/webhooks/{row.id}/delete")
     assert not Endpoint.objects.exists()
 
