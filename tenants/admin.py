@@ -198,7 +198,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         """The actions of a key. A revoked key has none. Staff rotate only keys of platform apps, because a tenant
         rotates its own keys.
         """
-        key = ApiKey.objects.filter(pk=object_id).first()
+        key = self.get_object(request, object_id)
         possible = {"revoke_key"} if key and key.revoked_at is None else set()
         if possible and key and key.app_id:
             possible.add("rotate_key")

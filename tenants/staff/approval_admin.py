@@ -212,7 +212,7 @@ class TenantAdmin(ReadOnlyAdmin):
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         """Show only the actions that the tenant's status allows. The decision itself checks again."""
-        tenant = Tenant.objects.filter(pk=object_id).first()
+        tenant = self.get_object(request, object_id)
         approved = tenant is not None and tenant.approved_at is not None
         possible = {
             "pending_approval": {"approve", "reject", "suspend"},
@@ -336,17 +336,19 @@ class TenantAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        sign_up = SignUp.objects.filter(tenant_id=object_id).first()
-        tenant = Tenant.objects.filter(pk=object_id).first()
-        evidence = {
-            "sign_up": sign_up,
-            "state": tax_ids.STATES.get(sign_up.state_code, "") if sign_up else "",
-            "tax": tax_ids.parse(tenant.tax_id) if tenant and tenant.tax_id else None,
-            "flags": _linked_flags(tenant) if tenant else [],
-            "trail": _trail(object_id),
-            "notes": TenantNote.objects.filter(tenant_id=object_id).select_related("author").order_by("-id"),
-            "lines": list(search.lines_of(request.user, tenant)) if tenant else [],
-        }
+        tenant = self.get_object(request, object_id)
+        evidence: dict[str, Any] = {}
+        if tenant is not None:
+            sign_up = SignUp.objects.filter(tenant=tenant).first()
+            evidence = {
+                "sign_up": sign_up,
+                "state": tax_ids.STATES.get(sign_up.state_code, "") if sign_up else "",
+                "tax": tax_ids.parse(tenant.tax_id) if tenant.tax_id else None,
+                "flags": _linked_flags(tenant),
+                "trail": _trail(object_id),
+                "notes": TenantNote.objects.filter(tenant=tenant).select_related("author").order_by("-id"),
+                "lines": list(search.lines_of(request.user, tenant)),
+            }
         return cast(
             "HttpResponse",
             super().change_view(request, object_id, form_url, {**(extra_context or {}), **evidence}),

@@ -122,6 +122,14 @@ def headings(page: str) -> tuple[str, str]:
     return " ".join(re.sub(r"<[^>]*>|chevron_right", " ", heading[1]).split()), title[1]
 
 
+@pytest.mark.parametrize("model", ["tenant", "apikey"])
+def test_an_address_that_names_no_row_leads_to_the_first_page(browser: Client, model: str) -> None:
+    for key in ("abc", ids.uuid7()):
+        answer = browser.get(f"/admin/tenants/{model}/{key}/change/", follow=True)
+        assert answer.redirect_chain == [("/admin/", 302)]
+        assert "doesn’t exist" in answer.content.decode()
+
+
 def test_the_four_decisions(browser: Client, staff: User, waiting: Tenant) -> None:
     assert "Usual reasons" in browser.get(f"/admin/tenants/tenant/{waiting.pk}/reject/").content.decode()
     assert "Give a reason" in decide(browser, waiting, "reject").content.decode()
