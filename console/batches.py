@@ -110,7 +110,7 @@ class TimeForm(forms.Form):
         self._zone = visit.zone
         self.fields[
             "send_at"
-        ].help_text = f"In {visit.zone_name}, at most {scheduled_messages.MOST_AHEAD.days} days ahead."
+        ].help_text = f"In {visit.zone.key}, at most {scheduled_messages.MOST_AHEAD.days} days ahead."
 
     def full_clean(self) -> None:
         with timezone.override(self._zone):

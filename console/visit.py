@@ -55,7 +55,7 @@ class Visit:
 
     @property
     def zone_name(self) -> str:
-        """The abbreviation of the zone that times are shown with, e.g. `IST`."""
+        """The abbreviation that the zone has now, e.g. `IST`."""
         return now().astimezone(self.zone).tzname() or self.zone.key
 
     @property

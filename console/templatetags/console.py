@@ -51,7 +51,7 @@ def moment(
         f"{at:%Y-%m-%dT%H:%M:%SZ}",
         f"{at:%Y-%m-%d %H:%M:%S}",
         f"{shown.day} {shown:%b %Y, %H:%M:%S}" if seconds else f"{shown.day} {shown:%b %Y, %H:%M}",
-        visit.zone_name,
+        shown.tzname(),
         f" ({away(at)})" if relative else "",
     )
 

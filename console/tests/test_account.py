@@ -557,6 +557,16 @@ def test_times_are_read_in_the_zone_that_was_chosen(browser: Client, tenant: Ten
     assert "18:30 UTC" in browser.get("/console/api-keys").content.decode()
 
 
+def test_a_time_has_its_own_offset_of_the_zone_in_summer_and_winter(browser: Client, tenant: Tenant) -> None:
+    browser.post("/console/preferences", {"time_zone": "Europe/Berlin"})
+    for month in (1, 7):
+        key = api_keys.create(name="till", environment="test", tenant=tenant)
+        ApiKey.objects.filter(pk=key.row.pk).update(created_at=datetime(2026, month, 1, 10, tzinfo=UTC))
+    page = text(browser, "/console/api-keys")
+    assert "1 Jan 2026, 11:00 CET" in page
+    assert "1 Jul 2026, 12:00 CEST" in page
+
+
 @pytest.mark.parametrize(
     "back", ["console_number", "https://evil.example/", "//evil.example", "javascript:alert(1)"]
 )

@@ -404,6 +404,7 @@ def test_what_waits_for_its_time_is_listed_changed_and_cancelled(
     day = (now() + timedelta(days=2)).date()
     for path in (page, f"/console/batches/{batch_id}/time"):
         assert browser.post(path, {"send_at": f"{day}T18:30"}).status_code == 302
+        assert "In Asia/Kolkata, at most" in text(browser, path.removesuffix("/time"))
     assert api.get(f"/v1/messages/scheduled/{scheduled_id}").json()["send_at"] == f"{day}T13:00:00.000Z"
     assert api.get(f"/v1/messages/batch/{batch_id}").json()["send_at"] == f"{day}T13:00:00.000Z"
     for wrong in ("", "soon", f"{now().year - 1}-01-01T10:00"):
